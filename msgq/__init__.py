@@ -1,0 +1,33 @@
+"""Publish and subscribe between the processes of one machine, through shared memory."""
+
+from msgq import errors, stats
+from msgq.api import (
+    NO_TRAVERSAL_LIMIT,
+    Context,
+    Poller,
+    PubSocket,
+    SubSocket,
+    context,
+    drain_sock_raw,
+    pub_sock,
+    sub_sock,
+)
+from msgq.errors import IpcError, MultiplePublishersError
+from msgq.schema import Schema
+
+__all__ = [
+    "NO_TRAVERSAL_LIMIT",
+    "Context",
+    "IpcError",
+    "MultiplePublishersError",
+    "Poller",
+    "PubSocket",
+    "Schema",
+    "SubSocket",
+    "context",
+    "drain_sock_raw",
+    "errors",
+    "pub_sock",
+    "stats",
+    "sub_sock",
+]

@@ -1,0 +1,83 @@
+"""The faces: the chosen backend's own classes, and the helper functions that stock msgq has.
+
+There is no wrapper: `PubSocket` *is* the backend's class, so a send is one call into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgq import backend
+
+if TYPE_CHECKING:
+    from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
+else:
+    _chosen = backend.load()
+    Context, Poller = _chosen.Context, _chosen.Poller
+    PubSocket, SubSocket = _chosen.PubSocket, _chosen.SubSocket
+
+#: What users of Cap'n Proto pass as its traversal limit; stock msgq exports it, so we do.
+NO_TRAVERSAL_LIMIT = 2**64 - 1
+
+#: The context that `pub_sock` and `sub_sock` use.
+context = Context()
+
+
+def pub_sock(endpoint: str | bytes, segment_size: int = 0) -> PubSocket:
+    """Return a connected publisher.
+
+    Parameters
+    ----------
+    endpoint : the topic's name.
+    segment_size : bytes of the ring; 0 takes it as it is, or 1 MiB for a new one.
+
+    Raises
+    ------
+    IpcError : as `PubSocket.connect`.
+    """
+    socket = PubSocket()
+    socket.connect(context, endpoint, segment_size)
+    return socket
+
+
+def sub_sock(
+    endpoint: str | bytes,
+    poller: Poller | None = None,
+    addr: str | bytes = "127.0.0.1",
+    conflate: bool = False,
+    timeout: int | None = None,
+    segment_size: int = 0,
+) -> SubSocket:
+    """Return a connected subscriber.
+
+    Parameters
+    ----------
+    endpoint : the topic's name.
+    poller : register it there.
+    addr : the publisher's host; only the ZMQ backend uses it.
+    conflate : receive the newest message only; what is passed over adds to `lost`.
+    timeout : milliseconds that `receive` waits; None or -1: for ever.
+    segment_size : as in `pub_sock`.
+
+    Raises
+    ------
+    IpcError : as `SubSocket.connect`.
+    """
+    socket = SubSocket()
+    socket.connect(context, endpoint, addr, conflate, segment_size)
+    if timeout is not None:
+        socket.setTimeout(timeout)
+    if poller is not None:
+        poller.registerSocket(socket)
+    return socket
+
+
+def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
+    """Return all pending messages, oldest first.
+
+    Parameters
+    ----------
+    sock : a connected subscriber.
+    wait_for_one : with nothing pending, wait for the first message, as long as the socket's time-out says.
+    """
+    return sock.receive_many(wait_for_one=wait_for_one)

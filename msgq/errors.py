@@ -1,0 +1,94 @@
+"""Every error that msgq raises, one small tree.
+
+All of them derive from `IpcError`, carry the endpoint as an attribute, and have a text that names the values and says
+what to do. Those that are also a built-in kind (a bad value, a time-out) derive from that as well.
+"""
+
+from __future__ import annotations
+
+import errno
+
+
+class IpcError(Exception):
+    """Something went wrong between processes.
+
+    Attributes
+    ----------
+    endpoint : the endpoint's name, or "" when the error concerns none.
+    errno : the system's error number, or None.
+    """
+
+    errno: int | None = None
+
+    def __init__(self, message: str, endpoint: str = "", errno: int | None = None) -> None:
+        super().__init__(f"{endpoint!r}: {message}" if endpoint else message)
+        self.endpoint = endpoint
+        if errno is not None:
+            self.errno = errno
+
+
+class MultiplePublishersError(IpcError):
+    """Another publisher owns the endpoint. The last one to connect wins; the others get this at their next send."""
+
+    errno = errno.EADDRINUSE
+
+
+class EndpointNameError(IpcError, ValueError):
+    """A name that cannot be an endpoint (or a prefix): empty, too long, or it would leave its directory."""
+
+
+class InvalidValueError(IpcError, ValueError):
+    """An argument or environment variable that makes no sense: a time-out, a size, a mode."""
+
+
+class SegmentError(IpcError):
+    """A shared-memory file could not be created, opened or mapped.
+
+    Attributes
+    ----------
+    path : the file.
+    """
+
+    def __init__(self, message: str, endpoint: str = "", path: str = "", errno: int | None = None) -> None:
+        super().__init__(f"{path}: {message}" if path else message, endpoint, errno)
+        self.path = path
+
+
+class SegmentSizeError(SegmentError):
+    """The segment exists with another size than the one asked for."""
+
+
+class LayoutVersionError(SegmentError):
+    """The side segment was made by another version of this library."""
+
+
+class CorruptSegmentError(SegmentError):
+    """The bytes in shared memory make no sense: another program wrote there."""
+
+
+class MessageSizeError(IpcError, ValueError):
+    """A message does not have the size that the call needs."""
+
+
+class MessageTooLargeError(MessageSizeError):
+    """A message is larger than a third of the ring (to send), or than the buffer given (to receive)."""
+
+
+class EndpointClosedError(IpcError):
+    """The socket was closed, or never connected."""
+
+
+class ForkedSocketError(IpcError):
+    """A publisher was inherited through fork; the parent keeps it, the child must connect its own."""
+
+
+class ConcurrentUseError(IpcError):
+    """A socket was used by two threads at once, or while a reservation is open."""
+
+
+class WaitTimeoutError(IpcError, TimeoutError):
+    """What was waited for did not happen in time."""
+
+
+class BackendNotAvailableError(IpcError):
+    """The backend that was asked for does not exist, or cannot run here."""

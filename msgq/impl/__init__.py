@@ -1,0 +1,1 @@
+"""The three backends, and the shared-memory ground that all pieces stand on."""

@@ -1,0 +1,17 @@
+cdef class Context:
+    cdef readonly bint closed
+
+
+cdef enum Ticket:
+    # A socket's ticket is the fork generation while it may be used, else one of these.
+    CLOSED = -1
+    BUSY = -2       # another thread is using it (or a signal handler interrupted a call on it)
+    RESERVED = -3   # a reservation is open
+
+cdef enum:
+    # From this size on a copy takes long enough (some 30 us) that other threads should run meanwhile.
+    LARGE_BYTES = 262144
+
+cdef int check_open(Context context, str endpoint) except -1
+cdef void remember(socket)
+cdef object misuse(int ticket, str endpoint)

@@ -1,0 +1,54 @@
+# cython: language_level=3, freethreading_compatible=False
+"""What publishers and subscribers share: the context, closing at exit, and the errors for misuse."""
+
+import atexit
+import weakref
+
+from msgq.errors import ConcurrentUseError, EndpointClosedError, InvalidValueError
+
+_open_sockets = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Free places at exit, so that nobody has to find out that we are gone."""
+    for socket in list(_open_sockets):
+        try:
+            socket.close()
+        except ConcurrentUseError:
+            pass  # a daemon thread still uses it; its place is freed when somebody needs one
+
+
+cdef void remember(socket):
+    _open_sockets.add(socket)
+
+
+cdef object misuse(int ticket, str endpoint):
+    """Return the exception for a ticket that is not valid."""
+    if ticket == RESERVED:
+        return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
+    if ticket == BUSY:
+        return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", endpoint)
+    return EndpointClosedError("is closed, or was never connected; call connect() first", endpoint)
+
+
+cdef int check_open(Context context, str endpoint) except -1:
+    if context.closed:
+        raise InvalidValueError("the context was terminated; make a new one", endpoint)
+    return 0
+
+
+cdef class Context:
+    """Where sockets are made. Costs nothing here; the ZMQ backend needs it, so programs pass it everywhere.
+
+    Sockets stay usable after `term`, which only refuses new ones; it never blocks.
+    """
+
+    def term(self):
+        self.closed = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.term()

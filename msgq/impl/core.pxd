@@ -1,0 +1,181 @@
+"""The C core (the headers beside this file) as Cython sees it.
+
+Shared structures are opaque here: touching one of their fields from Cython does not compile. Only the private state of
+a socket has fields.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "atomics.h" nogil:
+    ctypedef struct mq_u64:
+        pass
+    uint64_t mq_load_relaxed_u64(const mq_u64 *word)
+    uint64_t mq_load_acquire_u64(const mq_u64 *word)
+    void mq_copy_in(void *shared, const void *source, size_t n)
+    void mq_copy_out(void *to, const void *shared, size_t n)
+
+
+cdef extern from "layout.h" nogil:
+    enum:
+        MQ_SLOTS
+        MQ_RING_HEADER
+        MQ_SIDE_VERSION
+        MQ_SIDE_BYTES
+        MQ_PUBLISHERS
+        MQ_READERS
+        MQ_NAME
+        MQ_SCHEMA_NAME
+        MQ_SCHEMA_ENCODING
+        MQ_SCHEMA_DATA_MAX
+        MQ_DEFAULT_DATA_BYTES
+    const uint64_t MQ_SIDE_MAGIC
+    ctypedef struct mq_ring_header:
+        pass
+    ctypedef struct mq_side:
+        pass
+    ctypedef struct mq_identity:
+        pass
+
+
+cdef extern from "position.h" nogil:
+    uint64_t mq_need(uint64_t size)
+    uint64_t mq_need_max(uint32_t data_bytes)
+    uint32_t mq_lap_end(uint32_t data_bytes)
+    uint64_t mq_position(uint32_t cycle, uint32_t offset)
+    bint mq_intact(uint64_t limit, uint64_t position)
+    bint mq_intact_unannounced(uint64_t write_pointer, uint64_t position, uint32_t data_bytes)
+    bint mq_position_possible(uint64_t position, uint32_t data_bytes)
+
+
+cdef extern from "liveness.h" nogil:
+    ctypedef enum mq_life:
+        MQ_DEAD
+        MQ_ALIVE
+        MQ_UNKNOWN
+    ctypedef struct mq_self:
+        uint64_t pid
+        uint64_t thread_id
+        uint64_t start_time
+        uint64_t pid_namespace
+        char name[16]
+    int mq_read_self(mq_self *self)
+    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
+    mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
+    mq_life mq_thread_life(uint32_t thread_id)
+
+
+cdef extern from "futex.h" nogil:
+    enum:
+        MQ_FUTEX_MANY
+        MQ_FUTEX_32
+    ctypedef struct mq_futex_many:
+        uint64_t expected
+        uint64_t address
+        uint32_t flags
+    uint32_t *mq_futex_word(mq_u64 *position)
+    int64_t mq_now_ns()
+    long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
+    long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
+    void mq_futex_wake_all(uint32_t *word)
+    bint mq_membarrier()
+    bint mq_membarrier_register()
+
+
+cdef extern from "publisher.h" nogil:
+    ctypedef enum mq_status:
+        MQ_OK
+        MQ_NOTIFY
+        MQ_EMPTY
+        MQ_TAKEN_OVER
+        MQ_TOO_LARGE
+        MQ_CORRUPT
+    ctypedef struct mq_publisher_entry:
+        pass
+    ctypedef struct mq_publisher:
+        mq_ring_header *ring
+        mq_side *side
+        uint8_t *data
+        uint32_t data_bytes
+        bint fences
+        uint64_t uid
+        uint64_t position
+        uint64_t pending
+        uint64_t sequence
+        uint64_t bytes
+        uint32_t stock_count
+    mq_status mq_publisher_send(mq_publisher *p, const void *data, uint64_t size)
+    mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload)
+    bint mq_publisher_has_room(const mq_publisher *p, uint64_t size)
+    void mq_publisher_stage(mq_publisher *p, uint64_t size)
+    mq_status mq_publisher_commit(mq_publisher *p)
+    mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
+    void mq_publisher_notify(mq_publisher *p)
+    void mq_publisher_survey(mq_publisher *p)
+
+
+cdef extern from "subscriber.h" nogil:
+    ctypedef struct mq_subscriber:
+        mq_ring_header *ring
+        mq_side *side
+        const uint8_t *data
+        uint32_t data_bytes
+        bint passive
+        bint announced
+        bint lost_unknown
+        uint64_t cursor
+        uint64_t published
+        uint64_t publisher_uid
+        uint64_t received
+        uint64_t lost
+        uint64_t resets
+        uint32_t signal_thread
+        int slot
+    ctypedef struct mq_message:
+        const uint8_t *payload
+        uint64_t size
+    mq_status mq_subscriber_next(mq_subscriber *s, bint conflate, mq_message *message)
+    mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message)
+    bint mq_subscriber_accept(mq_subscriber *s, const mq_message *message)
+    mq_status mq_subscriber_doubt(mq_subscriber *s)
+    uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
+    mq_status mq_subscriber_refresh(mq_subscriber *s)
+    mq_status mq_subscriber_reset(mq_subscriber *s)
+    int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
+    void mq_subscriber_refresh_survey(mq_subscriber *s)
+    void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
+    void mq_subscriber_announce_sleep(mq_subscriber *s)
+    bint mq_subscriber_has_more(const mq_subscriber *s)
+    uint32_t *mq_subscriber_futex(const mq_subscriber *s)
+
+
+cdef extern from "registry.h" nogil:
+    enum:
+        MQ_NO_ENTRY
+    void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+                      uint64_t created_ns)
+    int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
+    uint64_t mq_side_version(const mq_side *side)
+    int mq_free_publisher_entry(const mq_side *side)
+    int mq_free_reader_entry(const mq_side *side)
+    const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid)
+    uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry)
+    void mq_publisher_unclaim(mq_publisher *p, uint64_t former)
+    bint mq_send_in_progress(const mq_publisher_entry *former)
+    mq_life mq_publisher_life(const mq_publisher_entry *former)
+    uint64_t mq_publisher_pid(const mq_publisher_entry *former)
+    mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
+    void mq_publisher_close(mq_publisher *p)
+    bint mq_publisher_is_current(const mq_publisher *p)
+    uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
+    mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
+    void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
+    void mq_subscriber_leave(mq_subscriber *s)
+    void mq_schema_write(mq_side *side, const char *name, const char *encoding, const char *data, uint64_t size)
+    bint mq_schema_read(const mq_side *side, char *name, char *encoding, char *data, uint64_t *size)
+    void mq_readers_count(const mq_publisher *p, int *attached, int *updated)
+
+
+cdef extern from "helper.h" nogil:
+    uint32_t mq_helper_watch(mq_ring_header *ring, const char *path)
+    void mq_helper_unwatch(mq_ring_header *ring)

@@ -1,0 +1,178 @@
+/* The helper thread: one a process, started by the first subscriber that must be heard by stock publishers.
+ *
+ * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
+ * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
+ * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
+ * but it opened the ring's file, so inotify tells, and for two seconds the thread looks whether write_uid changed.
+ *
+ * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
+ */
+#ifndef MQ_HELPER_H
+#define MQ_HELPER_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+
+#include "futex.h"
+#include "liveness.h"
+
+enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
+
+typedef struct {
+    mq_ring_header *ring;
+    int watch;
+    uint64_t seen_uid;
+    bool changed;
+} mq_watched;
+
+static struct {
+    pthread_mutex_t mutex;
+    uint32_t thread_id; /* 0: not running */
+    int inotify, signals;
+    mq_watched *watched;
+    size_t count, room;
+} mq_helper = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
+
+/* Our SIGUSR2 comes by tkill; one sent to the process is the application's, and goes to its main thread. */
+static inline bool mq_helper_take_signals(void) {
+    struct signalfd_siginfo info;
+    bool ours = false;
+    while (read(mq_helper.signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_code == SI_TKILL)
+            ours = true;
+        else
+            syscall(SYS_tgkill, getpid(), getpid(), SIGUSR2);
+    }
+    return ours;
+}
+
+static inline bool mq_helper_take_events(void) {
+    char events[4096] __attribute__((aligned(8)));
+    bool any = false;
+    while (read(mq_helper.inotify, events, sizeof events) > 0)
+        any = true;
+    return any;
+}
+
+static inline void mq_helper_wake(bool all, bool restart) {
+    pthread_mutex_lock(&mq_helper.mutex);
+    for (size_t i = 0; i < mq_helper.count; i++) {
+        mq_watched *w = &mq_helper.watched[i];
+        uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
+        w->changed = (w->changed && !restart) || uid != w->seen_uid;
+        w->seen_uid = uid;
+        /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
+        if (all || w->changed)
+            mq_futex_wake_all(mq_futex_word(&w->ring->write_pointer));
+    }
+    pthread_mutex_unlock(&mq_helper.mutex);
+}
+
+static void *mq_helper_run(void *started) {
+    struct pollfd on[2] = {{.fd = mq_helper.inotify, .events = POLLIN}, {.fd = mq_helper.signals, .events = POLLIN}};
+    int looks = 0;
+    __atomic_store_n((uint32_t *)started, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    mq_futex_wake_all(started);
+    for (;;) {
+        if (poll(on, 2, looks ? 1 << (MQ_LOOKS - looks) : -1) < 0 && errno != EINTR)
+            return NULL;
+        looks -= looks > 0;
+        bool signalled = mq_helper_take_signals();
+        bool opened = mq_helper_take_events();
+        if (opened)
+            looks = MQ_LOOKS;
+        mq_helper_wake(signalled, opened && looks == MQ_LOOKS);
+    }
+}
+
+/* The child has no such thread, and must not read from its parent's descriptors. */
+static void mq_helper_forget(void) {
+    pthread_mutex_init(&mq_helper.mutex, NULL);
+    if (mq_helper.thread_id) {
+        close(mq_helper.inotify);
+        close(mq_helper.signals);
+    }
+    mq_helper.thread_id = 0;
+    mq_helper.count = 0;
+}
+
+/* Called with the mutex held. 0, or -1 with nothing left behind. */
+static inline int mq_helper_launch(void) {
+    static bool forget_registered;
+    uint32_t thread_id = 0;
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before, usr2;
+    sigemptyset(&usr2);
+    sigaddset(&usr2, SIGUSR2);
+    sigfillset(&all);
+    mq_helper.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    mq_helper.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 * 1024);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool opened = mq_helper.inotify >= 0 && mq_helper.signals >= 0;
+    bool running = opened && pthread_create(&thread, &attributes, mq_helper_run, &thread_id) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (!running) {
+        if (mq_helper.inotify >= 0)
+            close(mq_helper.inotify);
+        if (mq_helper.signals >= 0)
+            close(mq_helper.signals);
+        return -1;
+    }
+    while (!__atomic_load_n(&thread_id, __ATOMIC_ACQUIRE))
+        mq_futex_wait(&thread_id, 0, -1);
+    if (!forget_registered)
+        forget_registered = pthread_atfork(NULL, NULL, mq_helper_forget) == 0;
+    mq_helper.thread_id = thread_id;
+    return 0;
+}
+
+/* Be told of stock publishers of this ring. Returns the helper's thread id, which they may signal; 0: not possible. */
+static inline uint32_t mq_helper_watch(mq_ring_header *ring, const char *path) {
+    uint32_t thread_id = 0;
+    pthread_mutex_lock(&mq_helper.mutex);
+    if (mq_helper.count == mq_helper.room) {
+        size_t room = mq_helper.room ? 2 * mq_helper.room : 16;
+        mq_watched *grown = realloc(mq_helper.watched, room * sizeof *grown);
+        if (!grown)
+            goto done;
+        mq_helper.watched = grown;
+        mq_helper.room = room;
+    }
+    if (!mq_helper.thread_id && mq_helper_launch() != 0)
+        goto done;
+    int watch = inotify_add_watch(mq_helper.inotify, path, IN_OPEN);
+    if (watch < 0)
+        goto done;
+    mq_watched added = {.ring = ring, .watch = watch, .seen_uid = mq_load_acquire_u64(&ring->write_uid)};
+    mq_helper.watched[mq_helper.count++] = added;
+    thread_id = mq_helper.thread_id;
+done:
+    pthread_mutex_unlock(&mq_helper.mutex);
+    return thread_id;
+}
+
+/* To be called before the ring is unmapped. */
+static inline void mq_helper_unwatch(mq_ring_header *ring) {
+    int watch = -1;
+    bool shared = false;
+    pthread_mutex_lock(&mq_helper.mutex);
+    for (size_t i = 0; i < mq_helper.count; i++)
+        if (mq_helper.watched[i].ring == ring) {
+            watch = mq_helper.watched[i].watch;
+            mq_helper.watched[i--] = mq_helper.watched[--mq_helper.count];
+        }
+    for (size_t i = 0; i < mq_helper.count; i++) /* inotify gives one number to a file, however often it is added */
+        shared |= mq_helper.watched[i].watch == watch;
+    if (watch >= 0 && !shared)
+        inotify_rm_watch(mq_helper.inotify, watch);
+    pthread_mutex_unlock(&mq_helper.mutex);
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* Who is alive: a participant is a process id, its start time, and the PID namespace in which the id means something.
+ *
+ * Exact, not by time-outs: a recycled pid has another start time, and a zombie is dead. Costs a few system calls, so
+ * it is asked only when a place is needed. Nothing here touches Python.
+ */
+#ifndef MQ_LIVENESS_H
+#define MQ_LIVENESS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "layout.h"
+
+typedef enum { MQ_DEAD = 0, MQ_ALIVE = 1, MQ_UNKNOWN = 2 } mq_life;
+
+typedef struct {
+    uint64_t pid, thread_id, start_time, pid_namespace;
+    char name[MQ_NAME];
+} mq_self;
+
+/* Read a small file of /proc, whole, NUL-terminated. Returns its length, or -1 with errno. */
+static inline ssize_t mq_read_proc(const char *path, char *buffer, size_t room) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n;
+    do
+        n = read(fd, buffer, room - 1);
+    while (n < 0 && errno == EINTR);
+    int error = errno;
+    close(fd);
+    errno = error;
+    buffer[n < 0 ? 0 : n] = '\0';
+    return n;
+}
+
+/* State, number of threads and start time of a process or thread, from proc_pid_stat(5). 0, or -1 with errno. */
+static inline int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time) {
+    char path[48], text[1024];
+    snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
+    if (mq_read_proc(path, text, sizeof text) < 0)
+        return -1;
+    /* The command name may contain anything, so fields are counted from its closing parenthesis. */
+    const char *rest = strrchr(text, ')');
+    unsigned long long start;
+    const char *fields = " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu";
+    if (!rest || sscanf(rest + 1, fields, state, threads, &start) != 3) {
+        errno = EPROTO;
+        return -1;
+    }
+    *start_time = start;
+    return 0;
+}
+
+static inline uint64_t mq_pid_namespace(void) {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+/* This process and thread. 0, or -1 with errno when /proc is not there. */
+static inline int mq_read_self(mq_self *self) {
+    char state, path[] = "/proc/self/comm";
+    long threads;
+    memset(self, 0, sizeof *self);
+    self->pid = (uint64_t)getpid();
+    self->thread_id = (uint64_t)syscall(SYS_gettid);
+    self->pid_namespace = mq_pid_namespace();
+    ssize_t n = mq_read_proc(path, self->name, sizeof self->name);
+    if (n > 0 && self->name[n - 1] == '\n')
+        self->name[n - 1] = '\0';
+    return mq_read_stat(self->pid, &state, &threads, &self->start_time);
+}
+
+/* Does the process still run that had `pid` when it started at `start_time`? */
+static inline mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
+    char state;
+    long threads;
+    uint64_t started;
+    if (pid == 0 || pid > INT32_MAX)
+        return MQ_DEAD;
+    if (pid_namespace != mq_pid_namespace())
+        return MQ_UNKNOWN;
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        return MQ_DEAD;
+    if (mq_read_stat(pid, &state, &threads, &started) != 0)
+        return errno == ENOENT || errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+    /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
+    bool zombie = (state == 'Z' || state == 'X') && threads < 2;
+    return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
+}
+
+/* The same for an entry of the side segment. A free one is dead. */
+static inline mq_life mq_identity_life(const mq_identity *who) {
+    if (mq_load_acquire_u64(&who->uid) == 0)
+        return MQ_DEAD;
+    /* relaxed: constant since before uid was set. */
+    return mq_process_life(mq_load_relaxed_u64(&who->pid), mq_load_relaxed_u64(&who->start_time),
+                           mq_load_relaxed_u64(&who->pid_namespace));
+}
+
+/* Is there a thread of this id? All that a stock participant leaves of itself. Ids of other namespaces look dead. */
+static inline mq_life mq_thread_life(uint32_t thread_id) {
+    char state = 0;
+    long threads = 0;
+    uint64_t started;
+    if (thread_id == 0 || (syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH))
+        return MQ_DEAD;
+    if (mq_read_stat(thread_id, &state, &threads, &started) != 0)
+        return errno == ENOENT || errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+    return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
+}
+
+/* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). */
+static inline bool mq_thread_takes_signal(uint32_t thread_id, int signal_number) {
+    char path[48], text[4096];
+    snprintf(path, sizeof path, "/proc/%u/status", thread_id);
+    if (mq_read_proc(path, text, sizeof text) <= 0)
+        return false;
+    unsigned long long taken = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *mask = strstr(text, i ? "\nSigCgt:" : "\nSigBlk:");
+        if (mask)
+            taken |= strtoull(mask + 8, NULL, 16);
+    }
+    return taken >> (signal_number - 1) & 1;
+}
+
+#endif

@@ -1,0 +1,235 @@
+/* Publishing: begin, write, stage, commit, notify. docs/protocol.md "Sending" has the steps by these numbers.
+ *
+ * One thread at a time may use an mq_publisher. Nothing here touches Python, allocates, or waits.
+ */
+#ifndef MQ_PUBLISHER_H
+#define MQ_PUBLISHER_H
+
+#include "futex.h"
+#include "slots.h"
+
+typedef enum {
+    MQ_OK = 0,
+    MQ_NOTIFY,      /* published; now call mq_publisher_notify */
+    MQ_EMPTY,       /* nothing to read */
+    MQ_TAKEN_OVER,  /* another publisher owns the ring; nothing was published */
+    MQ_TOO_LARGE,   /* three messages of this size do not fit */
+    MQ_CORRUPT,     /* the ring's bytes make no sense */
+} mq_status;
+
+typedef struct {
+    uint64_t uid;
+    int64_t checked_ns;
+    uint32_t slot;
+    bool takes_signal;
+} mq_stock_reader;
+
+typedef struct {
+    mq_ring_header *ring;
+    mq_side *side;
+    mq_publisher_entry *entry;
+    uint8_t *data;
+    uint32_t data_bytes;
+    bool after_stock;         /* while starting: the former publisher was a stock one */
+    bool fences;              /* no membarrier here: fence after every publish instead */
+    uint64_t uid;
+    uint64_t era;             /* grows when the count of messages cannot be continued */
+    uint64_t position;        /* write_pointer as we last published it */
+    uint64_t head;            /* end of what is staged; == position when nothing is */
+    uint64_t pending;         /* messages staged */
+    uint64_t pending_bytes;
+    uint64_t granted_offset;  /* up to here the present lap needs no extend */
+    uint64_t sequence;        /* messages published */
+    uint64_t bytes;           /* payload bytes published */
+    uint64_t readers_seen;    /* num_readers at the last look at the slots */
+    uint32_t stock_count;
+    mq_stock_reader stock[MQ_SLOTS];
+} mq_publisher;
+
+/* Drop what is staged: we may not publish it. */
+static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
+    p->head = p->position;
+    p->pending = p->pending_bytes = 0;
+    mq_store_release_u64(&p->entry->begun, p->sequence);
+    return why;
+}
+
+/* A store before it is ordered with a load after it: by the other side's membarrier, or here when that cannot be. */
+static inline void mq_publisher_order(const mq_publisher *p) {
+    if (mq_unlikely(p->fences))
+        mq_fence_seq_cst();
+    mq_fence_compiler();
+}
+
+static inline bool mq_publisher_owns(const mq_publisher *p) {
+    /* relaxed: a newcomer's membarrier orders its store before our next load (EDGE takeover). */
+    return mq_likely(mq_load_relaxed_u64(&p->ring->write_uid) == p->uid);
+}
+
+/* Steps 6 to 8: publish what is staged. */
+static inline mq_status mq_publisher_commit(mq_publisher *p) {
+    if (mq_unlikely(!mq_publisher_owns(p)))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
+    /* EDGE commit: release. Payloads become visible before the position that announces them. Partner:
+     * mq_subscriber_refresh. If weaker: on ARM a subscriber follows the new position into old bytes. */
+    mq_store_release_u64(&p->ring->write_pointer, p->head);
+    p->position = p->head;
+    p->sequence += p->pending;
+    p->bytes += p->pending_bytes;
+    p->pending = p->pending_bytes = 0;
+    mq_store_relaxed_u64(&p->entry->bytes, p->bytes); /* relaxed: read by stats only */
+    /* EDGE done: release. Who sees sent == begun also sees the write_pointer above. Partner: mq_send_in_progress. */
+    mq_store_release_u64(&p->entry->sent, p->sequence);
+    /* EDGE sleep: write_pointer is stored, then attention is loaded. The sleeper's membarrier stands between the two,
+     * so that it costs no fence here. Partner: mq_subscriber_announce_sleep. If weaker: a subscriber sleeps through a
+     * message. */
+    mq_publisher_order(p);
+    /* relaxed: the edge's order comes from the membarrier; num_readers is only compared. */
+    bool attention = mq_load_relaxed_u32(&p->side->attention) != 0;
+    bool joined = mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
+    return mq_unlikely(attention || joined || p->stock_count) ? MQ_NOTIFY : MQ_OK;
+}
+
+/* Tell everybody how far we are going to write, and where they may start counting. */
+static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
+    mq_side *side = p->side;
+    /* relaxed: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
+    uint64_t turn = mq_load_relaxed_u64(&side->turn_begin) + 1;
+    if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) > 0)
+        limit = mq_load_relaxed_u64(&side->limit);
+    mq_store_relaxed_u64(&side->turn_begin, turn);
+    mq_fence_release(); /* EDGE turn: release. Whoever reads a field below sees turn_begin. Partner: mq_milestone_read */
+    mq_store_relaxed_u64(&side->limit, limit);
+    mq_store_relaxed_u64(&side->milestone_position, p->position);
+    mq_store_relaxed_u64(&side->milestone_sequence, p->sequence);
+    mq_store_relaxed_u64(&side->era, p->era);
+    mq_store_release_u64(&side->turn_end, turn); /* EDGE turn: release. Partner: mq_milestone_read */
+}
+
+/* Stock subscribers trust a flag: clear it for those whose message we may overwrite. All slots, not only num_readers:
+ * one that joins while a stock publisher starts may sit beyond. */
+static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
+        /* A cursor at the limit itself goes too: after exactly one lap stock takes equal offsets for an empty ring. */
+        bool same_offset = mq_offset(limit) == mq_offset(cursor) && mq_cycle(limit) != mq_cycle(cursor);
+        bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0; /* a store would disturb the line for all */
+        if (valid && (same_offset || !mq_intact(limit, cursor)))
+            mq_store_relaxed_u64(&p->ring->read_valids[i], 0);
+    }
+}
+
+/* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
+static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
+    uint64_t chunk = mq_chunk(p->data_bytes), lap_end = mq_lap_end(p->data_bytes);
+    uint64_t start = mq_offset(p->position);
+    bool wraps = start + need > lap_end;
+    uint64_t lap = wraps ? mq_next_lap(p->position) : mq_position(mq_cycle(p->position), 0);
+    if (wraps)
+        start = 0;
+    uint64_t end = start + (need > chunk ? need : chunk);
+    if (end > lap_end)
+        end = lap_end;
+    mq_publisher_announce(p, lap + end);
+    mq_publisher_invalidate(p, lap + end);
+    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of. Partners:
+     * mq_subscriber_intact, and a stock subscriber's second look at its flag. If weaker: torn messages pass. */
+    mq_fence_release();
+    if (wraps) {
+        mq_u64 *mark = (mq_u64 *)(p->data + mq_offset(p->position));
+        mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK);
+        if (!mq_publisher_owns(p))
+            return mq_publisher_discard(p, MQ_TAKEN_OVER);
+        mq_store_release_u64(&p->ring->write_pointer, lap); /* EDGE commit: release, of the wrap mark */
+        p->position = p->head = lap;
+    }
+    p->granted_offset = end;
+    return MQ_OK;
+}
+
+static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
+    return mq_likely(mq_offset(p->head) + mq_need(size) <= p->granted_offset);
+}
+
+/* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload, then stage and commit, or
+ * discard. The caller commits what is staged before it begins a message for which there is no room. */
+static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
+    if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
+        return MQ_TOO_LARGE;
+    /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
+     * Partner: mq_publisher_start. If weaker: two publishers write at once. */
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1);
+    mq_publisher_order(p);
+    if (!mq_publisher_owns(p))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
+    if (!mq_publisher_has_room(p, size)) {
+        mq_status status = mq_publisher_extend(p, mq_need(size));
+        if (status != MQ_OK)
+            return status;
+    }
+    uint8_t *message = p->data + mq_offset(p->head);
+    mq_store_relaxed_u64((mq_u64 *)message, size);
+    *payload = message + 8;
+    return MQ_OK;
+}
+
+/* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
+static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
+    p->head += mq_need(size);
+    p->pending += 1;
+    p->pending_bytes += size;
+}
+
+/* Look at the slots for stock subscribers, the only ones that must be signalled one by one. */
+static inline void mq_publisher_survey(mq_publisher *p) {
+    p->readers_seen = mq_load_acquire_u64(&p->ring->num_readers);
+    p->stock_count = 0;
+    for (uint32_t i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        if (uid == 0 || mq_slot_entry(p->side, uid))
+            continue;
+        mq_stock_reader reader = {.uid = uid, .slot = i, .checked_ns = INT64_MIN};
+        p->stock[p->stock_count++] = reader;
+    }
+}
+
+/* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. */
+static inline void mq_publisher_signal(mq_stock_reader *reader) {
+    enum { TRUSTED_FOR_NS = 20 * 1000 * 1000 };
+    int64_t now = mq_now_ns();
+    uint32_t thread = mq_uid_thread(reader->uid);
+    if (reader->checked_ns == INT64_MIN || now - reader->checked_ns > TRUSTED_FOR_NS) {
+        reader->takes_signal = thread && mq_thread_takes_signal(thread, SIGUSR2);
+        reader->checked_ns = now;
+    }
+    if (reader->takes_signal)
+        syscall(SYS_tkill, thread, SIGUSR2);
+}
+
+/* Wake whoever sleeps; to be called after MQ_NOTIFY. The only part of publishing that makes system calls. */
+static inline void mq_publisher_notify(mq_publisher *p) {
+    /* Cleared before the wake: a bit set later belongs to a sleeper that looks at write_pointer after us. */
+    uint32_t attention = mq_exchange_u32(&p->side->attention, 0);
+    bool moved = mq_load_acquire_u64(&p->ring->num_readers) != p->readers_seen;
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        moved |= mq_load_acquire_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid;
+    if (moved || (attention & MQ_ATTENTION_SLOTS))
+        mq_publisher_survey(p);
+    if (attention & MQ_ATTENTION_WAITERS)
+        mq_futex_wake_all(mq_futex_word(&p->ring->write_pointer));
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        mq_publisher_signal(&p->stock[i]);
+}
+
+/* One message from a buffer: the copying path, on the same core as writing in place. */
+static inline mq_status mq_publisher_send(mq_publisher *p, const void *bytes, uint64_t size) {
+    uint8_t *payload;
+    mq_status status = mq_publisher_begin(p, size, &payload);
+    if (mq_unlikely(status != MQ_OK))
+        return status;
+    mq_copy_in(payload, bytes, size);
+    mq_publisher_stage(p, size);
+    return mq_publisher_commit(p);
+}
+
+#endif

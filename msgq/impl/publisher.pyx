@@ -1,0 +1,348 @@
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python, freethreading_compatible=False
+"""The publisher's socket: a Python face on publisher.h.
+
+Every call compares the socket's ticket with the fork generation first: that one comparison finds a closed socket, one
+that another thread is using, one with an open reservation, and one that came through fork.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
+from msgq.impl.core cimport (
+    MQ_ALIVE, MQ_DEAD, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TAKEN_OVER, MQ_TOO_LARGE, mq_copy_in,
+    mq_find_publisher, mq_free_publisher_entry, mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
+    mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
+    mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
+    mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
+    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side, mq_status, mq_thread_life,
+)
+from msgq.impl.liveness cimport fork_generation, random_word, this_process
+from msgq.impl.segment cimport Topic, open_topic
+from msgq.impl.wake cimport can_order_stores
+
+import time
+from collections.abc import Iterator
+
+from msgq import naming
+from msgq.errors import (
+    CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
+    MultiplePublishersError, WaitTimeoutError,
+)
+from msgq.stats import PublisherStats
+
+
+cdef enum:
+    BATCH = 64                      # messages that send_many publishes at once
+    SEND_IN_PROGRESS_NS = 1000000000
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class PubSocket:
+    """Publishes messages on one endpoint. See the type stub (ring.pyi) for the contract of each method."""
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            mq_publisher_close(&self._publisher)
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{self._publisher.sequence} messages published"
+        return f"<msgq PubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None):
+        cdef str name = naming.endpoint_name(endpoint)
+        cdef Topic topic
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
+        self._endpoint = name
+        topic = open_topic(name, segment_size, mode)
+        try:
+            self._start(topic)
+            if schema is not None:
+                mq_schema_write(self._publisher.side, schema.name.encode(), schema.encoding.encode(),
+                                <const char *> <bytes> schema.data, len(schema.data))
+        finally:
+            topic.unlock()
+        remember(self)
+
+    cdef int _start(self, Topic topic) except -1:
+        """Become the endpoint's publisher; the topic is locked."""
+        cdef const mq_publisher_entry *former
+        cdef int entry
+        cdef int64_t deadline
+        memset(&self._publisher, 0, sizeof(self._publisher))
+        self._ring, self._side = topic.ring, topic.side
+        self._publisher.ring = <mq_ring_header *> topic.ring.address
+        self._publisher.side = <mq_side *> topic.side.address
+        self._publisher.data = topic.ring.address + MQ_RING_HEADER
+        self._publisher.data_bytes = topic.data_bytes
+        self._publisher.fences = not can_order_stores()
+        entry = mq_free_publisher_entry(self._publisher.side)
+        if entry == MQ_NO_ENTRY:
+            text = "16 publishers of it are open in living processes; close those that were taken over"
+            raise MultiplePublishersError(text, self._endpoint)
+        former_uid = mq_publisher_claim(&self._publisher, this_process(), random_word(), entry)
+        former = mq_find_publisher(self._publisher.side, former_uid)
+        deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        try:
+            while former != NULL and mq_send_in_progress(former) and mq_publisher_life(former) != MQ_DEAD:
+                if mq_now_ns() > deadline:
+                    text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
+                    raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
+                with nogil:
+                    usleep(50)
+                PyErr_CheckSignals()
+            if mq_publisher_start(&self._publisher, this_process()) != MQ_OK:
+                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+        except BaseException:
+            mq_publisher_unclaim(&self._publisher, former_uid)
+            raise
+        self._generation = self._ticket = fork_generation
+        return 0
+
+    def close(self):
+        if self._ticket == CLOSED:
+            return
+        if self._generation == fork_generation:
+            if self._ticket == BUSY:
+                raise misuse(self._ticket, self._endpoint)
+            mq_publisher_close(&self._publisher)
+        self._ticket = CLOSED
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    cdef int _refuse(self) except -1:
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            text = "the publisher belongs to the parent process; connect another one here, when the parent has closed it"
+            raise ForkedSocketError(text, self._endpoint)
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _settle(self, int status, uint64_t size) except -1:
+        """Do what a status of the C core asks for."""
+        if status == MQ_OK:
+            return 0
+        if status == MQ_NOTIFY:
+            # With the GIL: some 8 us if somebody sleeps. Giving it up could cost a sender 5 ms to get it back.
+            mq_publisher_notify(&self._publisher)
+            return 0
+        if status == MQ_TOO_LARGE:
+            text = (f"a message of {size} bytes does not fit: at most {mq_need_max(self._publisher.data_bytes) - 8} with "
+                    f"segment_size {self._publisher.data_bytes}; this one needs {3 * mq_need(size)}")
+            raise MessageTooLargeError(text, self._endpoint)
+        pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
+        who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
+        raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    def send(self, data):
+        cdef Py_ssize_t size
+        if self._ticket != fork_generation:
+            self._refuse()
+        if PyBytes_CheckExact(data):
+            size = PyBytes_GET_SIZE(data)
+            if 0 < size < LARGE_BYTES:
+                status = mq_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
+                if status != MQ_OK:
+                    self._settle(status, size)
+                return
+        self._send_buffer(data)
+
+    cdef int _send_buffer(self, object data) except -1:
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if self._ticket != fork_generation:  # an exporter may run any code
+                self._refuse()
+            self._send_bytes(view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        return 0
+
+    cdef int _send_bytes(self, const void *data, uint64_t size) except -1:
+        cdef uint8_t *payload = NULL
+        if size < LARGE_BYTES:
+            if size == 0:
+                self._check_empty()
+            return self._settle(mq_publisher_send(&self._publisher, data, size), size)
+        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+        self._ticket = BUSY
+        with nogil:
+            mq_copy_in(payload, data, size)
+        self._ticket = self._generation
+        mq_publisher_stage(&self._publisher, size)
+        return self._settle(mq_publisher_commit(&self._publisher), size)
+
+    cdef int _check_empty(self) except -1:
+        """Stock subscribers abort on an empty message."""
+        mq_publisher_survey(&self._publisher)
+        if self._publisher.stock_count:
+            text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
+            raise MessageSizeError(text, self._endpoint)
+        return 0
+
+    def send_many(self, messages):
+        if self._ticket != fork_generation:
+            self._refuse()
+        try:
+            if isinstance(messages, (list, tuple)):
+                return self._send_batch(messages)
+            if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
+                return self._send_rows(messages)
+        finally:
+            self._flush()
+        count = 0
+        for message in messages:  # one by one: the next one may take its time
+            self.send(message)
+            count += 1
+        return count
+
+    cdef Py_ssize_t _send_batch(self, object messages) except -1:
+        cdef Py_ssize_t count = 0
+        for message in messages:
+            if PyBytes_CheckExact(message):
+                self._stage(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message))
+            else:
+                self._flush()
+                self._send_buffer(message)
+            count += 1
+        return count
+
+    cdef Py_ssize_t _send_rows(self, object array) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t i, count, size
+        PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+        try:
+            if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
+                text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
+                raise TypeError(text)
+            if self._ticket != fork_generation:
+                self._refuse()
+            count = view.shape[0]
+            size = view.len // count if count else 0
+            for i in range(count):
+                self._stage(<const char *> view.buf + i * size, size)
+        finally:
+            PyBuffer_Release(&view)
+        return count
+
+    cdef int _stage(self, const void *data, uint64_t size) except -1:
+        """Write a message, to be published with the next flush."""
+        cdef uint8_t *payload = NULL
+        if not 0 < size < LARGE_BYTES:
+            self._flush()
+            return self._send_bytes(data, size)
+        if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
+            self._flush()
+        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+        mq_copy_in(payload, data, size)
+        mq_publisher_stage(&self._publisher, size)
+        return 0
+
+    cdef int _flush(self) except -1:
+        """Publish what is staged."""
+        if self._publisher.pending:
+            self._settle(mq_publisher_commit(&self._publisher), 0)
+        return 0
+
+    def reserve(self, size):
+        cdef Reservation reservation = Reservation.__new__(Reservation)
+        if self._ticket != fork_generation:
+            self._refuse()
+        if size < 0:
+            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+        reservation._socket = self
+        reservation._size = size
+        return reservation
+
+    def all_readers_updated(self):
+        cdef int attached = 0, updated = 0
+        if self._ticket != fork_generation:
+            self._refuse()
+        mq_readers_count(&self._publisher, &attached, &updated)
+        return 0 < attached == updated
+
+    def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
+        cdef int attached = 0, updated = 0
+        if timeout is not None and not timeout >= 0 or not interval > 0 or n is not None and n < 0:
+            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
+            raise InvalidValueError(text, self._endpoint)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._ticket != fork_generation:
+                self._refuse()
+            mq_readers_count(&self._publisher, &attached, &updated)
+            if attached >= n if n is not None else 0 < attached == updated:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                wanted = f"{n} attached" if n is not None else "at least one, and all up to date"
+                text = f"after {timeout} s {attached} subscribers are attached, {updated} up to date; wanted: {wanted}"
+                raise WaitTimeoutError(text, self._endpoint)
+            time.sleep(interval)
+
+    def stats(self):
+        return PublisherStats(self._endpoint, self._publisher.sequence, self._publisher.bytes)
+
+
+cdef class Reservation:
+    """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``."""
+
+    def __enter__(self):
+        cdef PubSocket socket = self._socket
+        if socket._ticket != fork_generation:
+            socket._refuse()
+        if self._size == 0:
+            socket._check_empty()
+        socket._settle(mq_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+        self._ring = socket._ring
+        socket._ticket = RESERVED
+        self._view = memoryview(self)
+        return self._view
+
+    def __exit__(self, kind, *_):
+        cdef PubSocket socket = self._socket
+        try:
+            self._view.release()
+        except BufferError:
+            pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
+        self._view = None
+        if socket._ticket != RESERVED:  # closed meanwhile
+            raise misuse(socket._ticket, socket._endpoint)
+        if socket._generation != fork_generation:
+            socket._refuse()
+        socket._ticket = socket._generation
+        if kind is not None:
+            mq_publisher_discard(&socket._publisher, MQ_OK)
+            return
+        mq_publisher_stage(&socket._publisher, self._size)
+        socket._settle(mq_publisher_commit(&socket._publisher), self._size)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._payload, self._size, 0, flags)
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        pass

@@ -1,0 +1,296 @@
+/* Coming and going: entries of the side segment, a publisher's start, a subscriber's join.
+ *
+ * The caller holds the topic's lock (flock of the ring's file), except where it says otherwise.
+ */
+#ifndef MQ_REGISTRY_H
+#define MQ_REGISTRY_H
+
+#include "subscriber.h"
+
+enum { MQ_NO_ENTRY = -1 };
+
+/* Fill a free entry, or one whose owner is dead. uid comes last: it makes the rest valid. */
+static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint64_t uid) {
+    mq_store_release_u64(&who->uid, 0);
+    mq_fence_release();
+    mq_store_relaxed_u64(&who->pid, self->pid); /* relaxed, as all below: the release of uid publishes them */
+    mq_store_relaxed_u64(&who->thread_id, self->thread_id);
+    mq_store_relaxed_u64(&who->start_time, self->start_time);
+    mq_store_relaxed_u64(&who->pid_namespace, self->pid_namespace);
+    mq_copy_in(who->name, self->name, sizeof who->name);
+    mq_store_release_u64(&who->uid, uid);
+}
+
+/* An entry leaves at any time, without the lock: one store. */
+static inline void mq_identity_clear(mq_identity *who) { mq_store_release_u64(&who->uid, 0); }
+
+static inline int mq_free_publisher_entry(const mq_side *side) {
+    for (int pass = 0; pass < 2; pass++) /* free ones first: asking for the dead costs system calls */
+        for (int i = 0; i < MQ_PUBLISHERS; i++) {
+            const mq_identity *who = &side->publishers[i].who;
+            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
+                return i; /* relaxed: under the lock nobody else fills it */
+        }
+    return MQ_NO_ENTRY;
+}
+
+static inline int mq_free_reader_entry(const mq_side *side) {
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < MQ_READERS; i++) {
+            const mq_identity *who = &side->readers[i].who;
+            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
+                return i; /* relaxed: as above */
+        }
+    return MQ_NO_ENTRY;
+}
+
+static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid) {
+    for (int i = 0; side && uid && i < MQ_PUBLISHERS; i++)
+        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
+            return &side->publishers[i];
+    return NULL;
+}
+
+/* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
+static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+                                uint64_t created_ns) {
+    uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
+    mq_store_relaxed_u64(&side->version, MQ_SIDE_VERSION); /* relaxed, all: the release of magic publishes them */
+    mq_store_relaxed_u64(&side->total_bytes, MQ_SIDE_BYTES);
+    mq_store_relaxed_u64(&side->publisher_count, MQ_PUBLISHERS);
+    mq_store_relaxed_u64(&side->reader_count, MQ_READERS);
+    mq_store_relaxed_u64(&side->ring_inode, inode);
+    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
+    mq_store_relaxed_u64(&side->created_ns, created_ns);
+    mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
+    mq_store_relaxed_u64(&side->milestone_position, now);
+    mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
+}
+
+enum { MQ_SIDE_GOOD, MQ_SIDE_STALE, MQ_SIDE_VERSION_DIFFERS, MQ_SIDE_CORRUPT };
+
+/* May this file be used with this ring? Stale: it belongs to a ring that was removed. */
+static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+    if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
+        return MQ_SIDE_CORRUPT;
+    if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */
+        return MQ_SIDE_VERSION_DIFFERS;
+    bool same = mq_load_relaxed_u64(&side->total_bytes) == MQ_SIDE_BYTES &&
+                mq_load_relaxed_u64(&side->publisher_count) == MQ_PUBLISHERS &&
+                mq_load_relaxed_u64(&side->reader_count) == MQ_READERS;
+    if (!same)
+        return MQ_SIDE_CORRUPT;
+    same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes;
+    return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
+}
+static inline uint64_t mq_side_version(const mq_side *side) { return mq_load_relaxed_u64(&side->version); }
+
+/* ---- publishers ---- */
+
+/* What write_uid says while a publisher starts. */
+static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
+    return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
+}
+
+/* Is the former publisher, one of ours, between begun and sent? EDGE done: acquire. Partner: mq_publisher_commit. */
+static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
+    uint64_t sent = mq_load_acquire_u64(&former->sent);
+    return mq_load_relaxed_u64(&former->begun) != sent; /* relaxed: the newcomer's membarrier made it visible */
+}
+
+static inline mq_life mq_publisher_life(const mq_publisher_entry *entry) { return mq_identity_life(&entry->who); }
+static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
+    return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
+}
+
+/* The process that publishes now; 0 when that is nobody, or a stock program. */
+static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side) {
+    const mq_publisher_entry *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
+    return entry ? mq_publisher_pid(entry) : 0;
+}
+
+/* Prepare `p` and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back if that fails. */
+static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry) {
+    mq_side *side = p->side;
+    uint64_t former = mq_load_acquire_u64(&p->ring->write_uid);
+    p->after_stock = former != 0 && !mq_find_publisher(side, former);
+    p->entry = &side->publishers[entry];
+    p->uid = mq_uid(random, (unsigned)entry, (uint32_t)self->thread_id);
+    for (int i = 0; i < MQ_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
+        uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
+        uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
+        p->sequence = sent > p->sequence ? sent : p->sequence;
+        p->bytes = bytes > p->bytes ? bytes : p->bytes;
+    }
+    mq_identity_clear(&p->entry->who);
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
+    mq_store_relaxed_u64(&p->entry->sent, p->sequence);
+    /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
+     * time; after a stock publisher only once mq_publisher_start is done, so until then write_uid names no entry. */
+    if (!p->after_stock)
+        mq_identity_write(&p->entry->who, self, p->uid);
+    mq_store_release_u64(&p->ring->write_uid, mq_publisher_claim_uid(p));
+    mq_fence_seq_cst();
+    mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
+    return former;
+}
+
+/* Give up after mq_publisher_claim. */
+static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
+    mq_compare_exchange_u64(&p->ring->write_uid, mq_publisher_claim_uid(p), former);
+    mq_identity_clear(&p->entry->who);
+}
+
+/* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
+ * thread that created them, and a living process may have ended that. */
+static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
+        const mq_reader_entry *entry = mq_slot_entry(side, uid);
+        if (uid && entry && mq_identity_life(&entry->who) == MQ_DEAD)
+            mq_slot_leave(ring, side, i, uid);
+    }
+}
+
+/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense. */
+static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
+    mq_side *side = p->side;
+    mq_milestone m;
+    uint64_t last;
+    int64_t walked = -1;
+    p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
+    if (!mq_position_possible(p->position, p->data_bytes))
+        return MQ_CORRUPT;
+    bool readable = mq_milestone_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
+    if (!p->after_stock && readable)
+        walked = mq_walk(p->data, p->data_bytes, m.position, p->position, &last);
+    if (walked >= 0) {
+        p->sequence = m.sequence + (uint64_t)walked;
+        p->era = m.era;
+    } else /* a stock publisher was here, or the bytes are not to be trusted */
+        p->era = mq_load_relaxed_u64(&side->era) + 1; /* relaxed: under the lock, and no other publisher */
+    /* The limit never goes back: a send that died left bytes up to there. */
+    mq_publisher_announce(p, walked >= 0 ? p->position : mq_reach(p->position, p->data_bytes));
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed: equal again before anybody cares */
+    mq_store_release_u64(&p->entry->sent, p->sequence);
+    p->granted_offset = mq_offset(p->position);
+    if (p->after_stock) {
+        uint64_t claim = mq_publisher_claim_uid(p);
+        mq_identity_write(&p->entry->who, self, p->uid);
+        mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
+        p->after_stock = false;
+    }
+    mq_slots_sweep(p->ring, side);
+    mq_publisher_survey(p);
+    mq_publisher_notify(p);
+    return MQ_OK;
+}
+
+static inline bool mq_publisher_is_current(const mq_publisher *p) { return mq_publisher_owns(p); }
+
+static inline void mq_publisher_close(mq_publisher *p) {
+    /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
+    mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
+    mq_publisher_notify(p);
+    mq_identity_clear(&p->entry->who);
+}
+
+/* Describe the messages; under the lock. The sizes were checked against the layout. */
+static inline void mq_schema_write(mq_side *side, const char *name, const char *encoding, const char *data,
+                                   uint64_t bytes) {
+    uint64_t turn = mq_load_relaxed_u64(&side->schema_turn); /* relaxed: only lock holders write it */
+    mq_store_relaxed_u64(&side->schema_turn, turn | 1);
+    mq_fence_release(); /* EDGE schema: release. Partner: mq_schema_read */
+    memset(side->schema_name, 0, sizeof side->schema_name + sizeof side->schema_encoding);
+    mq_copy_in(side->schema_name, name, strlen(name));
+    mq_copy_in(side->schema_encoding, encoding, strlen(encoding));
+    mq_copy_in(side->schema_data, data, bytes);
+    mq_store_relaxed_u64(&side->schema_bytes, bytes);
+    mq_store_release_u64(&side->schema_turn, (turn | 1) + 1); /* EDGE schema: release. Partner: mq_schema_read */
+}
+
+/* A consistent copy of the descriptor, for a side segment as large as the layout says. False: it changes all the time,
+ * or its writer died. `room` is at least MQ_SCHEMA_DATA_MAX. */
+static inline bool mq_schema_read(const mq_side *side, char *name, char *encoding, char *data, uint64_t *bytes) {
+    for (int tries = 0; tries < 100; tries++) {
+        uint64_t turn = mq_load_acquire_u64(&side->schema_turn); /* EDGE schema: acquire. Partner: mq_schema_write */
+        *bytes = mq_load_relaxed_u64(&side->schema_bytes); /* relaxed: validated by the second look at turn */
+        if (turn & 1 || *bytes > MQ_SCHEMA_DATA_MAX)
+            continue;
+        mq_copy_out(name, side->schema_name, MQ_SCHEMA_NAME);
+        mq_copy_out(encoding, side->schema_encoding, MQ_SCHEMA_ENCODING);
+        mq_copy_out(data, side->schema_data, *bytes);
+        mq_fence_acquire(); /* EDGE schema: acquire. Partner: mq_schema_write */
+        if (mq_load_relaxed_u64(&side->schema_turn) == turn)
+            return true;
+    }
+    return false;
+}
+
+/* How many living subscribers are attached, and how many of them have read all that was published. */
+static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
+    *attached = *updated = 0;
+    for (int i = 0; i < MQ_READERS; i++) {
+        const mq_reader_entry *entry = &p->side->readers[i];
+        if (mq_identity_life(&entry->who) == MQ_DEAD)
+            continue;
+        *attached += 1;
+        *updated += mq_load_acquire_u64(&entry->cursor) == p->position;
+    }
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        if (uid == 0 || mq_slot_entry(p->side, uid) || mq_thread_life(mq_uid_thread(uid)) == MQ_DEAD)
+            continue;
+        *attached += 1;
+        *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
+                    mq_load_acquire_u64(&p->ring->read_pointers[i]) == p->position;
+    }
+}
+
+/* ---- subscribers ---- */
+
+/* Take an entry, to be seen by stats, and so that a slot may be taken. MQ_NO_ENTRY: neither, but just as correct. */
+static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+    s->slot = -1;
+    s->uid = 0;
+    s->entry = &s->private_entry;
+    if (entry == MQ_NO_ENTRY)
+        return;
+    s->entry = &s->side->readers[entry];
+    s->uid = mq_uid(random, (unsigned)entry, 0);
+    if (mq_load_relaxed_u64(&s->entry->who.uid)) /* relaxed: under the lock. A dead owner may have left a slot */
+        mq_slots_sweep(s->ring, s->side);
+    mq_identity_clear(&s->entry->who);
+    mq_store_relaxed_u64(&s->entry->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
+    mq_store_relaxed_u64(&s->entry->received, s->received);
+    mq_store_relaxed_u64(&s->entry->lost, s->lost);
+    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
+    mq_store_relaxed_u64(&s->entry->resets, s->resets);
+    mq_identity_write(&s->entry->who, self, s->uid);
+}
+
+/* Join at the present. */
+static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+    mq_subscriber_register(s, self, random, entry);
+    mq_status status = mq_subscriber_to_present(s);
+    mq_subscriber_show(s);
+    return status;
+}
+
+/* Go on where the parent process was at the fork: same cursor, places of our own. */
+static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+    s->signal_thread = 0;
+    mq_subscriber_register(s, self, random, entry);
+    mq_subscriber_survey(s);
+}
+
+static inline void mq_subscriber_leave(mq_subscriber *s) {
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
+    s->slot = -1;
+    if (s->entry != &s->private_entry)
+        mq_identity_clear(&s->entry->who);
+    s->entry = &s->private_entry;
+}
+
+#endif

@@ -1,0 +1,23 @@
+from msgq.impl.core cimport uint8_t, uint32_t, uint64_t
+
+
+cdef class Segment:
+    """A mapped file; unmapped when the last reference (a socket, a view) goes."""
+    cdef readonly str path
+    cdef readonly size_t size
+    cdef readonly uint64_t inode
+    cdef uint8_t *address
+
+
+cdef class Topic:
+    """An endpoint's two files. Locked from open_topic until unlock, so that comers and goers are one at a time."""
+    cdef readonly str endpoint
+    cdef readonly Segment ring
+    cdef readonly Segment side      # None: passive, and there is none
+    cdef uint32_t data_bytes
+    cdef int lock_fd
+    cdef void unlock(self)
+
+
+cdef Topic open_topic(str endpoint, object segment_size, object mode)
+cdef Topic watch_topic(str endpoint, str in_prefix)

@@ -1,0 +1,347 @@
+# cython: language_level=3, freethreading_compatible=False
+"""Create, open, validate and map the two files of a topic.
+
+A file gets its name only when it is complete (O_TMPFILE, then link), so a process that dies while creating leaves
+nothing. Opening and registering happen under flock of the ring's file, which the kernel drops when its holder dies.
+Nothing found in a file is believed before it was checked.
+"""
+
+from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT, ENOSPC, errno
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.stat cimport S_ISREG, fstat, struct_stat
+from posix.unistd cimport close, geteuid, usleep
+
+from msgq.impl.core cimport (
+    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_now_ns, mq_ring_header, mq_side,
+    mq_side_check, mq_side_init, mq_side_version,
+)
+
+import os
+import time
+
+from msgq import naming
+from msgq.errors import (
+    CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError,
+)
+
+
+cdef extern from "fcntl.h" nogil:
+    enum:
+        O_NOFOLLOW
+        O_TMPFILE
+        AT_FDCWD
+        AT_SYMLINK_FOLLOW
+    int posix_fallocate(int fd, int64_t offset, int64_t length)
+
+
+cdef extern from "unistd.h" nogil:
+    int linkat(int from_dir, const char *source, int to_dir, const char *target, int flags)
+
+
+cdef extern from "sys/stat.h" nogil:
+    int fchmod(int fd, unsigned int mode)
+
+
+cdef extern from "sys/file.h" nogil:
+    enum:
+        LOCK_EX
+        LOCK_NB
+        LOCK_UN
+    int flock(int fd, int operation)
+
+
+cdef extern from "sys/mman.h" nogil:
+    enum:
+        MAP_POPULATE
+
+
+cdef extern from "registry.h" nogil:
+    enum:
+        MQ_SIDE_GOOD
+        MQ_SIDE_STALE
+        MQ_SIDE_VERSION_DIFFERS
+
+
+cdef enum:
+    DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
+    LOCK_WAIT_NS = 1000000000        # the lock is held for microseconds; longer means that its holder is stopped
+
+
+cdef class Segment:
+    def __dealloc__(self):
+        if self.address != NULL:
+            munmap(self.address, self.size)
+
+
+cdef class Topic:
+    def __cinit__(self):
+        self.lock_fd = -1
+
+    cdef void unlock(self):
+        if self.lock_fd >= 0:
+            flock(self.lock_fd, LOCK_UN)  # closing is not enough: the mapping keeps the open file alive
+            close(self.lock_fd)
+            self.lock_fd = -1
+
+    def __dealloc__(self):
+        self.unlock()
+
+
+cdef object _failure(str what, str endpoint, str path, int error):
+    """Return the exception for a failed system call, with what to do about it."""
+    advice = {
+        EMFILE: "; this process has no file descriptors left (ulimit -n)",
+        ENFILE: "; the machine has no file descriptors left (fs.file-max)",
+    }.get(error, "")
+    if error == ENOSPC:
+        space = os.statvfs(naming.SHARED_MEMORY)
+        free = space.f_bavail * space.f_frsize
+        advice = f"; {naming.SHARED_MEMORY} has {free} bytes free (in a container: --shm-size)"
+    return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
+
+
+cdef int _open(str endpoint, str path, int flags) except -2:
+    """Open an existing file; -1 when there is none."""
+    cdef bytes encoded = path.encode()
+    cdef int fd = c_open(encoded, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    if fd < 0 and errno != ENOENT:
+        raise _failure("cannot open (a symbolic link or a directory is never followed)", endpoint, path, errno)
+    return fd
+
+
+cdef int _allocate(int fd, size_t size, str endpoint, str path) except -1:
+    """Reserve every page now: a full file system is an error here, but SIGBUS at a later write."""
+    cdef int error
+    with nogil:
+        error = posix_fallocate(fd, 0, size)
+        while error == EINTR:
+            error = posix_fallocate(fd, 0, size)
+    if error:
+        raise _failure(f"cannot allocate {size} bytes", endpoint, path, error)
+    return 0
+
+
+cdef int _create(str endpoint, str path, size_t size, int mode) except -1:
+    """Return a new file of zeros that has no name yet."""
+    cdef bytes directory = os.path.dirname(path).encode()
+    cdef int fd = c_open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
+    if fd < 0:
+        raise _failure("cannot create a file in its directory", endpoint, path, errno)
+    try:
+        if fchmod(fd, mode) != 0:  # whatever the umask says
+            raise _failure(f"cannot set mode {mode:#o}", endpoint, path, errno)
+        _allocate(fd, size, endpoint, path)
+    except BaseException:
+        close(fd)
+        raise
+    return fd
+
+
+cdef bint _name(int fd, str endpoint, str path) except -1:
+    """Give the new file its name; False when another process was faster."""
+    cdef char self_path[40]
+    cdef bytes encoded = path.encode()
+    snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
+    if linkat(AT_FDCWD, self_path, AT_FDCWD, encoded, AT_SYMLINK_FOLLOW) == 0:
+        return True
+    if errno == EEXIST:
+        return False
+    raise _failure("cannot name the new file", endpoint, path, errno)
+
+
+cdef int _check(int fd, struct_stat *found, str endpoint, str path) except -1:
+    """Refuse what is not a plain file of this user or root."""
+    if fstat(fd, found) != 0:
+        raise _failure("cannot examine", endpoint, path, errno)
+    if not S_ISREG(found.st_mode):
+        raise SegmentError("is not a regular file; remove it", endpoint, path)
+    if found.st_uid != geteuid() and found.st_uid != 0:
+        text = f"belongs to user {found.st_uid}, this process to user {geteuid()}; only root's and your own are trusted"
+        raise SegmentError(text, endpoint, path)
+    return 0
+
+
+cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+    cdef Segment segment = Segment.__new__(Segment)
+    cdef int flags = MAP_SHARED | (MAP_POPULATE if naming.preallocate() else 0)
+    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+    cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
+    if address == MAP_FAILED:
+        raise _failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
+    segment.path = path
+    segment.size = found.st_size
+    segment.inode = found.st_ino
+    segment.address = <uint8_t *> address
+    return segment
+
+
+cdef int _lock(int fd, str endpoint, str path) except -1:
+    cdef int64_t deadline = mq_now_ns() + LOCK_WAIT_NS
+    while flock(fd, LOCK_EX | LOCK_NB) != 0:
+        if errno != EAGAIN and errno != EINTR:
+            raise _failure("cannot lock", endpoint, path, errno)
+        if mq_now_ns() > deadline:
+            raise SegmentError("locked by another process for over 1 s; is one stopped while it connects?",
+                               endpoint, path, EAGAIN)
+        with nogil:
+            usleep(200)
+        # A signal handler may raise here; nothing is held yet.
+    return 0
+
+
+cdef size_t _wanted_bytes(object segment_size, str endpoint) except 0:
+    """Return the data size asked for, in bytes, the default when that is 0."""
+    if segment_size == 0:
+        return MQ_DEFAULT_DATA_BYTES
+    if not DATA_BYTES_MIN <= segment_size < 2**32:
+        text = f"segment_size is {segment_size} bytes; allowed are {DATA_BYTES_MIN} to {2**32 - 1}, and 0 for 1 MiB"
+        raise InvalidValueError(text, endpoint)
+    return segment_size
+
+
+cdef int _open_ring(str endpoint, str path, size_t data_bytes, int mode, struct_stat *found) except -1:
+    """Return the ring's file, locked, made if there was none."""
+    cdef int fd
+    while True:
+        fd = _open(endpoint, path, O_RDWR)
+        if fd < 0:
+            fd = _create(endpoint, path, MQ_RING_HEADER + data_bytes, mode)
+            try:
+                named = _name(fd, endpoint, path)
+            except BaseException:
+                close(fd)
+                raise
+            if not named:
+                close(fd)
+                continue
+        try:
+            _lock(fd, endpoint, path)
+            _check(fd, found, endpoint, path)
+            if found.st_nlink and found.st_size == 0:
+                # A stock process opens first and sizes the file afterwards: do it for it.
+                _allocate(fd, MQ_RING_HEADER + data_bytes, endpoint, path)
+                _check(fd, found, endpoint, path)
+        except BaseException:
+            close(fd)
+            raise
+        if found.st_nlink:
+            return fd
+        close(fd)  # removed between open and lock
+
+
+cdef int _check_ring_size(const struct_stat *found, object segment_size, str endpoint, str path) except -1:
+    cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
+    if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
+        text = f"has {found.st_size} bytes, which is no ring (truncated or foreign); remove it when nobody uses it"
+        raise CorruptSegmentError(text, endpoint, path)
+    if segment_size and segment_size != data_bytes:
+        text = (f"exists with segment_size {data_bytes}, but {segment_size} was asked for; ask for 0 to take it as it "
+                "is, or remove it when nobody uses it (msgq clean)")
+        raise SegmentSizeError(text, endpoint, path)
+    return 0
+
+
+cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
+    """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
+    cdef struct_stat found
+    cdef Segment side
+    cdef int fd = _create(endpoint, path, MQ_SIDE_BYTES, mode)
+    try:
+        _check(fd, &found, endpoint, path)
+        side = _map(fd, &found, True, endpoint, path)
+        mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+                     ring.size - MQ_RING_HEADER, time.time_ns())
+        return side if _name(fd, endpoint, path) else None
+    finally:
+        close(fd)
+
+
+cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
+    """Return the side segment if there is one for this ring, else None; a stale one is removed."""
+    cdef struct_stat found
+    cdef Segment side
+    cdef int fd = _open(endpoint, path, O_RDWR if writable else O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        _check(fd, &found, endpoint, path)
+        if found.st_size != MQ_SIDE_BYTES:
+            raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
+        side = _map(fd, &found, writable, endpoint, path)
+    finally:
+        close(fd)
+    check = mq_side_check(<mq_side *> side.address, ring.inode, ring.size - MQ_RING_HEADER)
+    if check == MQ_SIDE_GOOD:
+        return side
+    if check == MQ_SIDE_STALE:
+        if writable:
+            os.unlink(path)
+        return None
+    if check == MQ_SIDE_VERSION_DIFFERS:
+        text = (f"has layout version {mq_side_version(<mq_side *> side.address)}, this library has {MQ_SIDE_VERSION}; "
+                "use one version of msgq, or remove the file when nobody uses it (msgq clean)")
+        raise LayoutVersionError(text, endpoint, path)
+    raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
+
+
+cdef Topic open_topic(str endpoint, object segment_size, object mode):
+    """Open or create both files for a participant. The topic is locked; unlock it after registering."""
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef struct_stat found
+    cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
+    cdef int permissions = naming.mode(mode, endpoint)
+    in_prefix = naming.prefix()
+    if in_prefix:
+        naming.make_directories(endpoint, in_prefix)
+    path = naming.ring_path(endpoint, in_prefix)
+    side_path = naming.side_path(endpoint, in_prefix)
+    topic.endpoint = endpoint
+    topic.lock_fd = _open_ring(endpoint, path, wanted, permissions, &found)
+    _check_ring_size(&found, segment_size, endpoint, path)
+    if found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
+        _allocate(topic.lock_fd, found.st_size, endpoint, path)
+    topic.ring = _map(topic.lock_fd, &found, True, endpoint, path)
+    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    while topic.side is None:
+        topic.side = _open_side(endpoint, side_path, topic.ring, True)
+        if topic.side is None:
+            topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+    return topic
+
+
+cdef Topic watch_topic(str endpoint, str in_prefix):
+    """Map both files read-only, without the lock and without a trace; the topic must exist."""
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef struct_stat found
+    path = naming.ring_path(endpoint, in_prefix)
+    cdef int fd = _open(endpoint, path, O_RDONLY)
+    if fd < 0:
+        raise _failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
+    try:
+        _check(fd, &found, endpoint, path)
+        _check_ring_size(&found, 0, endpoint, path)
+        topic.ring = _map(fd, &found, False, endpoint, path)
+    finally:
+        close(fd)
+    topic.endpoint = endpoint
+    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    topic.side = _open_side(endpoint, naming.side_path(endpoint, in_prefix), topic.ring, False)
+    return topic
+
+
+def unlink_topic(endpoint, in_prefix=None):
+    name = naming.endpoint_name(endpoint)
+    where = naming.prefix() if in_prefix is None else in_prefix
+    removed = False
+    for path in (naming.side_path(name, where), naming.ring_path(name, where)):
+        try:
+            os.unlink(path)
+            removed = True
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise SegmentError(f"cannot remove: {error.strerror}", name, path, error.errno) from error
+    return removed

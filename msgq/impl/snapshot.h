@@ -1,0 +1,61 @@
+/* Plain copies of shared entries, for statistics. Each word is read on its own: a figure may be newer than its
+ * neighbour, which harms nobody who only looks. */
+#ifndef MQ_SNAPSHOT_H
+#define MQ_SNAPSHOT_H
+
+#include "registry.h"
+
+typedef struct {
+    uint64_t uid, pid, thread_id, start_time, pid_namespace;
+    char name[MQ_NAME + 1];
+} mq_identity_copy;
+
+typedef struct {
+    mq_identity_copy who;
+    uint64_t cursor, received, lost, lost_unknown, resets;
+} mq_reader_copy;
+
+static inline void mq_copy_identity(const mq_identity *who, mq_identity_copy *out) {
+    memset(out, 0, sizeof *out);
+    out->uid = mq_load_acquire_u64(&who->uid);
+    out->pid = mq_load_relaxed_u64(&who->pid); /* relaxed, all here: see the top of the file */
+    out->thread_id = mq_load_relaxed_u64(&who->thread_id);
+    out->start_time = mq_load_relaxed_u64(&who->start_time);
+    out->pid_namespace = mq_load_relaxed_u64(&who->pid_namespace);
+    mq_copy_out(out->name, who->name, MQ_NAME);
+}
+
+static inline void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent,
+                                     uint64_t *bytes) {
+    mq_copy_identity(&side->publishers[entry].who, who);
+    *sent = mq_load_relaxed_u64(&side->publishers[entry].sent);
+    *bytes = mq_load_relaxed_u64(&side->publishers[entry].bytes);
+}
+
+static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out) {
+    const mq_reader_entry *reader = &side->readers[entry];
+    mq_copy_identity(&reader->who, &out->who);
+    out->cursor = mq_load_relaxed_u64(&reader->cursor);
+    out->received = mq_load_relaxed_u64(&reader->received);
+    out->lost = mq_load_relaxed_u64(&reader->lost);
+    out->lost_unknown = mq_load_relaxed_u64(&reader->lost_unknown);
+    out->resets = mq_load_relaxed_u64(&reader->resets);
+}
+
+static inline uint64_t mq_read_write_pointer(const mq_ring_header *ring) {
+    return mq_load_relaxed_u64(&ring->write_pointer);
+}
+static inline uint64_t mq_read_write_uid(const mq_ring_header *ring) { return mq_load_relaxed_u64(&ring->write_uid); }
+static inline uint64_t mq_read_created_ns(const mq_side *side) { return mq_load_relaxed_u64(&side->created_ns); }
+
+/* Living stock subscribers; without a side segment everybody in a slot counts. */
+static inline int mq_count_stock(const mq_ring_header *ring, const mq_side *side) {
+    int count = 0;
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
+        count += uid && !mq_slot_entry(side, uid) && mq_thread_life(mq_uid_thread(uid)) != MQ_DEAD;
+    }
+    return count;
+}
+
+#endif

@@ -1,0 +1,410 @@
+/* Subscribing: refresh, peek, copy, accept; and what happens to one that was lapped. See docs/protocol.md.
+ *
+ * The cursor is in the subscriber's own memory, and a copy counts only after mq_subscriber_accept said so.
+ * One thread at a time may use an mq_subscriber. Nothing here touches Python, allocates, or waits.
+ */
+#ifndef MQ_SUBSCRIBER_H
+#define MQ_SUBSCRIBER_H
+
+#include "publisher.h"
+
+typedef struct {
+    mq_ring_header *ring;         /* mapped read-only when passive */
+    mq_side *side;                /* NULL: there is none, every publisher is treated as stock */
+    const uint8_t *data;
+    uint32_t data_bytes;
+    bool passive;                 /* writes nothing to shared memory */
+    bool announced;               /* the publisher announces its limit: it is ours */
+    bool lost_unknown;
+    bool sequence_known;
+    uint64_t cursor;              /* next message to read */
+    uint64_t published;           /* write_pointer as last seen; at or after the cursor */
+    const mq_u64 *witness;        /* *witness == witness_value: no stock publisher started since the last survey */
+    uint64_t witness_value;
+    uint64_t publisher_uid;
+    uint64_t era;
+    uint64_t sequence_base;       /* sequence at the cursor == sequence_base + received */
+    uint64_t received;
+    uint64_t lost;
+    uint64_t resets;
+    mq_reader_entry *entry;       /* in the side segment, or private_entry */
+    mq_reader_entry private_entry;
+    int slot;                     /* -1: none */
+    uint64_t uid;                 /* high half of the slot's uid; 0: may not take a slot */
+    uint64_t slot_uid;
+    uint32_t signal_thread;       /* whom stock publishers shall signal; 0: nobody yet */
+} mq_subscriber;
+
+typedef struct {
+    const uint8_t *payload;
+    uint64_t size;
+} mq_message;
+
+typedef struct {
+    uint64_t position, sequence, era, turn;
+} mq_milestone;
+
+/* A consistent copy of the grant's milestone. False: it changed all the time, or there is no side segment. */
+static inline bool mq_milestone_read(const mq_side *side, mq_milestone *m) {
+    for (int tries = 0; side && tries < 1000; tries++) {
+        m->turn = mq_load_acquire_u64(&side->turn_end); /* EDGE turn: acquire. Partner: mq_publisher_announce */
+        /* relaxed: a newer value than turn_end's is found out by turn_begin below. */
+        m->position = mq_load_relaxed_u64(&side->milestone_position);
+        m->sequence = mq_load_relaxed_u64(&side->milestone_sequence);
+        m->era = mq_load_relaxed_u64(&side->era);
+        mq_fence_acquire(); /* EDGE turn: acquire. Partner: mq_publisher_announce */
+        if (mq_load_relaxed_u64(&side->turn_begin) == m->turn)
+            return true;
+    }
+    return false;
+}
+
+static inline uint64_t mq_message_size(const uint8_t *data, uint64_t position) {
+    /* relaxed: ordered by the acquire of write_pointer, and validated before anything follows from it. */
+    return mq_load_relaxed_u64((const mq_u64 *)(data + mq_offset(position)));
+}
+
+/* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
+static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
+    uint64_t size = mq_message_size(data, position), offset = mq_offset(position);
+    *is_message = size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);
+    if (*is_message)
+        return position + mq_need(size);
+    return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
+}
+
+/* Count the messages from `from` to `to`; *last is the position of the last one. -1: the bytes do not lead there. */
+static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
+    int64_t count = 0;
+    while (mq_ahead(to, from) > 0) {
+        bool is_message;
+        uint64_t next = mq_step(data, data_bytes, from, &is_message);
+        if (next == from)
+            return -1;
+        if (is_message) {
+            *last = from;
+            count++;
+        }
+        from = next;
+    }
+    return from == to ? count : -1;
+}
+
+/* ---- validity ---- */
+
+/* Who publishes, and so how positions are validated; takes a slot if it may. Afterwards, as long as the witness holds,
+ * no stock publisher has started. */
+static inline void mq_subscriber_survey(mq_subscriber *s) {
+    /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
+    for (int tries = 0; s->uid && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
+        s->slot_uid = s->uid | s->signal_thread;
+        s->slot = mq_slot_join(s->ring, s->side, s->slot_uid, s->cursor);
+        mq_slots_changed(s->side);
+        if (s->slot < 0)
+            break;
+    }
+    /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
+     * before we joined is seen here, and one that comes later changes the witness. */
+    s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
+    s->witness = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
+    s->witness_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
+    s->announced = s->side && s->publisher_uid == 0;
+    for (int i = 0; s->side && i < MQ_PUBLISHERS; i++)
+        s->announced |= s->publisher_uid && mq_load_acquire_u64(&s->side->publishers[i].who.uid) == s->publisher_uid;
+}
+
+/* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
+static inline bool mq_subscriber_intact(const mq_subscriber *s, uint64_t position) {
+    /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
+     * that warned of it. Partner: mq_publisher_extend. If weaker: torn messages pass. */
+    mq_fence_acquire();
+    /* relaxed: ordered by the fence above. */
+    if (mq_likely(s->announced))
+        return mq_intact(mq_load_relaxed_u64(&s->side->limit), position);
+    return mq_intact_unannounced(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
+}
+
+/* A stock publisher started, our slot was taken, or the publisher changed: judge anew. */
+static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
+    /* relaxed: follows the fence of mq_subscriber_intact. */
+    return mq_likely(mq_load_relaxed_u64(s->witness) == s->witness_value);
+}
+
+static inline void mq_subscriber_locate(mq_subscriber *s);
+
+/* intact, whoever published since the last survey. */
+static inline bool mq_subscriber_validate(mq_subscriber *s) {
+    bool intact = false;
+    for (int tries = 0; tries < 100; tries++) {
+        intact = mq_subscriber_intact(s, s->cursor);
+        bool surveyed = mq_subscriber_witness_holds(s);
+        if (mq_unlikely(!s->announced)) /* relaxed: as the witness */
+            surveyed = surveyed && mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
+        if (mq_likely(surveyed))
+            break;
+        mq_subscriber_survey(s);
+        mq_subscriber_locate(s);
+        intact = false;
+    }
+    return intact;
+}
+
+/* ---- counting ---- */
+
+static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
+
+/* Find the sequence at the cursor, by walking between it and the milestone. */
+static inline void mq_subscriber_locate(mq_subscriber *s) {
+    mq_milestone m;
+    uint64_t last;
+    if (s->announced && s->sequence_known && mq_load_relaxed_u64(&s->side->era) == s->era)
+        return; /* relaxed: an era that changes now is found at the next survey, which its publisher's start causes */
+    s->sequence_known = false;
+    for (int tries = 0; s->announced && tries < 100 && mq_milestone_read(s->side, &m); tries++) {
+        bool behind = mq_ahead(m.position, s->cursor) > 0;
+        uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
+        if (!mq_position_possible(from, s->data_bytes) || !mq_position_possible(to, s->data_bytes))
+            return;
+        int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
+        if (!mq_subscriber_intact(s, s->cursor))
+            return;
+        if (count < 0 || !mq_subscriber_intact(s, from))
+            continue;
+        s->sequence_base = m.sequence + (uint64_t)(behind ? -count : count) - s->received;
+        s->era = m.era;
+        s->sequence_known = true;
+        return;
+    }
+}
+
+static inline void mq_subscriber_show(mq_subscriber *s) {
+    /* relaxed: for stats, which show each figure as it is. */
+    mq_store_relaxed_u64(&s->entry->cursor, s->cursor);
+    mq_store_relaxed_u64(&s->entry->received, s->received);
+}
+
+/* Continue at `position`, passing over `passed` messages (unknown: negative). */
+static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64_t passed) {
+    s->cursor = position;
+    if (passed < 0)
+        s->lost_unknown = true;
+    else {
+        s->lost += (uint64_t)passed;
+        s->sequence_base += (uint64_t)passed;
+    }
+    mq_subscriber_show(s);
+    mq_store_relaxed_u64(&s->entry->lost, s->lost); /* relaxed: as above */
+    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
+    if (s->slot >= 0 && !s->announced)
+        mq_slot_update(s->ring, s->slot, s->cursor);
+}
+
+/* Go to the present: write_pointer, with the sequence there. When the publisher is too fast for the walk to it, go to
+ * the milestone, whose sequence is at hand; it lies at most a chunk before the present. */
+static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
+    mq_milestone m;
+    mq_subscriber_survey(s);
+    for (int tries = 0; tries < 8; tries++) {
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        if (!mq_position_possible(now, s->data_bytes))
+            return MQ_CORRUPT;
+        s->cursor = s->published = now;
+        s->sequence_known = false;
+        mq_subscriber_locate(s);
+        if (s->sequence_known || !s->announced)
+            return MQ_OK;
+    }
+    if (mq_milestone_read(s->side, &m) && mq_position_possible(m.position, s->data_bytes)) {
+        s->cursor = s->published = m.position;
+        s->sequence_base = m.sequence - s->received;
+        s->era = m.era;
+        s->sequence_known = true;
+    }
+    return MQ_OK;
+}
+
+/* Lapped: continue at the present, and count what lies between by the sequence. */
+static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
+    bool known = s->sequence_known;
+    uint64_t expected = mq_subscriber_sequence(s), era = s->era;
+    mq_status status = mq_subscriber_to_present(s);
+    if (status != MQ_OK)
+        return status;
+    int64_t passed = -1;
+    if (known && s->sequence_known && s->era == era) {
+        passed = (int64_t)(mq_subscriber_sequence(s) - expected);
+        s->sequence_base -= (uint64_t)passed; /* mq_subscriber_pass adds it */
+    }
+    s->resets += 1;
+    mq_store_relaxed_u64(&s->entry->resets, s->resets); /* relaxed: for stats */
+    mq_subscriber_pass(s, s->cursor, passed);
+    return MQ_OK;
+}
+
+/* ---- reading ---- */
+
+/* Look at write_pointer. MQ_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
+static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
+    /* EDGE commit: acquire. Partner: mq_publisher_commit. */
+    uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
+    if (now == s->cursor)
+        return MQ_EMPTY;
+    if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
+        return MQ_CORRUPT;
+    s->published = now;
+    return MQ_OK;
+}
+
+/* Validate a doubtful cursor. MQ_OK: it is good after all; MQ_EMPTY: we were lapped and went on to the present. */
+static inline mq_status mq_subscriber_doubt(mq_subscriber *s) {
+    if (mq_subscriber_validate(s))
+        return MQ_OK;
+    mq_status status = mq_subscriber_reset(s);
+    return status == MQ_OK ? MQ_EMPTY : status;
+}
+
+/* The message at the cursor, which stays where it is. Copy it, then ask mq_subscriber_accept. */
+static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message) {
+    for (int tries = 0; tries < 64; tries++) {
+        if (s->cursor == s->published) {
+            mq_status status = mq_subscriber_refresh(s);
+            if (status != MQ_OK)
+                return status;
+        }
+        uint64_t size = mq_message_size(s->data, s->cursor), offset = mq_offset(s->cursor);
+        /* relaxed, and perhaps of a newer lap: it is bounded here and validated by accept. */
+        if (mq_likely(size <= s->data_bytes && offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&
+                      mq_ahead(s->published, s->cursor + mq_need(size)) >= 0)) {
+            message->payload = s->data + offset + 8;
+            message->size = size;
+            return MQ_OK;
+        }
+        mq_status status = mq_subscriber_doubt(s);
+        if (status == MQ_EMPTY)
+            continue; /* at the present now; published says whether more has come */
+        if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0)
+            return MQ_CORRUPT;
+        s->cursor = mq_next_lap(s->cursor);
+    }
+    return MQ_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
+}
+
+/* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the
+ * caller calls mq_subscriber_reset, or when conflating just looks for the newest again. */
+static inline bool mq_subscriber_accept(mq_subscriber *s, const mq_message *message) {
+    if (mq_unlikely(!mq_subscriber_validate(s)))
+        return false;
+    s->cursor += mq_need(message->size);
+    s->received += 1;
+    mq_subscriber_show(s);
+    if (mq_unlikely(!s->announced && s->slot >= 0))
+        mq_slot_update(s->ring, s->slot, s->cursor);
+    return true;
+}
+
+/* Conflate: pass over all but the newest message. */
+static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *message) {
+    for (int tries = 0; tries < 64; tries++) {
+        mq_milestone m;
+        uint64_t last = 0, from = s->cursor;
+        mq_status status = mq_subscriber_refresh(s);
+        if (status != MQ_OK)
+            return status;
+        int64_t count = 0, before = 0;
+        /* The milestone is nearer, if its sequence says how many lie before it. */
+        if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era &&
+            mq_ahead(m.position, from) > 0 && mq_ahead(s->published, m.position) > 0 &&
+            mq_position_possible(m.position, s->data_bytes)) {
+            before = (int64_t)(m.sequence - mq_subscriber_sequence(s));
+            count = mq_walk(s->data, s->data_bytes, m.position, s->published, &last);
+            from = m.position;
+        }
+        if (count == 0) {
+            before = 0;
+            from = s->cursor;
+            count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
+        }
+        if (count > 0 && before >= 0 && mq_subscriber_intact(s, from)) {
+            if (mq_ahead(last, s->cursor) > 0)
+                mq_subscriber_pass(s, last, before + count - 1);
+            return mq_subscriber_peek(s, message);
+        }
+        if (count == 0)
+            s->cursor = s->published; /* a bare wrap mark */
+        else if (mq_subscriber_doubt(s) == MQ_OK)
+            return MQ_CORRUPT;
+    }
+    return MQ_EMPTY; /* as in mq_subscriber_peek */
+}
+
+static inline mq_status mq_subscriber_next(mq_subscriber *s, bool conflate, mq_message *message) {
+    return mq_unlikely(conflate) ? mq_subscriber_newest(s, message) : mq_subscriber_peek(s, message);
+}
+
+/* Ring bytes between the cursor and what is known to be published; the wrapped end of a lap included. */
+static inline uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s) {
+    uint32_t from = mq_offset(s->cursor), to = mq_offset(s->published);
+    return mq_cycle(s->cursor) == mq_cycle(s->published) ? to - from : mq_lap_end(s->data_bytes) - from + to;
+}
+
+/* Copy up to `max` messages of exactly `size` bytes to `out`, validated as one. Returns how many; 0 also when the next
+ * message has another size; -1 when the copies are torn (see mq_subscriber_accept). */
+static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t max) {
+    uint64_t position = s->cursor, need = mq_need(size), lap_end = mq_lap_end(s->data_bytes);
+    int64_t count = 0;
+    while (count < max && mq_ahead(s->published, position) > 0) {
+        uint64_t found = mq_message_size(s->data, position), offset = mq_offset(position);
+        if (found == size && offset + need <= lap_end) {
+            mq_copy_out(out + (uint64_t)count++ * size, s->data + offset + 8, size);
+            position += need;
+        } else if (found == (uint64_t)MQ_WRAP_MARK && offset != 0)
+            position = mq_next_lap(position);
+        else
+            break;
+    }
+    if (!mq_subscriber_validate(s))
+        return -1;
+    s->cursor = position;
+    s->received += (uint64_t)count;
+    mq_subscriber_show(s);
+    if (!s->announced && s->slot >= 0)
+        mq_slot_update(s->ring, s->slot, s->cursor);
+    return count;
+}
+
+/* ---- sleeping ---- */
+
+/* Has the publisher or our slot changed since the last survey? Asked before sleeping, when nothing was read. */
+static inline void mq_subscriber_refresh_survey(mq_subscriber *s) {
+    /* relaxed: whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
+    bool same = mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
+    if (same && mq_subscriber_witness_holds(s))
+        return;
+    mq_subscriber_survey(s);
+    mq_subscriber_locate(s);
+}
+
+/* Let stock publishers signal `thread` on our behalf. */
+static inline void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread) {
+    s->signal_thread = thread;
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
+    s->slot = -1;
+    mq_subscriber_survey(s);
+}
+
+/* To be followed by a membarrier and another look at write_pointer. Then either the publisher wakes us, or the futex
+ * finds that write_pointer has changed. */
+static inline void mq_subscriber_announce_sleep(mq_subscriber *s) {
+    /* EDGE sleep: sequentially consistent, then membarrier. Partner: mq_publisher_commit. If missing: a subscriber
+     * sleeps through a message. */
+    mq_fetch_or_u32(&s->side->attention, MQ_ATTENTION_WAITERS);
+}
+
+static inline uint32_t *mq_subscriber_futex(const mq_subscriber *s) { return mq_futex_word(&s->ring->write_pointer); }
+
+/* Is there anything behind the cursor (perhaps just a wrap mark)? EDGE commit: acquire. Partner: mq_publisher_commit */
+static inline bool mq_subscriber_has_more(const mq_subscriber *s) {
+    return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor;
+}
+
+#endif

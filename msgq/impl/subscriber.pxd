@@ -1,0 +1,38 @@
+from msgq.impl.core cimport int64_t, mq_message, mq_subscriber, uint8_t, uint32_t, uint64_t
+from msgq.impl.segment cimport Segment, Topic
+
+
+cdef class SubSocket:
+    cdef int _ticket
+    cdef int _generation
+    cdef str _endpoint
+    cdef Segment _ring
+    cdef Segment _side
+    cdef mq_subscriber _subscriber
+    cdef bint _conflate
+    cdef bint _passive
+    cdef bint _watched          # the helper thread looks out for stock publishers
+    cdef bint _watch_failed
+    cdef bint _closing          # close() was called while the socket is in use
+    cdef unsigned long _user    # thread that is using it, while BUSY
+    cdef uint32_t _helper       # thread id of the process's helper thread
+    cdef int _timeout_ms        # -1: for ever
+    cdef int _spin_us
+    cdef object __weakref__
+    cdef int _map(self, Topic topic) except -1
+    cdef int _refuse(self) except -1
+    cdef int _rejoin(self) except -1
+    cdef int _leave(self) except -1
+    cdef int _torn(self) except -1
+    cdef int _corrupt(self) except -1
+    cdef int _find(self, mq_message *message, bint non_blocking) except -1
+    cdef bytes _copy_large(self, const mq_message *message)
+    cdef bint _ready(self) except -1
+    cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2
+    cdef int _watch(self) except -1
+    cdef uint64_t _most(self, max_messages) except? 0
+    cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1
+
+
+cdef class Poller:
+    cdef list _sockets

@@ -1,0 +1,465 @@
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python, freethreading_compatible=False
+"""The subscriber's socket and the poller: Python faces on subscriber.h. Tickets are as in publisher.pyx."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport INT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, Context, check_open, misuse, remember
+from msgq.impl.core cimport (
+    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out, mq_free_reader_entry,
+    mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need, mq_now_ns,
+    mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt, mq_subscriber_futex,
+    mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
+    mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin,
+    mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals,
+)
+from msgq.impl.liveness cimport fork_generation, random_word, this_process
+from msgq.impl.segment cimport Topic, open_topic, watch_topic
+from msgq.impl.wake cimport order_stores, sleep_on
+
+from msgq import naming
+from msgq.errors import (
+    CorruptSegmentError, EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError, SegmentError,
+)
+from msgq.stats import SubscriberStats
+
+
+cdef enum:
+    FOR_EVER = -1
+    BLOCK_BYTES = 32768             # receive_array validates so much at once: large, but soon copied
+    # How long a sleep may last, in nanoseconds:
+    UNWATCHED_NS = 1000000000       # until we also look out for stock publishers, while one of ours is at work
+    UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
+    UNORDERED_NS = 5000000          # this process may not call membarrier, so a wake-up may be missed
+    PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
+    PASSIVE_MAX_NS = 1000000
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class SubSocket:
+    """Receives the messages of one endpoint. See the type stub (ring.pyi) for the contract of each method."""
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+        self._timeout_ms = FOR_EVER
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            self._leave()
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{self._subscriber.received} messages received"
+        return f"<msgq SubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    @property
+    def conflate(self):
+        return self._conflate
+
+    @property
+    def lost(self):
+        return None if self._subscriber.lost_unknown else self._subscriber.lost
+
+    def stats(self):
+        return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
+
+    # ---- coming and going ----
+
+    def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
+                mode=None, bint passive=False, spin_us=None):
+        cdef str name = naming.endpoint_name(endpoint)
+        cdef Topic topic
+        cdef int entry = MQ_NO_ENTRY
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        self._endpoint = name
+        self._conflate = conflate
+        self._passive = passive
+        self._spin_us = naming.spin_us(spin_us, name)
+        memset(&self._subscriber, 0, sizeof(self._subscriber))
+        topic = watch_topic(name, naming.prefix()) if passive else open_topic(name, segment_size, mode)
+        try:
+            self._map(topic)
+            if not passive:
+                entry = mq_free_reader_entry(self._subscriber.side)
+            if mq_subscriber_join(&self._subscriber, this_process(), random_word(), entry) != MQ_OK:
+                mq_subscriber_leave(&self._subscriber)
+                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                raise CorruptSegmentError(text, name, topic.ring.path)
+        finally:
+            topic.unlock()
+        self._watched = self._watch_failed = self._closing = False
+        self._generation = self._ticket = fork_generation
+        remember(self)
+
+    cdef int _map(self, Topic topic) except -1:
+        self._ring, self._side = topic.ring, topic.side
+        self._subscriber.ring = <mq_ring_header *> topic.ring.address
+        self._subscriber.side = NULL if topic.side is None else <mq_side *> topic.side.address
+        self._subscriber.data = topic.ring.address + MQ_RING_HEADER
+        self._subscriber.data_bytes = topic.data_bytes
+        self._subscriber.passive = self._passive
+        return 0
+
+    def close(self):
+        if self._ticket == BUSY and self._generation == fork_generation:
+            self._closing = True
+            while self._ticket == BUSY and self._user != PyThread_get_thread_ident():
+                mq_futex_wake_all(mq_subscriber_futex(&self._subscriber))
+                with nogil:
+                    usleep(200)
+                PyErr_CheckSignals()
+            if self._ticket == BUSY:
+                return  # in a signal handler, on top of our own sleep: that will see _closing
+        if self._ticket != CLOSED:
+            if self._generation == fork_generation:
+                self._leave()
+            self._ticket = CLOSED
+
+    cdef int _leave(self) except -1:
+        mq_helper_unwatch(self._subscriber.ring)
+        mq_subscriber_leave(&self._subscriber)
+        self._ticket = CLOSED
+        return 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or repair after a fork."""
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            return self._rejoin()
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _rejoin(self) except -1:
+        """In a forked child: take places of our own, and go on from the same cursor."""
+        cdef Topic topic
+        cdef int entry = MQ_NO_ENTRY
+        self._watched = self._watch_failed = self._closing = False
+        if self._passive:
+            self._generation = self._ticket = fork_generation
+            return 0
+        topic = open_topic(self._endpoint, 0, None)
+        try:
+            # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
+            if topic.ring.inode == self._ring.inode:
+                self._map(topic)
+                entry = mq_free_reader_entry(self._subscriber.side)
+            mq_subscriber_rejoin(&self._subscriber, this_process(), random_word(), entry)
+        finally:
+            topic.unlock()
+        self._generation = self._ticket = fork_generation
+        return 0
+
+    # ---- receiving ----
+
+    def setTimeout(self, timeout):
+        if timeout != FOR_EVER and not 0 <= timeout <= INT32_MAX:
+            text = f"a time-out of {timeout} ms is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
+            raise InvalidValueError(text, self._endpoint)
+        self._timeout_ms = timeout
+
+    def receive(self, bint non_blocking=False):
+        cdef mq_message message
+        cdef bytes out
+        if self._ticket != fork_generation:
+            self._refuse()
+        while True:
+            status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
+            if status != MQ_OK:
+                if status == MQ_EMPTY and (non_blocking or self._timeout_ms == 0):
+                    return None
+                if not self._find(&message, non_blocking):
+                    return None
+            if message.size >= LARGE_BYTES:
+                out = self._copy_large(&message)
+            else:
+                out = PyBytes_FromStringAndSize(NULL, message.size)
+                mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
+            if mq_subscriber_accept(&self._subscriber, &message):
+                return out
+            self._torn()
+
+    cdef bytes _copy_large(self, const mq_message *message):
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
+        cdef char *target = PyBytes_AS_STRING(out)
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+        with nogil:
+            mq_copy_out(target, message.payload, message.size)
+        self._ticket = self._generation
+        return out
+
+    cdef int _find(self, mq_message *message, bint non_blocking) except -1:
+        """The message at the cursor, waiting for it if wanted; False: there is none."""
+        cdef int64_t deadline = 0
+        cdef mq_status status
+        if not non_blocking and self._timeout_ms != 0:
+            deadline = FOR_EVER if self._timeout_ms < 0 else mq_now_ns() + <int64_t> self._timeout_ms * 1000000
+        while True:
+            status = mq_subscriber_next(&self._subscriber, self._conflate, message)
+            if status == MQ_OK:
+                return True
+            if status != MQ_EMPTY:
+                self._corrupt()
+            if deadline == 0 or not wait_ready([self], deadline):
+                return False
+
+    cdef int _torn(self) except -1:
+        """The message was overwritten while it was copied: go on at the present."""
+        PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
+        if not self._conflate and mq_subscriber_reset(&self._subscriber) != MQ_OK:
+            self._corrupt()
+        return 0
+
+    cdef int _corrupt(self) except -1:
+        cdef uint64_t cursor = self._subscriber.cursor
+        mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
+        text = f"no message at offset {<uint32_t> cursor} (lap {cursor >> 32}): the publisher, or a stranger, wrote nonsense"
+        raise CorruptSegmentError(text, self._endpoint, self._ring.path)
+
+    def receive_many(self, max_messages=None, bint wait_for_one=False):
+        cdef list messages = []
+        cdef uint64_t most = self._most(max_messages)
+        if self._ticket != fork_generation:
+            self._refuse()
+        if wait_for_one:
+            if (first := self.receive() if most else None) is None:
+                return messages
+            messages.append(first)
+        mq_subscriber_refresh(&self._subscriber)  # what comes later is for the next call
+        while len(messages) < most and self._subscriber.cursor != self._subscriber.published:
+            if (message := self.receive(True)) is None:
+                break
+            messages.append(message)
+        return messages
+
+    cdef uint64_t _most(self, max_messages) except? 0:
+        if max_messages is None:
+            return UINT64_MAX
+        if max_messages < 0:
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
+        return max_messages
+
+    def receive_into(self, buffer, bint non_blocking=False):
+        cdef mq_message message
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            if self._ticket != fork_generation:
+                self._refuse()
+            while self._find(&message, non_blocking):
+                if message.size > <uint64_t> view.len:
+                    if mq_subscriber_doubt(&self._subscriber) != MQ_OK:
+                        continue
+                    text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
+                    raise MessageTooLargeError(text, self._endpoint)
+                mq_copy_out(view.buf, message.payload, message.size)
+                if mq_subscriber_accept(&self._subscriber, &message):
+                    return message.size
+                self._torn()
+            return None
+        finally:
+            PyBuffer_Release(&view)
+
+    def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
+        import numpy  # the only method that needs it
+        cdef mq_message message
+        cdef uint64_t size, most = self._most(max_messages)
+        dtype = numpy.dtype(dtype)
+        size = dtype.itemsize
+        if size == 0 or dtype.hasobject:
+            raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+        if self._ticket != fork_generation:
+            self._refuse()
+        if not wait_for_one or not most or not self._find(&message, False):
+            mq_subscriber_refresh(&self._subscriber)
+        if self._conflate:  # passes over all but the newest
+            most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
+        most = min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size))
+        out = numpy.empty(most, dtype)
+        taken = self._take(<uint8_t *> <size_t> out.ctypes.data, size, most)
+        if taken < most:
+            out.resize(taken, refcheck=False)
+        return out
+
+    cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
+        """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
+        cdef mq_message message
+        cdef int64_t taken = 0, block
+        cdef int64_t block_most = max(1, BLOCK_BYTES // mq_need(size))
+        while taken < most:
+            block = mq_subscriber_take_block(&self._subscriber, out + taken * size, size, min(block_most, most - taken))
+            if block <= 0:
+                break
+            taken += block
+        if taken or not most:
+            return taken  # whatever stopped us, the next call finds it again
+        if block < 0:
+            self._torn()
+        elif mq_subscriber_peek(&self._subscriber, &message) == MQ_OK and message.size != size:
+            if mq_subscriber_doubt(&self._subscriber) == MQ_OK:
+                text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
+                raise MessageSizeError(text, self._endpoint)
+        return 0
+
+    # ---- sleeping ----
+
+    cdef bint _ready(self) except -1:
+        """Whether a receive would return (or raise) at once."""
+        cdef mq_message message
+        if self._ticket != fork_generation:
+            self._refuse()
+        return mq_subscriber_peek(&self._subscriber, &message) != MQ_EMPTY
+
+    cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2:
+        """Make sure that somebody wakes us. Returns how long we may sleep, in ns; -1: for ever."""
+        if self._passive:
+            return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
+        mq_subscriber_refresh_survey(&self._subscriber)
+        ours_at_work = self._subscriber.announced and self._subscriber.publisher_uid != 0
+        if not self._watched and not self._watch_failed and (not ours_at_work or slept_ns >= UNWATCHED_NS):
+            self._watch()
+        if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
+            mq_subscriber_take_signals(&self._subscriber, self._helper)
+        mq_subscriber_announce_sleep(&self._subscriber)
+        if self._watched:
+            return FOR_EVER
+        return UNHEARD_NS if self._watch_failed else UNWATCHED_NS - slept_ns
+
+    cdef int _watch(self) except -1:
+        self._helper = mq_helper_watch(self._subscriber.ring, self._ring.path.encode())
+        self._watched = self._helper != 0
+        self._watch_failed = not self._watched
+        return 0
+
+
+cdef bint _any_has_more(list sockets) noexcept:
+    for socket in sockets:
+        if mq_subscriber_has_more(&(<SubSocket> socket)._subscriber):
+            return True
+    return False
+
+
+cdef int _spin(list sockets, int64_t deadline) except -1:
+    """Look again and again for as long as the most patient of the sockets wants; 1: there is something."""
+    cdef int64_t until = 0
+    for socket in sockets:
+        until = max(until, (<SubSocket> socket)._spin_us)
+    if not until:
+        return 0
+    until = mq_now_ns() + until * 1000
+    if deadline >= 0:
+        until = min(until, deadline)
+    while mq_now_ns() < until:
+        if _any_has_more(sockets):
+            return 1
+    return 0
+
+
+cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns) except -2:
+    """Announce the sleep of all; returns for how long at most, in ns (-1: for ever; 0: there is something already)."""
+    cdef SubSocket socket
+    cdef int64_t nap, shortest = FOR_EVER
+    cdef unsigned count = 0
+    cdef bint announced = False
+    for socket in sockets:
+        nap = socket._prepare_sleep(slept_ns)
+        if nap >= 0 and (shortest < 0 or nap < shortest):
+            shortest = nap
+        announced = announced or not socket._passive
+    if announced and not order_stores() and not 0 <= shortest < UNORDERED_NS:
+        shortest = UNORDERED_NS
+    for socket in sockets:
+        if mq_subscriber_has_more(&socket._subscriber):
+            return 0
+        if count < MQ_FUTEX_MANY:
+            words[count].address = <uint64_t> <size_t> mq_subscriber_futex(&socket._subscriber)
+            words[count].expected = <uint32_t> socket._subscriber.cursor
+            words[count].flags = MQ_FUTEX_32
+            count += 1
+    return shortest
+
+
+cdef bint wait_ready(list sockets, int64_t deadline) except -1:
+    """Sleep until one of the sockets may have something; False: the deadline (CLOCK_MONOTONIC, ns, -1: none) is over."""
+    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef SubSocket socket
+    cdef int64_t nap, until, started = mq_now_ns()
+    cdef unsigned count = len(sockets)
+    if _spin(sockets, deadline):
+        return True
+    memset(words, 0, sizeof(words))
+    while True:
+        nap = _prepare_sleep(sockets, words, mq_now_ns() - started)
+        if nap == 0:
+            return True
+        until = deadline
+        if nap > 0 and (deadline < 0 or mq_now_ns() + nap < deadline):
+            until = mq_now_ns() + nap
+        for socket in sockets:
+            socket._ticket, socket._user = BUSY, PyThread_get_thread_ident()
+        try:
+            with nogil:
+                sleep_on(words, count, until)
+            PyErr_CheckSignals()
+        finally:
+            for socket in sockets:
+                socket._ticket = socket._generation
+        _raise_if_closing(sockets)
+        if _any_has_more(sockets):
+            return True
+        if 0 <= deadline <= mq_now_ns():
+            return False
+
+
+cdef int _raise_if_closing(list sockets) except -1:
+    cdef SubSocket socket
+    for socket in sockets:
+        if socket._closing:
+            socket._leave()
+            raise EndpointClosedError("was closed while it was waited for", socket._endpoint)
+    return 0
+
+
+cdef class Poller:
+    """Waits for several subscribers at once. See the type stub (ring.pyi)."""
+
+    def __cinit__(self):
+        self._sockets = []
+
+    def registerSocket(self, SubSocket socket not None):
+        if socket._ticket == CLOSED:
+            raise misuse(CLOSED, socket._endpoint)
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def poll(self, timeout):
+        cdef int64_t deadline
+        if timeout != FOR_EVER and not 0 <= timeout <= INT32_MAX:
+            text = f"a time-out of {timeout} ms is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
+            raise InvalidValueError(text)
+        deadline = FOR_EVER if timeout < 0 else mq_now_ns() + <int64_t> timeout * 1000000
+        while True:
+            ready = [socket for socket in self._sockets if (<SubSocket> socket)._ready()]
+            if ready or not timeout or not self._sockets or not wait_ready(self._sockets, deadline):
+                return ready

@@ -1,0 +1,1 @@
+"""Sleep until a shared word changes. Nothing here is called from Python."""

@@ -1,0 +1,118 @@
+"""Names, paths and environment variables: the only place that knows any of them.
+
+==================  ====================================================================
+``OPENPILOT_PREFIX``  topics live in a directory of this name, apart from all others
+``MSGQ_BACKEND``      ``msgq`` (default), ``zmq`` or ``fake``
+``MSGQ_MODE``         permissions of new segments, octal; 600 by default
+``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
+``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default
+==================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
+
+SHARED_MEMORY = "/dev/shm"
+RING = "msgq_"
+SIDE = "msgqside_"
+NAME_BYTES_MAX = 255 - len(SIDE)  # a file name has at most 255 bytes
+
+
+def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
+    """Return the name as str, checked: it becomes the name of a file.
+
+    Raises
+    ------
+    EndpointNameError : empty, longer than 246 bytes, not UTF-8, or with "/" or NUL in it.
+    TypeError : neither str nor bytes.
+    """
+    if not isinstance(endpoint, (str, bytes)):
+        raise TypeError(f"an {what} is str or bytes, not {type(endpoint).__name__}")
+    try:
+        name = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
+        size = len(name.encode())
+    except UnicodeError as error:
+        raise EndpointNameError(f"{what} {endpoint!r} is not UTF-8: {error}") from None
+    if not 0 < size <= NAME_BYTES_MAX:
+        raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {NAME_BYTES_MAX}")
+    if "/" in name or "\0" in name or name in (".", ".."):
+        raise EndpointNameError(f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'")
+    return name
+
+
+def prefix() -> str:
+    """Return the prefix in force, "" for none."""
+    value = os.environ.get("OPENPILOT_PREFIX", "")
+    return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
+
+
+def ring_path(endpoint: str, in_prefix: str) -> str:
+    """Return the path of an endpoint's ring, where stock msgq has it too."""
+    return f"{SHARED_MEMORY}/{RING}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{RING}{endpoint}"
+
+
+def side_path(endpoint: str, in_prefix: str) -> str:
+    """Return the path of an endpoint's side segment."""
+    return f"{SHARED_MEMORY}/{SIDE}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{SIDE}{endpoint}"
+
+
+def make_directories(endpoint: str, in_prefix: str) -> None:
+    """Create the two directories of a prefix, mode 0700, or check those that are there."""
+    for path in (f"{SHARED_MEMORY}/{RING}{in_prefix}", f"{SHARED_MEMORY}/{SIDE}{in_prefix}"):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                text = f"the prefix {in_prefix!r} needs a directory here; an endpoint of that name may be in the way"
+                raise SegmentError(text, endpoint, path) from None
+            if found.st_uid not in (os.geteuid(), 0):
+                text = f"the prefix's directory belongs to user {found.st_uid}; choose another prefix"
+                raise SegmentError(text, endpoint, path) from None
+        except OSError as error:
+            raise SegmentError(f"cannot create the prefix's directory: {error.strerror}", endpoint, path,
+                               error.errno) from error
+
+
+def backend_name() -> str:
+    """Return the backend asked for by the environment."""
+    return os.environ.get("MSGQ_BACKEND", "msgq") or "msgq"
+
+
+def mode(asked: int | None, endpoint: str) -> int:
+    """Return the permissions for a new segment: `asked`, else MSGQ_MODE, else 0600."""
+    value = os.environ.get("MSGQ_MODE", "") if asked is None else asked
+    try:
+        result = int(value or "600", 8) if isinstance(value, str) else int(value)
+    except ValueError:
+        raise InvalidValueError(f"MSGQ_MODE is {value!r}; it must be octal, as 660", endpoint) from None
+    if result & ~0o666 or result & 0o600 != 0o600:
+        text = f"mode {result:#o} is not possible; give read and write permissions, the owner's included, as 0o660"
+        raise InvalidValueError(text, endpoint)
+    return result
+
+
+def preallocate() -> bool:
+    """Return whether whole segments are to be mapped at once (MSGQ_PREALLOC)."""
+    return "MSGQ_PREALLOC" in os.environ
+
+
+def spin_us(asked: int | None, endpoint: str) -> int:
+    """Return how many microseconds to spin before sleeping: `asked`, else MSGQ_SPIN_US, else 0; at most a second."""
+    value = os.environ.get("MSGQ_SPIN_US", "0") if asked is None else asked
+    try:
+        result = int(value or 0)
+    except ValueError:
+        result = -1
+    if not 0 <= result <= 1_000_000:
+        raise InvalidValueError(f"spin_us (MSGQ_SPIN_US) is {value!r}; allowed are 0 to 1000000", endpoint)
+    return result
+
+
+def topic_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the rings of a prefix, and what their file names start with."""
+    return (f"{SHARED_MEMORY}/{RING}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RING)
