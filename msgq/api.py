@@ -16,6 +16,18 @@ else:
     Context, Poller = _chosen.Context, _chosen.Poller
     PubSocket, SubSocket = _chosen.PubSocket, _chosen.SubSocket
 
+__all__ = [
+    "NO_TRAVERSAL_LIMIT",
+    "Context",
+    "Poller",
+    "PubSocket",
+    "SubSocket",
+    "context",
+    "drain_sock_raw",
+    "pub_sock",
+    "sub_sock",
+]
+
 #: What users of Cap'n Proto pass as its traversal limit; stock msgq exports it, so we do.
 NO_TRAVERSAL_LIMIT = 2**64 - 1
 

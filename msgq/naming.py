@@ -50,6 +50,13 @@ def prefix() -> str:
     return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
 
 
+def checked_prefix(asked: str | None) -> str:
+    """Return `asked`, checked, or the prefix in force when it is None; "" is none."""
+    if asked is None:
+        return prefix()
+    return endpoint_name(asked, "prefix") if asked else ""
+
+
 def ring_path(endpoint: str, in_prefix: str) -> str:
     """Return the path of an endpoint's ring, where stock msgq has it too."""
     return f"{SHARED_MEMORY}/{RING}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{RING}{endpoint}"

@@ -106,7 +106,7 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     from msgq.impl.snapshot import read_topic  # imported late: it imports this module
 
     name = naming.endpoint_name(endpoint)
-    where = naming.prefix() if prefix is None else prefix
+    where = naming.checked_prefix(prefix)
     return read_topic(name, where)
 
 
@@ -119,7 +119,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
-    where = naming.prefix() if prefix is None else prefix
+    where = naming.checked_prefix(prefix)
     directory, start = naming.topic_files(where)
     found = []
     try:

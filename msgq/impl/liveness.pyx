@@ -3,10 +3,9 @@
 
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t
-from posix.types cimport pid_t
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_read_stat, mq_self, mq_thread_life, uint64_t,
+    MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_life, uint64_t,
 )
 
 import os

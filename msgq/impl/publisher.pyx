@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python, freethreading_compatible=False
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python
 """The publisher's socket: a Python face on publisher.h.
 
 Every call compares the socket's ticket with the fork generation first: that one comparison finds a closed socket, one
@@ -18,12 +18,12 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_DEAD, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TAKEN_OVER, MQ_TOO_LARGE, mq_copy_in,
+    MQ_DEAD, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
     mq_find_publisher, mq_free_publisher_entry, mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
-    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side, mq_status, mq_thread_life,
+    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, open_topic
@@ -139,7 +139,7 @@ cdef class PubSocket:
 
     cdef int _refuse(self) except -1:
         if self._ticket != CLOSED and self._generation != fork_generation:
-            text = "the publisher belongs to the parent process; connect another one here, when the parent has closed it"
+            text = "the publisher belongs to the parent process; connect another one here once the parent has closed it"
             raise ForkedSocketError(text, self._endpoint)
         raise misuse(self._ticket, self._endpoint)
 
@@ -152,8 +152,9 @@ cdef class PubSocket:
             mq_publisher_notify(&self._publisher)
             return 0
         if status == MQ_TOO_LARGE:
-            text = (f"a message of {size} bytes does not fit: at most {mq_need_max(self._publisher.data_bytes) - 8} with "
-                    f"segment_size {self._publisher.data_bytes}; this one needs {3 * mq_need(size)}")
+            most = mq_need_max(self._publisher.data_bytes) - 8
+            text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
+                    f"{self._publisher.data_bytes}; this one needs {3 * mq_need(size)}")
             raise MessageTooLargeError(text, self._endpoint)
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"

@@ -1,5 +1,23 @@
 """Create, open, validate and map the two files of a topic."""
 
+from types import TracebackType
+
+class TopicLock:
+    """Holds off everybody who connects to, or removes, a topic: ``with TopicLock(endpoint, prefix): ...``.
+
+    For tools that look and then act; keep it for microseconds. A topic that does not exist needs no lock.
+
+    Raises
+    ------
+    SegmentError : another process holds it for over a second.
+    """
+
+    def __init__(self, endpoint: str | bytes, in_prefix: str | None = None) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
 def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """Remove an endpoint's files. Processes that have them mapped keep what they have, apart from newcomers.
 

@@ -6,6 +6,7 @@ nothing. Opening and registering happen under flock of the ring's file, which th
 Nothing found in a file is believed before it was checked.
 """
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT, ENOSPC, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
@@ -188,7 +189,7 @@ cdef int _lock(int fd, str endpoint, str path) except -1:
                                endpoint, path, EAGAIN)
         with nogil:
             usleep(200)
-        # A signal handler may raise here; nothing is held yet.
+        PyErr_CheckSignals()
     return 0
 
 
@@ -332,9 +333,35 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
     return topic
 
 
+cdef class TopicLock:
+    """Nobody connects to or leaves a topic's registry while this is held: ``with TopicLock(endpoint, prefix):``."""
+
+    cdef str _endpoint, _path
+    cdef int _fd
+
+    def __init__(self, endpoint, in_prefix=None):
+        self._endpoint = naming.endpoint_name(endpoint)
+        self._path = naming.ring_path(self._endpoint, naming.checked_prefix(in_prefix))
+        self._fd = -1
+
+    def __enter__(self):
+        self._fd = _open(self._endpoint, self._path, O_RDONLY)
+        if self._fd >= 0:
+            try:
+                _lock(self._fd, self._endpoint, self._path)
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *_):
+        if self._fd >= 0:
+            close(self._fd)
+            self._fd = -1
+
+
 def unlink_topic(endpoint, in_prefix=None):
     name = naming.endpoint_name(endpoint)
-    where = naming.prefix() if in_prefix is None else in_prefix
+    where = naming.checked_prefix(in_prefix)
     removed = False
     for path in (naming.side_path(name, where), naming.ring_path(name, where)):
         try:

@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python, freethreading_compatible=False
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python
 """The subscriber's socket and the poller: Python faces on subscriber.h. Tickets are as in publisher.pyx."""
 
 cimport cython
@@ -14,7 +14,8 @@ from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, Context, check_open, m
 from msgq.impl.core cimport (
     MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out, mq_free_reader_entry,
     mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need, mq_now_ns,
-    mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt, mq_subscriber_futex,
+    mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt,
+    mq_subscriber_futex,
     mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
     mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin,
     mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals,
@@ -25,7 +26,7 @@ from msgq.impl.wake cimport order_stores, sleep_on
 
 from msgq import naming
 from msgq.errors import (
-    CorruptSegmentError, EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError, SegmentError,
+    CorruptSegmentError, EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError,
 )
 from msgq.stats import SubscriberStats
 
@@ -234,7 +235,7 @@ cdef class SubSocket:
     cdef int _corrupt(self) except -1:
         cdef uint64_t cursor = self._subscriber.cursor
         mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
-        text = f"no message at offset {<uint32_t> cursor} (lap {cursor >> 32}): the publisher, or a stranger, wrote nonsense"
+        text = f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32}: somebody wrote nonsense there"
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, max_messages=None, bint wait_for_one=False):
@@ -401,7 +402,7 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
 
 
 cdef bint wait_ready(list sockets, int64_t deadline) except -1:
-    """Sleep until one of the sockets may have something; False: the deadline (CLOCK_MONOTONIC, ns, -1: none) is over."""
+    """Sleep until one of the sockets may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
     cdef mq_futex_many words[MQ_FUTEX_MANY]
     cdef SubSocket socket
     cdef int64_t nap, until, started = mq_now_ns()

@@ -40,8 +40,10 @@ cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noe
     """
     global _waitv_missing
     cdef int64_t nap
+    cdef bint woken
     if count == 1:
-        return 0 if mq_futex_wait(<uint32_t *> words[0].address, <uint32_t> words[0].expected, deadline_ns) == 0 else errno
+        woken = mq_futex_wait(<uint32_t *> words[0].address, <uint32_t> words[0].expected, deadline_ns) == 0
+        return 0 if woken else errno
     if 0 < count <= MQ_FUTEX_MANY and not _waitv_missing:
         if mq_futex_wait_many(words, count, deadline_ns) >= 0:
             return 0

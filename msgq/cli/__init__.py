@@ -1,0 +1,27 @@
+"""The command `msgq`: renders what the library measures, one file a verb.
+
+click, rich and psutil come with the extra `cli` and are imported only when the command runs.
+"""
+
+import sys
+from collections.abc import Sequence
+
+_EXTRA = ("click", "rich", "psutil")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit with its code.
+
+    Parameters
+    ----------
+    arguments : what follows `msgq` on the command line; None takes it from `sys.argv`.
+    """
+    try:
+        from msgq.cli.app import app
+
+        app(arguments, prog_name="msgq")
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _EXTRA:
+            raise
+        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install msgq-bus[cli]")

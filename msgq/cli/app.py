@@ -1,0 +1,34 @@
+"""The verbs of `msgq`, and what they have in common: lazy imports, and errors in one line."""
+
+from importlib import import_module
+
+import click
+
+from msgq.cli.options import EXIT_CODES
+from msgq.errors import IpcError
+
+VERBS = ("clean", "demo", "doctor", "list", "version")
+
+
+class _Verbs(click.Group):
+    """Imports a verb when it is asked for: `msgq version` does not pay for tables and telemetry."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except IpcError as error:
+            raise click.ClickException(" ".join(str(error).split())) from error
+
+
+@click.group(cls=_Verbs, epilog=EXIT_CODES)
+def app() -> None:
+    """Look after the msgq topics of this machine."""

@@ -1,0 +1,212 @@
+"""The processes of the demo, each a fresh Python: `python -m msgq.cli.demo_roles RUN publish|subscribe NAME`.
+
+Standard input is the lifeline. The parent writes a word to it when the role shall come to its end; when it closes
+without one, the parent is dead, and the role removes what the run left in /dev/shm before it ends itself.
+"""
+
+import contextlib
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgq
+from msgq import stats
+from msgq.cli import demo_plan as plan
+from msgq.cli.demo_meter import Meter, Stamp
+from msgq.errors import IpcError
+from msgq.impl.segment import unlink_topic
+
+_GRACE_S = 10.0
+_STEP_S = 0.02
+_PATIENCE_MS = 100
+_REPORT_PERIOD_NS = 250_000_000
+
+_STAMP = struct.Struct("<QQQ40x")  # a demo_meter.Stamp, 64 bytes with its padding
+
+
+class Lifeline(threading.Thread):
+    """Waits for the parent's word or its death; then sets `stop`, and ends the process if that takes too long."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.stop = threading.Event()
+        self.orphaned = False
+
+    def run(self) -> None:
+        """Wait, then see to it that the process ends."""
+        self.orphaned = not os.read(sys.stdin.fileno(), 16)
+        self.stop.set()
+        time.sleep(_GRACE_S)
+        os._exit(1)
+
+
+def main(run: str, role: str, name: str) -> int:
+    """Play one role until the lifeline says that it is over."""
+    # Shown by ps and top, and taken over by msgq as the name of the participant.
+    Path("/proc/self/comm").write_text(f"demo-{name}")
+    lifeline = Lifeline()
+    lifeline.start()
+    try:
+        if role == "publish":
+            publish(run, plan.TOPICS[name], lifeline.stop)
+        else:
+            subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop)
+    except IpcError as error:
+        print(f"msgq demo: {name}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if lifeline.orphaned:
+            sweep(run)
+    return 0
+
+
+def sweep(run: str) -> None:
+    """Remove every segment of a run."""
+    for endpoint in plan.endpoints(run):
+        unlink_topic(endpoint)
+
+
+def publish(run: str, topic: plan.Topic, stop: threading.Event) -> None:
+    """Publish a topic; a publisher that follows a dead one goes on with its sequence."""
+    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
+        _await_others(run, stop)
+        if topic.burst:
+            _publish_bursts(socket, topic, stop)
+        else:
+            _publish_telemetry(socket, topic, stop)
+
+
+def _await_others(run: str, stop: threading.Event) -> None:
+    """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
+    for name in plan.TOPICS:
+        while stats.topic(plan.endpoint(run, name)).publisher is None:
+            if stop.wait(_STEP_S):
+                return
+
+
+def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: threading.Event) -> None:
+    sequence, pid = socket.stats().messages, os.getpid()
+    pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
+    for _ in _ticks(topic.rate_hz, stop):
+        for _ in range(topic.burst):
+            send(pack(now(), sequence, pid))
+            sequence += 1
+
+
+def _publish_telemetry(socket: msgq.PubSocket, topic: plan.Topic, stop: threading.Event) -> None:
+    from msgq.cli.demo_telemetry import SOURCES
+
+    sample, pid = SOURCES[topic.name], os.getpid()
+    for sequence in _ticks(topic.rate_hz, stop):
+        data = json.dumps(sample())
+        # Stamped last: looking at the machine is not part of the latency.
+        stamp = f'{{"published_ns": {time.monotonic_ns()}, "sequence": {sequence}, "pid": {pid}, "{topic.name}": '
+        socket.send(f"{stamp}{data}}}".encode())
+
+
+def _ticks(rate_hz: float, stop: threading.Event) -> Iterator[int]:
+    """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
+    due, period = time.monotonic(), 1 / rate_hz
+    tick = 0
+    while not stop.is_set():
+        yield tick
+        tick += 1
+        due = max(due + period, time.monotonic() - period)
+        stop.wait(max(0.0, due - time.monotonic()))
+
+
+class Reporter:
+    """Meters of one subscribing process, and the topic on which it reports to the parent."""
+
+    def __init__(self, socket: msgq.PubSocket, who: plan.Subscriber, subscribed: dict[str, msgq.SubSocket]) -> None:
+        self._socket, self._name, self._subscribed = socket, who.name, subscribed
+        self.meters = {topic: Meter(topic) for topic in who.topics}
+        self._due_ns = 0
+        self.report()
+
+    def report_if_due(self, now_ns: int) -> None:
+        """Report a few times a second; `now_ns` saves asking for the time again."""
+        if now_ns >= self._due_ns:
+            self.report()
+
+    def report(self, final: bool = False) -> None:
+        """Tell the parent how things stand."""
+        now_ns = time.monotonic_ns()
+        readings = tuple(meter.reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items())
+        self._socket.send(plan.Report(self._name, os.getpid(), final, readings).to_json())
+        self._due_ns = now_ns + _REPORT_PERIOD_NS
+
+
+def subscribe(run: str, who: plan.Subscriber, stop: threading.Event) -> None:
+    """Receive as `who` does until `stop`, then take what is still there; report all along."""
+    with contextlib.ExitStack() as stack:
+        report_endpoint = plan.endpoint(run, plan.report_name(who.name))
+        reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
+        subscribed = {topic: stack.enter_context(_connect(run, who, plan.TOPICS[topic])) for topic in who.topics}
+        reporter = Reporter(reports, who, subscribed)
+        if len(subscribed) > 1:
+            _poll_many(subscribed, reporter, stop)
+        else:
+            _receive_one(subscribed, reporter, who.pause_s, stop)
+        for topic, socket in subscribed.items():
+            _drain(socket, reporter.meters[topic], plan.TOPICS[topic])
+        reporter.report(final=True)
+
+
+def _connect(run: str, who: plan.Subscriber, topic: plan.Topic) -> msgq.SubSocket:
+    socket = msgq.SubSocket()
+    conflate, passive = who.kind == "conflating", who.kind == "passive"
+    socket.connect(
+        msgq.context, plan.endpoint(run, topic.name), conflate=conflate, segment_size=topic.ring_bytes, passive=passive
+    )
+    socket.setTimeout(_PATIENCE_MS)
+    return socket
+
+
+def _receive_one(
+    subscribed: dict[str, msgq.SubSocket], reporter: Reporter, pause_s: float, stop: threading.Event
+) -> None:
+    ((topic, socket),) = subscribed.items()
+    meter, now = reporter.meters[topic], time.monotonic_ns
+    while not stop.is_set():
+        message = socket.receive()
+        now_ns = now()
+        if message is not None:
+            meter.take(_STAMP.unpack(message), len(message), now_ns)
+        reporter.report_if_due(now_ns)
+        if pause_s:
+            stop.wait(pause_s)
+
+
+def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: threading.Event) -> None:
+    poller = msgq.Poller()
+    names = {}
+    for name, socket in subscribed.items():
+        poller.registerSocket(socket)
+        names[socket.endpoint] = name
+    while not stop.is_set():
+        for socket in poller.poll(_PATIENCE_MS):
+            name = names[socket.endpoint]
+            _drain(socket, reporter.meters[name], plan.TOPICS[name])
+        reporter.report_if_due(time.monotonic_ns())
+
+
+def _drain(socket: msgq.SubSocket, meter: Meter, topic: plan.Topic) -> None:
+    stamp_of = _STAMP.unpack if topic.burst else _json_stamp
+    while (message := socket.receive(non_blocking=True)) is not None:
+        now_ns = time.monotonic_ns()
+        meter.take(stamp_of(message), len(message), now_ns)
+
+
+def _json_stamp(message: bytes) -> Stamp:
+    fields = json.loads(message)
+    return fields["published_ns"], fields["sequence"], fields["pid"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

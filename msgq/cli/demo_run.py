@@ -1,0 +1,156 @@
+"""One run of the demo, seen from the parent: the order of events, and what the processes report."""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+
+import msgq
+from msgq.cli import demo_plan as plan
+from msgq.cli.demo_cast import Cast
+from msgq.cli.demo_summary import Summary, summarize
+from msgq.cli.demo_view import LiveView
+from msgq.impl.segment import unlink_topic
+from msgq.stats import TopicStats, topics
+
+_STEP_MS = 100
+_PATIENCE_S = 30.0
+
+
+class Desk:
+    """Where the reports come in: the parent polls one topic per subscriber, as any subscriber of msgq does."""
+
+    def __init__(self, run: str, stack: ExitStack) -> None:
+        self.latest: dict[str, plan.Report] = {}
+        self._poller = msgq.Poller()
+        for name in plan.SUBSCRIBERS:
+            socket = stack.enter_context(msgq.SubSocket())
+            endpoint = plan.endpoint(run, plan.report_name(name))
+            socket.connect(msgq.context, endpoint, segment_size=plan.REPORT_RING_BYTES)
+            self._poller.registerSocket(socket)
+
+    def read(self, timeout_ms: int) -> None:
+        """Take what has come in, waiting at most so long for the first."""
+        for socket in self._poller.poll(timeout_ms):
+            for text in socket.receive_many():
+                report = plan.Report.from_json(text)
+                self.latest[report.subscriber] = report
+
+    def readings(self) -> list[plan.Reading]:
+        """The latest figures of every subscriber and topic."""
+        return [reading for report in self.latest.values() for reading in report.readings]
+
+
+class Run:
+    """One run. Owns its processes and everything that they leave in /dev/shm."""
+
+    def __init__(self, run: str, duration_s: float, stop: threading.Event) -> None:
+        self._run, self._duration_s, self._stop = run, duration_s, stop
+        self._failures: list[str] = []
+        self._events: list[str] = []
+        self._begin = 0.0
+
+    def play(self, view: LiveView | None) -> Summary:
+        """Play the whole run, or until `stop` is set; then stop everybody, and count.
+
+        Raises
+        ------
+        IpcError : the parent's own topics cannot be set up. Nothing is left behind in this case either.
+        """
+        self._view = view
+        with ExitStack() as stack:
+            stack.callback(self._sweep)
+            self._cast = Cast(self._run)
+            stack.callback(self._cast.kill_all)
+            self._desk = Desk(self._run, stack)
+            complete = self._acts()
+            elapsed_s = self._elapsed_s()
+            published, publishers = self._curtain()
+            interrupted = self._stop.is_set() and not complete
+            return summarize(published, publishers, self._desk.latest, elapsed_s, interrupted, self._failures)
+
+    def _acts(self) -> bool:
+        """Everything up to the curtain. False: it was ended early, or something failed."""
+        # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
+        everybody = plan.SUBSCRIBERS.values()
+        if not self._attach([one.name for one in everybody if one.kind != "passive"]):
+            return False
+        if not self._attach([one.name for one in everybody if one.kind == "passive"]):
+            return False
+        self._cast.start(plan.TOPICS)
+        if not self._until(self._all_flowing, "some topic did not flow"):
+            return False
+        self._begin = time.monotonic()
+        return self._wait(self._duration_s / 2) and self._restart() and self._wait(self._duration_s)
+
+    def _attach(self, names: Collection[str]) -> bool:
+        self._cast.start(names)
+        return self._until(lambda: self._desk.latest.keys() >= set(names), "some subscriber did not attach")
+
+    def _all_flowing(self) -> bool:
+        return all(reading.received for reading in self._desk.readings())
+
+    def _restart(self) -> bool:
+        """Kill the publisher of one topic in full flow, and start it again."""
+        killed = self._cast.pid(plan.PULSE.name)
+        self._cast.kill(plan.PULSE.name)
+        self._cast.start([plan.PULSE.name])
+        self._say(f"publisher of {plan.PULSE.name} killed (SIGKILL, {killed}) and started again")
+        if not self._until(self._all_restarted, f"{plan.PULSE.name} did not come back"):
+            return False
+        losses = [restart.lost for reading in self._desk.readings() for restart in reading.restarts]
+        self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {sum(losses)} messages")
+        return True
+
+    def _all_restarted(self) -> bool:
+        return all(reading.restarts for reading in self._desk.readings() if reading.topic == plan.PULSE.name)
+
+    def _say(self, event: str) -> None:
+        self._events.append(f"{self._elapsed_s():.1f} s: {event}")
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._begin if self._begin else 0.0
+
+    def _wait(self, until_s: float) -> bool:
+        due = self._begin + until_s
+        return self._until(lambda: time.monotonic() >= due, "", until_s + _PATIENCE_S)
+
+    def _until(self, done: Callable[[], bool], complaint: str, patience_s: float = _PATIENCE_S) -> bool:
+        """Read reports and show them until `done`. False: told to stop, somebody fell, or patience is at its end."""
+        deadline = time.monotonic() + patience_s
+        while not done():
+            if self._stop.is_set():
+                return False
+            if fallen := self._cast.fallen():
+                self._failures += [f"{name} ended by itself" for name in fallen]
+                return False
+            if time.monotonic() > deadline:
+                self._failures.append(f"{complaint} within {patience_s:g} s")
+                return False
+            self._desk.read(_STEP_MS)
+            self._show()
+        return True
+
+    def _show(self) -> None:
+        if self._view is not None and self._view.due():
+            title = f"msgq demo, {self._elapsed_s():.1f} of {self._duration_s:g} s"
+            self._view.show(title, self._published(), self._desk.latest.values(), self._events)
+
+    def _curtain(self) -> tuple[dict[str, TopicStats], dict[str, int | None]]:
+        """Stop the publishers, take their figures, then let the subscribers take what is left, and report."""
+        publishers = {name: self._cast.pid(name) for name in plan.TOPICS}
+        crashed = self._cast.stop(plan.TOPICS)
+        published = self._published()
+        crashed += self._cast.stop(plan.SUBSCRIBERS)
+        self._failures += [f"{name} did not end well" for name in crashed]
+        self._desk.read(0)
+        return published, publishers
+
+    def _published(self) -> dict[str, TopicStats]:
+        found = {topic.endpoint: topic for topic in topics()}
+        endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
+        return {name: found[endpoint] for name, endpoint in endpoints.items() if endpoint in found}
+
+    def _sweep(self) -> None:
+        for endpoint in plan.endpoints(self._run):
+            unlink_topic(endpoint)

@@ -1,0 +1,104 @@
+"""`msgq doctor`: checks the machine, tries a round trip, and looks for the dead."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import msgq
+from msgq import naming
+from msgq.cli import options
+from msgq.cli.machine import CHECKS, Check
+from msgq.cli.render import console, echo_json, who
+from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
+from msgq.impl.segment import unlink_topic
+from msgq.stats import TopicStats, topic, topics
+
+_EPILOG = (
+    "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
+)
+_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+
+
+@click.command(epilog=_EPILOG)
+@options.as_json
+@options.prefix
+def command(as_json: bool, prefix: str | None) -> None:
+    """Check that msgq works on this machine, and look for participants that died.
+
+    A line per check: "ok", "note" (works, but slower or with little room), or "wrong".
+    """
+    wrong = False
+    output = console()
+    for check in _checks(prefix):
+        wrong |= check.status == "wrong"
+        if as_json:
+            echo_json(check)
+        else:
+            output.print(f"[{_COLOURS[check.status]}]{check.status:5}[/] {check.check:13}", end=" ")
+            output.print(check.text, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(wrong)
+
+
+def _checks(prefix: str | None) -> Iterator[Check]:
+    yield from (check() for check in CHECKS)
+    yield round_trip()
+    yield segments(prefix)
+    yield participants(prefix)
+
+
+def round_trip() -> Check:
+    """Send one message to ourselves, in a topic that is gone afterwards."""
+    endpoint = f"doctor-{os.getpid()}"
+    try:
+        with msgq.sub_sock(endpoint, timeout=1000) as subscriber, msgq.pub_sock(endpoint) as publisher:
+            publisher.send(b"ping")
+            arrived = subscriber.receive() == b"ping"
+    except IpcError as error:
+        return Check("round trip", "wrong", str(error))
+    finally:
+        unlink_topic(endpoint)
+    if not arrived:
+        return Check("round trip", "wrong", "a message that was sent did not arrive within 1 s")
+    return Check("round trip", "ok", "a message was sent and received")
+
+
+def segments(prefix: str | None) -> Check:
+    """Look for files in the place of a topic that are damaged (wrong), or that this user cannot read (a note)."""
+    where = naming.prefix() if prefix is None else prefix
+    directory, start = naming.topic_files(where)
+    damaged, unreadable = [], []
+    for path in sorted(Path(directory).glob(f"{start}?*")):
+        if path.is_dir() and not path.is_symlink():
+            continue  # the topics of a prefix
+        try:
+            topic(path.name.removeprefix(start), where)
+        except (CorruptSegmentError, LayoutVersionError) as error:
+            damaged.append(str(error))
+        except SegmentError as error:
+            if error.errno != errno.ENOENT:  # removed just now
+                unreadable.append(str(error))
+    text = "; ".join(damaged + unreadable)
+    return Check("segments", "wrong" if damaged else "note" if text else "ok", text or "every one can be read")
+
+
+def participants(prefix: str | None) -> Check:
+    """Look for publishers and subscribers that died and are still entered in a topic."""
+    found = topics(prefix)
+    dead = [line for one in found for line in _dead(one)]
+    if not dead:
+        return Check("participants", "ok", f"{len(found)} topics, nobody dead in them")
+    text = (
+        f"{'; '.join(dead)}. The next to start takes their places; `msgq clean` removes topics that only the dead use"
+    )
+    return Check("participants", "wrong", text)
+
+
+def _dead(found: TopicStats) -> list[str]:
+    named = [(subscriber.participant, "subscriber") for subscriber in found.subscribers]
+    if found.publisher is not None:
+        named.append((found.publisher, "publisher"))
+    return [f"{found.endpoint}: {role} {who(one)}" for one, role in named if one.alive is False]

@@ -1,0 +1,66 @@
+"""How the verbs show figures and who: units for people, JSON for programs."""
+
+import base64
+import dataclasses
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+
+from msgq.stats import Participant, TopicStats
+
+# Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
+_PLAIN_WIDTH = 160
+
+
+def console() -> Console:
+    """The standard output: as wide as the terminal, or unfolded where there is none."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+def echo_json(value: Any) -> None:
+    """Print a dataclass or a plain value as one line of JSON; bytes as base64."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    click.echo(json.dumps(plain, default=_plain))
+
+
+def _plain(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def in_bytes(count: float | None) -> str:
+    """A number of bytes with a decimal unit: "3.5 MB"."""
+    if count is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def in_units(count: float | None) -> str:
+    """A count with separators; "-" where it is not known."""
+    return "-" if count is None else f"{count:,.0f}"
+
+
+def who(participant: Participant) -> str:
+    """Name and pid, and what is known about its life."""
+    fate = {True: "", False: " (dead)", None: " (unknown)"}[participant.alive]
+    return f"{participant.name} {participant.pid}{fate}"
+
+
+def publisher(topic: TopicStats) -> str:
+    """Who publishes a topic; stock publishers leave no name."""
+    if topic.publisher is not None:
+        return who(topic.publisher)
+    return "stock" if topic.publisher_kind == "stock" else "-"
+
+
+def subscribers(topic: TopicStats) -> str:
+    """Who subscribes to a topic, one a line; stock subscribers leave no name."""
+    named = [who(subscriber.participant) for subscriber in topic.subscribers]
+    stock = [f"{topic.stock_subscribers} stock"] if topic.stock_subscribers else []
+    return "\n".join(named + stock) or "-"

@@ -1,0 +1,21 @@
+"""`msgq version`."""
+
+import platform
+from importlib.metadata import version
+
+import click
+
+from msgq.cli import options
+from msgq.cli.render import echo_json
+
+
+@click.command(epilog=options.EXIT_CODES)
+@options.as_json
+def command(as_json: bool) -> None:
+    """Show the versions of msgq, Python and the system."""
+    system = f"{platform.system()} {platform.release()}"
+    found = {"msgq": version("msgq-bus"), "python": platform.python_version(), "system": system}
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo("\n".join(f"{name} {value}" for name, value in found.items()))

@@ -1,0 +1,142 @@
+"""The demo as its user runs it: a real process with real children, whole, interrupted, and killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS
+from msgq.stats import topics
+
+SHM = Path("/dev/shm")
+DEADLINE_S = 120
+
+Start = Callable[[float], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def prefix() -> Iterator[str]:
+    """A prefix of this test alone, so that everything the demo leaves is seen."""
+    name = f"test-{uuid4().hex[:12]}"
+    yield name
+    for kind in ("msgq_", "msgqside_"):
+        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
+
+
+@pytest.fixture
+def start(prefix: str) -> Iterator[Start]:
+    """Start the demo for so many seconds, without a terminal."""
+    started = []
+
+    def start(duration: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration)]
+        environment = {**os.environ, "OPENPILOT_PREFIX": prefix}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def summary_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for the end of a demo; it must have ended well and printed one object and nothing else."""
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    assert errors == ""
+    summary: dict[str, Any] = json.loads(output)
+    assert summary["failures"] == []
+    assert process.returncode == 0
+    return summary
+
+
+def leftovers(prefix: str) -> list[str]:
+    return sorted(str(path) for path in SHM.glob(f"msgq*_{prefix}/*"))
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.01)
+
+
+def flowing(prefix: str) -> bool:
+    """Whether every topic of the demo has messages."""
+    with_messages = [topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages]
+    return TOPICS.keys() <= set(with_messages)
+
+
+def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start) -> None:
+    summary = summary_of(start(4))
+    assert summary["ok"]
+    assert not summary["interrupted"]
+    published = {topic["topic"]: topic for topic in summary["topics"]}
+    assert published.keys() == TOPICS.keys()
+    for one in summary["subscribers"]:
+        assert one["received"] > 0
+        assert one["received"] + one["lost"] == published[one["topic"]]["messages"]
+        assert 0 < one["overall"]["p50_us"] <= one["overall"]["p99_us"]
+    assert {(one["subscriber"], one["topic"]) for one in summary["subscribers"]} == {
+        (subscriber.name, topic) for subscriber in SUBSCRIBERS.values() for topic in subscriber.topics
+    }
+    assert leftovers(prefix) == []
+
+
+def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefix: str, start: Start) -> None:
+    summary = summary_of(start(4))
+    assert {restart["subscriber"] for restart in summary["restarts"]} == {"survivor", "observer"}
+    for restart in summary["restarts"]:
+        assert restart["lost"] == 0
+        assert restart["killed_pid"] != restart["pid"]
+    lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
+    assert lost["survivor"] == lost["observer"] == 0
+    assert lost["slow"] > 0
+    assert lost["display"] > 0
+
+
+def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
+    process = start(600)
+    wait_until(lambda: flowing(prefix), "every topic flows")
+    process.send_signal(signal.SIGINT)
+    summary = summary_of(process)
+    assert summary["interrupted"]
+    assert all(topic["messages"] for topic in summary["topics"])
+    assert leftovers(prefix) == []
+
+
+def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: Start) -> None:
+    process = start(600)
+    wait_until(lambda: bool(leftovers(prefix)), "the first segment exists")
+    process.send_signal(signal.SIGINT)
+    assert summary_of(process)["interrupted"]
+    assert leftovers(prefix) == []
+
+
+def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
+    process = start(600)
+    wait_until(lambda: flowing(prefix), "every topic flows")
+    children = psutil.Process(process.pid).children()
+    assert len(children) == len(TOPICS) + len(SUBSCRIBERS)
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
+    assert alive == []
+    assert leftovers(prefix) == []
+
+
+def test_two_demos_at_once_do_not_meet(prefix: str, start: Start) -> None:
+    for summary in [summary_of(process) for process in (start(2), start(2))]:
+        assert summary["ok"]
+    assert leftovers(prefix) == []

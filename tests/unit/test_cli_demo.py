@@ -1,0 +1,148 @@
+"""The parts of the demo that need no processes: the histogram, the meter, and what the summary must notice."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from msgq.cli.demo_meter import Histogram, Meter
+from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Reading, Report, Restart
+from msgq.cli.demo_summary import Summary, summarize
+from msgq.stats import TopicStats
+
+FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
+
+
+def test_percentiles_are_within_three_percent() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    values = sorted(int(generator.lognormvariate(9, 2)) for _ in range(10_001))
+    histogram = Histogram()
+    for value in values:
+        histogram.add(value)
+    median, high = histogram.percentiles_us(0.5, 0.99)
+    assert median * 1000 == pytest.approx(values[5_000], rel=0.03, abs=60)
+    assert high * 1000 == pytest.approx(values[9_900], rel=0.03, abs=60)
+
+
+@pytest.mark.parametrize("value", [0, 1, 63, 64, 65, 1 << 32, (1 << 64) - 1])
+def test_every_duration_has_a_bucket_near_it(value: int) -> None:
+    histogram = Histogram()
+    histogram.add(value)
+    (found,) = histogram.percentiles_us(0.5)
+    assert found * 1000 == pytest.approx(value, rel=0.03, abs=60)
+
+
+def test_an_empty_histogram_has_percentiles_of_zero() -> None:
+    assert Histogram().percentiles_us(0.5, 0.99) == (0.0, 0.0)
+
+
+def test_one_value_is_every_percentile() -> None:
+    histogram = Histogram()
+    histogram.add(50_000)
+    median, high = histogram.percentiles_us(0.5, 0.99)
+    assert median == high > 0
+
+
+def test_meter_counts_the_messages_that_are_missing() -> None:
+    meter = Meter("busy")
+    for sequence in (2, 3, 7):
+        meter.take((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
+    reading = meter.reading(lost=5, now_ns=10_000)
+    assert (reading.received, reading.bytes, reading.missed) == (3, 192, 5)
+    assert reading.restarts == ()
+
+
+def test_meter_sees_a_duplicate() -> None:
+    meter = Meter("busy")
+    for sequence in (0, 1, 1):
+        meter.take((sequence, sequence, 1), size=64, now_ns=10)
+    assert meter.reading(lost=0, now_ns=10).missed == -1
+
+
+def test_meter_tells_what_a_restart_lost() -> None:
+    meter = Meter("pulse")
+    meter.take((1_000_000, 0, 11), size=64, now_ns=1_000_000)
+    meter.take((5_000_000, 3, 12), size=64, now_ns=5_000_000)
+    assert meter.reading(lost=2, now_ns=6_000_000).restarts == (Restart(11, 12, lost=2, outage_ms=4.0),)
+
+
+def test_a_report_survives_its_journey() -> None:
+    reading = Reading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (Restart(1, 2, 0, 3.5),))
+    report = Report("survivor", 7, False, (reading,))
+    assert Report.from_json(report.to_json()) == report
+
+
+def perfect_reports() -> dict[str, Report]:
+    """A run of 100 messages a topic, in which nothing was lost."""
+    reports = {}
+    for subscriber in SUBSCRIBERS.values():
+        readings = []
+        for topic in subscriber.topics:
+            restarts = (Restart(1, 2, 0, 200.0),) if topic == "pulse" else ()
+            readings.append(Reading(topic, 100, 6400, 0, 0, 1.0, FLOW, FLOW, restarts))
+        reports[subscriber.name] = Report(subscriber.name, 7, True, tuple(readings))
+    return reports
+
+
+def summary_of(reports: dict[str, Report], interrupted: bool = False, messages: int = 100) -> Summary:
+    published = {
+        name: TopicStats(name, "", 1 << 20, None, "none", messages, 6400, (0, 0), (), 0, None, None) for name in TOPICS
+    }
+    return summarize(published, dict.fromkeys(TOPICS, 5), reports, 4.0, interrupted, ())
+
+
+def spoil(reports: dict[str, Report], name: str, **changes: object) -> dict[str, Report]:
+    first, *others = reports[name].readings
+    reports[name] = replace(reports[name], readings=(replace(first, **changes), *others))
+    return reports
+
+
+def test_a_perfect_run_is_ok() -> None:
+    summary = summary_of(perfect_reports())
+    assert summary.failures == ()
+    assert summary.ok
+    assert {restart.subscriber for restart in summary.restarts} == {"survivor", "observer"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "complaint"),
+    [
+        ("survivor", {"received": 99, "lost": 1, "missed": 1}, "survivor of pulse lost 1"),
+        ("fast", {"received": 99}, "is not the 100 published"),
+        ("fast", {"received": 99, "lost": 1, "missed": 2}, "missing by their sequence numbers"),
+        ("fast", {"lost": None}, "does not know"),
+        ("fast", {"received": 101, "missed": -1}, "missing by their sequence numbers"),
+        ("dashboard", {"received": 0, "lost": 100, "missed": 100}, "received nothing"),
+        ("observer", {"restarts": ()}, "saw 0 restarts"),
+    ],
+)
+def test_what_must_hold_is_checked(name: str, changes: dict[str, object], complaint: str) -> None:
+    summary = summary_of(spoil(perfect_reports(), name, **changes))
+    assert not summary.ok
+    assert any(complaint in failure for failure in summary.failures), summary.failures
+
+
+def test_a_subscriber_may_lose_what_it_was_too_slow_for() -> None:
+    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missed=40)).ok
+
+
+def test_what_is_lost_after_the_last_message_leaves_no_gap() -> None:
+    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missed=25)).ok
+
+
+def test_a_subscriber_without_final_report_is_a_failure() -> None:
+    reports = perfect_reports()
+    del reports["display"]
+    reports["slow"] = replace(reports["slow"], final=False)
+    assert [failure.split()[1] for failure in summary_of(reports).failures] == ["display", "slow"]
+
+
+def test_an_interrupted_run_need_not_have_received_anything() -> None:
+    reports = perfect_reports()
+    for name, report in reports.items():
+        readings = (replace(reading, received=0, restarts=()) for reading in report.readings)
+        reports[name] = replace(report, readings=tuple(readings))
+    assert summary_of(reports, interrupted=True, messages=0).ok
+    assert not summary_of(reports, interrupted=False, messages=0).ok

@@ -1,0 +1,131 @@
+"""`msgq doctor`: each check on this machine, and on machines that lack something."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from msgq.cli import doctor, machine
+from msgq.cli.app import app
+from msgq.cli.machine import Check
+
+SHM = Path("/dev/shm")
+PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
+
+
+@pytest.fixture
+def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A prefix of this test alone, in force for everything that it starts."""
+    name = f"test-{uuid4().hex[:12]}"
+    monkeypatch.setenv("OPENPILOT_PREFIX", name)
+    yield name
+    for kind in ("msgq_", "msgqside_"):
+        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
+
+
+def diagnose() -> tuple[int, dict[str, dict[str, Any]]]:
+    result = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
+    checks = [json.loads(line) for line in result.output.splitlines()]
+    return result.exit_code, {check["check"]: check for check in checks}
+
+
+def test_a_machine_that_runs_these_tests_can_run_msgq(prefix: str) -> None:
+    _, checks = diagnose()
+    for name in ("kernel", "permissions", "round trip", "segments", "participants"):
+        assert checks[name]["status"] == "ok", checks[name]
+
+
+def test_exit_code_tells_whether_something_is_wrong(prefix: str) -> None:
+    code, checks = diagnose()
+    assert code == any(check["status"] == "wrong" for check in checks.values())
+
+
+def test_doctor_leaves_no_topic_behind(prefix: str) -> None:
+    diagnose()
+    assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
+
+
+def test_a_dead_publisher_is_found_and_is_wrong(prefix: str) -> None:
+    died = subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60)
+    assert died.returncode == -9
+    code, checks = diagnose()
+    assert code == 1
+    assert checks["participants"]["status"] == "wrong"
+    assert "weather: publisher" in checks["participants"]["text"]
+
+
+def test_a_truncated_segment_is_wrong(prefix: str) -> None:
+    (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
+    (SHM / f"msgq_{prefix}" / "weather").write_bytes(bytes(100))
+    code, checks = diagnose()
+    assert code == 1
+    assert checks["segments"]["status"] == "wrong"
+    assert "weather" in checks["segments"]["text"]
+
+
+def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path: Path) -> None:
+    (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
+    (SHM / f"msgq_{prefix}" / "weather").symlink_to(tmp_path)
+    _, checks = diagnose()
+    assert checks["segments"]["status"] == "note"
+    assert "weather" in checks["segments"]["text"]
+
+
+def test_people_get_a_line_a_check(prefix: str) -> None:
+    result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
+    assert len(result.output.splitlines()) == len(machine.CHECKS) + 3
+    assert "ok    kernel" in result.output
+
+
+@pytest.mark.parametrize(
+    ("total_mib", "free_mib", "status"), [(64, 1, "wrong"), (64, 60, "note"), (8192, 4096, "ok"), (8192, 3, "wrong")]
+)
+def test_little_space_is_noted_and_no_space_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, total_mib: int, free_mib: int, status: str
+) -> None:
+    total, free = total_mib << 20, free_mib << 20
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(total, total - free, free))
+    check = machine.shm_space()
+    assert check.status == status
+    assert f"{free_mib} MiB of {total_mib} MiB" in check.text
+
+
+def test_a_directory_that_is_missing_is_wrong(tmp_path: Path) -> None:
+    assert machine.shm_space(tmp_path / "nowhere").status == "wrong"
+    assert machine.shm_permissions(tmp_path / "nowhere").status == "wrong"
+
+
+def test_the_permission_check_leaves_no_file(tmp_path: Path) -> None:
+    assert machine.shm_permissions(tmp_path).status == "ok"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("check", [machine.futex_waitv, machine.membarrier], ids=["futex_waitv", "membarrier"])
+def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
+    monkeypatch.setattr(machine, "_FUTEX_WAITV", 100_000)
+    monkeypatch.setattr(machine, "_MEMBARRIER", dict.fromkeys(machine._MEMBARRIER, 100_000))
+    found = check()
+    assert found.status == "note"
+    assert "not implemented" in found.text
+
+
+def test_a_round_trip_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    monkeypatch.setenv("MSGQ_MODE", "nonsense")
+    found = doctor.round_trip()
+    assert found.status == "wrong"
+    assert "nonsense" in found.text
+
+
+def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("moon", "wrong", "it is made of cheese"),))
+    code, checks = diagnose()
+    assert code == 1
+    assert checks["moon"]["text"] == "it is made of cheese"

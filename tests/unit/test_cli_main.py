@@ -1,0 +1,70 @@
+"""The command itself: versions, errors in one line, and what happens without the extra."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from click.testing import CliRunner
+
+from msgq.cli.app import VERBS, app
+
+DEADLINE_S = 60
+RUN_DEMO = "from msgq.cli import main; main(['demo', '--help'])"
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def test_version_names_the_distribution_that_is_installed() -> None:
+    result = CliRunner().invoke(app, ["version"])
+    assert result.exit_code == 0
+    assert f"msgq {version('msgq-bus')}\n" in result.output
+
+
+def test_version_as_json_is_one_object() -> None:
+    result = CliRunner().invoke(app, ["version", "--json"])
+    assert json.loads(result.output)["msgq"] == version("msgq-bus")
+
+
+def test_python_dash_m_runs_the_command() -> None:
+    result = run_python("-m", "msgq", "version", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["msgq"] == version("msgq-bus")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_each_verb_documents_its_exit_codes(verb: str) -> None:
+    result = CliRunner().invoke(app, [verb, "--help"])
+    assert result.exit_code == 0
+    assert "Exit codes: 0" in result.output
+
+
+def test_unknown_verb_is_wrong_usage() -> None:
+    assert CliRunner().invoke(app, ["fly"]).exit_code == 2
+
+
+def test_errors_of_the_library_are_one_line_without_traceback() -> None:
+    result = run_python("-m", "msgq", "list", "--prefix", "a/b")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert "a/b" in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
+def test_without_the_extra_the_command_says_how_to_get_it(missing: str) -> None:
+    result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert missing in result.stderr
+    assert "pip install msgq-bus[cli]" in result.stderr
+
+
+def test_other_missing_modules_are_not_blamed_on_the_extra() -> None:
+    result = run_python("-c", f"import sys; sys.modules['secrets'] = None; {RUN_DEMO}")
+    assert result.returncode == 1
+    assert "ModuleNotFoundError" in result.stderr
+    assert "pip install" not in result.stderr

@@ -1,0 +1,215 @@
+"""`msgq list` and `msgq clean` on real topics, with participants that live, died, or cannot be judged."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from msgq.cli.app import app
+from msgq.cli.clean import users
+from msgq.stats import Participant, SubscriberInfo, TopicStats
+
+SHM = Path("/dev/shm")
+HEADER_BYTES, WRITE_UID = 384, 16
+
+PUBLISHER = (
+    "import msgq, sys; s = msgq.pub_sock(sys.argv[1]); s.send(b'hello'); print('up', flush=True); sys.stdin.read()"
+)
+SUBSCRIBER = "import msgq, sys; s = msgq.sub_sock(sys.argv[1]); print('up', flush=True); sys.stdin.read()"
+
+Start = Callable[[str, str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def prefix() -> Iterator[str]:
+    """A prefix of this test alone; what is in it is removed."""
+    name = f"test-{uuid4().hex[:12]}"
+    yield name
+    for kind in ("msgq_", "msgqside_"):
+        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
+
+
+@pytest.fixture
+def start(prefix: str) -> Iterator[Start]:
+    """Start a participant in a process of its own; returns when it is attached."""
+    started = []
+
+    def start(code: str, endpoint: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, endpoint],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OPENPILOT_PREFIX": prefix},
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+def msgq(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def segments(prefix: str) -> list[str]:
+    return sorted(path.name for kind in ("msgq_", "msgqside_") for path in (SHM / f"{kind}{prefix}").glob("*"))
+
+
+def make_stock_segment(prefix: str, endpoint: str, publisher_uid: int) -> None:
+    """What a stock process leaves: a ring without a side segment."""
+    directory = SHM / f"msgq_{prefix}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    header = bytearray(HEADER_BYTES)
+    struct.pack_into("<Q", header, WRITE_UID, publisher_uid)
+    path = directory / endpoint
+    path.write_bytes(bytes(header) + bytes(1 << 20))
+    path.chmod(0o600)
+
+
+def test_list_shows_a_topic_with_its_publisher_and_subscriber(prefix: str, start: Start) -> None:
+    publisher, subscriber = start(PUBLISHER, "weather"), start(SUBSCRIBER, "weather")
+    result = msgq("list", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert "weather" in result.output
+    assert str(publisher.pid) in result.output
+    assert str(subscriber.pid) in result.output
+
+
+def test_list_as_json_has_one_object_a_topic(prefix: str, start: Start) -> None:
+    publisher = start(PUBLISHER, "weather")
+    start(PUBLISHER, "traffic")
+    found = {topic["endpoint"]: topic for topic in lines(msgq("list", "--json", "--prefix", prefix))}
+    assert found.keys() == {"weather", "traffic"}
+    assert found["weather"]["publisher"]["pid"] == publisher.pid
+    assert found["weather"]["publisher"]["alive"] is True
+    assert found["weather"]["messages"] == 1
+
+
+def test_list_says_that_a_publisher_is_dead(prefix: str, start: Start) -> None:
+    kill(start(PUBLISHER, "weather"))
+    assert "(dead)" in msgq("list", "--prefix", prefix).output
+
+
+def test_list_of_nothing_is_empty(prefix: str) -> None:
+    result = msgq("list", "--json", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert result.output == ""
+
+
+def test_clean_removes_a_topic_whose_participants_all_died(prefix: str, start: Start) -> None:
+    for process in (start(PUBLISHER, "weather"), start(SUBSCRIBER, "weather")):
+        kill(process)
+    result = msgq("clean", "--json", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert [(line["endpoint"], line["action"]) for line in lines(result)] == [("weather", "removed")]
+    assert segments(prefix) == []
+
+
+@pytest.mark.parametrize("survivor", [PUBLISHER, SUBSCRIBER], ids=["publisher", "subscriber"])
+def test_clean_keeps_a_topic_that_somebody_alive_uses(prefix: str, start: Start, survivor: str) -> None:
+    living = start(survivor, "weather")
+    kill(start(SUBSCRIBER, "weather"))
+    before = segments(prefix)
+    result = msgq("clean", "--force", "--json", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert [line["action"] for line in lines(result)] == ["kept"]
+    assert str(living.pid) in result.output
+    assert segments(prefix) == before
+
+
+def test_clean_of_a_named_topic_in_use_fails(prefix: str, start: Start) -> None:
+    start(PUBLISHER, "weather")
+    result = msgq("clean", "weather", "--prefix", prefix)
+    assert result.exit_code == 1
+    assert "in use by" in result.output
+
+
+def test_clean_removes_only_the_topics_that_are_named(prefix: str, start: Start) -> None:
+    for endpoint in ("weather", "traffic"):
+        kill(start(PUBLISHER, endpoint))
+    assert msgq("clean", "weather", "--prefix", prefix).exit_code == 0
+    assert set(segments(prefix)) == {"traffic"}
+
+
+def test_clean_of_an_unknown_name_fails_and_removes_nothing(prefix: str, start: Start) -> None:
+    kill(start(PUBLISHER, "weather"))
+    before = segments(prefix)
+    result = msgq("clean", "weather", "sunshine", "--prefix", prefix)
+    assert result.exit_code == 1
+    assert "sunshine" in result.output
+    assert segments(prefix) == before
+
+
+def test_dry_run_removes_nothing(prefix: str, start: Start) -> None:
+    kill(start(PUBLISHER, "weather"))
+    before = segments(prefix)
+    result = msgq("clean", "--dry-run", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert "would remove weather" in result.output
+    assert segments(prefix) == before
+
+
+def test_clean_keeps_what_a_stock_publisher_may_use_unless_forced(prefix: str) -> None:
+    make_stock_segment(prefix, "camera", publisher_uid=(7 << 32) | os.getpid())
+    result = msgq("clean", "--json", "--prefix", prefix)
+    assert result.exit_code == 0
+    assert [line["action"] for line in lines(result)] == ["kept"]
+    assert "--force" in result.output
+    assert msgq("clean", "--force", "--prefix", prefix).exit_code == 0
+    assert segments(prefix) == []
+
+
+def topic(publisher: Participant | None, kind: str, subscribers: tuple[SubscriberInfo, ...], stock: int) -> TopicStats:
+    return TopicStats(
+        endpoint="weather",
+        path="/dev/shm/msgq_weather",
+        data_bytes=1 << 20,
+        publisher=publisher,
+        publisher_kind=kind,
+        messages=0,
+        bytes=0,
+        write_position=(0, 0),
+        subscribers=subscribers,
+        stock_subscribers=stock,
+        schema=None,
+        created_ns=None,
+    )
+
+
+def participant(pid: int, alive: bool | None) -> Participant:
+    return Participant(pid, thread_id=pid, start_time=0, name=f"process{pid}", alive=alive)
+
+
+def test_users_tells_the_living_from_those_that_nobody_can_judge() -> None:
+    infos = tuple(SubscriberInfo(participant(pid, alive), 0, 0, 0, 0) for pid, alive in ((2, False), (3, None)))
+    living, unknown = users(topic(participant(1, True), "ours", infos, stock=2))
+    assert living == ["process1 1"]
+    assert unknown == ["process3 3 (unknown)", "2 stock subscribers"]
+
+
+def test_users_of_a_topic_with_a_stock_publisher_are_unknown() -> None:
+    assert users(topic(None, "stock", (), stock=0)) == ([], ["a stock publisher"])
