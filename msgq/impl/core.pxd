@@ -97,6 +97,7 @@ cdef extern from "publisher.h" nogil:
         mq_side *side
         uint8_t *data
         uint32_t data_bytes
+        bint after_stock
         bint fences
         uint64_t uid
         uint64_t position

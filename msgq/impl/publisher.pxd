@@ -11,6 +11,7 @@ cdef class PubSocket:
     cdef mq_publisher _publisher
     cdef object __weakref__
     cdef int _start(self, Topic topic) except -1
+    cdef int _await_former(self, uint64_t uid) except -1
     cdef int _refuse(self) except -1
     cdef int _settle(self, int status, uint64_t size) except -1
     cdef int _send_bytes(self, const void *data, uint64_t size) except -1

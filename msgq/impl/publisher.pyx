@@ -12,18 +12,18 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_DEAD, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
+    MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
     mq_find_publisher, mq_free_publisher_entry, mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
-    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side,
+    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side, mq_thread_life,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, open_topic
@@ -43,6 +43,7 @@ from msgq.stats import PublisherStats
 cdef enum:
     BATCH = 64                      # messages that send_many publishes at once
     SEND_IN_PROGRESS_NS = 1000000000
+    STOCK_SEND_US = 2000
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -76,7 +77,7 @@ cdef class PubSocket:
         if self._ticket != CLOSED:
             raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
         self._endpoint = name
-        topic = open_topic(name, segment_size, mode)
+        topic = open_topic(name, naming.prefix(), segment_size, mode)
         try:
             self._start(topic)
             if schema is not None:
@@ -88,9 +89,7 @@ cdef class PubSocket:
 
     cdef int _start(self, Topic topic) except -1:
         """Become the endpoint's publisher; the topic is locked."""
-        cdef const mq_publisher_entry *former
         cdef int entry
-        cdef int64_t deadline
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._ring, self._side = topic.ring, topic.side
         self._publisher.ring = <mq_ring_header *> topic.ring.address
@@ -102,24 +101,35 @@ cdef class PubSocket:
         if entry == MQ_NO_ENTRY:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former_uid = mq_publisher_claim(&self._publisher, this_process(), random_word(), entry)
-        former = mq_find_publisher(self._publisher.side, former_uid)
-        deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        former = mq_publisher_claim(&self._publisher, this_process(), random_word(), entry)
         try:
-            while former != NULL and mq_send_in_progress(former) and mq_publisher_life(former) != MQ_DEAD:
-                if mq_now_ns() > deadline:
-                    text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
-                    raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
-                with nogil:
-                    usleep(50)
-                PyErr_CheckSignals()
+            self._await_former(former)
             if mq_publisher_start(&self._publisher, this_process()) != MQ_OK:
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
-            mq_publisher_unclaim(&self._publisher, former_uid)
+            mq_publisher_unclaim(&self._publisher, former)
             raise
         self._generation = self._ticket = fork_generation
+        return 0
+
+    cdef int _await_former(self, uint64_t uid) except -1:
+        """Let a send of the former publisher end; it sees write_uid and starts no other."""
+        cdef const mq_publisher_entry *former = mq_find_publisher(self._publisher.side, uid)
+        cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        if self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD:
+            with nogil:  # a stock one does not say what it does; it needs microseconds
+                usleep(STOCK_SEND_US)
+        while former != NULL and mq_send_in_progress(former):
+            life = mq_publisher_life(former)
+            if life == MQ_DEAD or life == MQ_UNKNOWN and mq_now_ns() > deadline:
+                break  # unknown: of another PID namespace, so it may be dead, and nobody else could ever tell
+            if mq_now_ns() > deadline:
+                text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
+                raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
+            with nogil:
+                usleep(50)
+            PyErr_CheckSignals()
         return 0
 
     def close(self):

@@ -152,6 +152,15 @@ static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side) {
     }
 }
 
+/* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
+static inline void mq_publishers_sweep(mq_side *side) {
+    for (int i = 0; i < MQ_PUBLISHERS; i++) {
+        mq_identity *who = &side->publishers[i].who;
+        if (mq_load_relaxed_u64(&who->uid) && mq_identity_life(who) == MQ_DEAD) /* relaxed: under the lock */
+            mq_identity_clear(who);
+    }
+}
+
 /* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense. */
 static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
     mq_side *side = p->side;
@@ -180,6 +189,7 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
         mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
         p->after_stock = false;
     }
+    mq_publishers_sweep(side);
     mq_slots_sweep(p->ring, side);
     mq_publisher_survey(p);
     mq_publisher_notify(p);

@@ -19,5 +19,5 @@ cdef class Topic:
     cdef void unlock(self)
 
 
-cdef Topic open_topic(str endpoint, object segment_size, object mode)
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
 cdef Topic watch_topic(str endpoint, str in_prefix)

@@ -288,13 +288,12 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
 
 
-cdef Topic open_topic(str endpoint, object segment_size, object mode):
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode):
     """Open or create both files for a participant. The topic is locked; unlock it after registering."""
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
     cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
     cdef int permissions = naming.mode(mode, endpoint)
-    in_prefix = naming.prefix()
     if in_prefix:
         naming.make_directories(endpoint, in_prefix)
     path = naming.ring_path(endpoint, in_prefix)

@@ -30,6 +30,7 @@ typedef struct {
     mq_reader_entry *entry;       /* in the side segment, or private_entry */
     mq_reader_entry private_entry;
     int slot;                     /* -1: none */
+    bool yields;                  /* leaves the slots to stock subscribers */
     uint64_t uid;                 /* high half of the slot's uid; 0: may not take a slot */
     uint64_t slot_uid;
     uint32_t signal_thread;       /* whom stock publishers shall signal; 0: nobody yet */
@@ -92,17 +93,27 @@ static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t
 
 /* ---- validity ---- */
 
-/* Who publishes, and so how positions are validated; takes a slot if it may. Afterwards, as long as the witness holds,
- * no stock publisher has started. */
-static inline void mq_subscriber_survey(mq_subscriber *s) {
+/* Take a slot, if none is held. Who was evicted although the publisher is the same made room for a 16th stock reader,
+ * which evicts all: leave the slots to stock programs then, or they would go on evicting each other for ever. */
+static inline void mq_subscriber_take_slot(mq_subscriber *s) {
+    bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
+    s->yields = same_publisher && (s->yields || s->slot >= 0);
+    s->slot = -1;
     /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
-    for (int tries = 0; s->uid && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
+    for (int tries = 0; !s->yields && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
         s->slot_uid = s->uid | s->signal_thread;
         s->slot = mq_slot_join(s->ring, s->side, s->slot_uid, s->cursor);
         mq_slots_changed(s->side);
         if (s->slot < 0)
             break;
     }
+}
+
+/* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
+ * started. */
+static inline void mq_subscriber_survey(mq_subscriber *s) {
+    if (s->uid && !mq_slot_held(s->ring, s->slot, s->slot_uid))
+        mq_subscriber_take_slot(s);
     /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
      * before we joined is seen here, and one that comes later changes the witness. */
     s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);

@@ -6,6 +6,7 @@ cdef class SubSocket:
     cdef int _ticket
     cdef int _generation
     cdef str _endpoint
+    cdef str _prefix
     cdef Segment _ring
     cdef Segment _side
     cdef mq_subscriber _subscriber

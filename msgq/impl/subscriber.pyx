@@ -91,11 +91,12 @@ cdef class SubSocket:
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         self._endpoint = name
+        self._prefix = naming.prefix()
         self._conflate = conflate
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
-        topic = watch_topic(name, naming.prefix()) if passive else open_topic(name, segment_size, mode)
+        topic = watch_topic(name, self._prefix) if passive else open_topic(name, self._prefix, segment_size, mode)
         try:
             self._map(topic)
             if not passive:
@@ -160,7 +161,7 @@ cdef class SubSocket:
         if self._passive:
             self._generation = self._ticket = fork_generation
             return 0
-        topic = open_topic(self._endpoint, 0, None)
+        topic = open_topic(self._endpoint, self._prefix, 0, None)
         try:
             # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
             if topic.ring.inode == self._ring.inode:
@@ -343,6 +344,8 @@ cdef class SubSocket:
         if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
             mq_subscriber_take_signals(&self._subscriber, self._helper)
         mq_subscriber_announce_sleep(&self._subscriber)
+        if not self._subscriber.announced and self._subscriber.slot < 0:
+            return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
         if self._watched:
             return FOR_EVER
         return UNHEARD_NS if self._watch_failed else UNWATCHED_NS - slept_ns
