@@ -25,12 +25,19 @@ class Schema:
     data: bytes = b""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", bytes(memoryview(self.data)))
         for what, size, most in (
-            ("name", len(self.name.encode()), NAME_BYTES_MAX),
-            ("encoding", len(self.encoding.encode()), ENCODING_BYTES_MAX),
+            ("name", _text_bytes("name", self.name), NAME_BYTES_MAX),
+            ("encoding", _text_bytes("encoding", self.encoding), ENCODING_BYTES_MAX),
             ("data", len(self.data), DATA_BYTES_MAX),
         ):
             if size > most:
                 raise ValueError(f"the schema's {what} has {size} bytes; at most {most} fit")
         if not self.name:
             raise ValueError("a schema needs a name")
+
+
+def _text_bytes(what: str, text: str) -> int:
+    if "\0" in text:
+        raise ValueError(f"the schema's {what} {text!r} has a NUL in it")
+    return len(text.encode())

@@ -124,7 +124,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
     found = []
     try:
         names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     for name in names:
         if name.startswith(start) and name != start:

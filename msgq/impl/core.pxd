@@ -60,6 +60,7 @@ cdef extern from "liveness.h" nogil:
         uint64_t pid_namespace
         char name[16]
     int mq_read_self(mq_self *self)
+    uint64_t mq_thread_id()
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
     mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
     mq_life mq_thread_life(uint32_t thread_id)
@@ -157,7 +158,8 @@ cdef extern from "registry.h" nogil:
                       uint64_t created_ns)
     int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_side_version(const mq_side *side)
-    int mq_free_publisher_entry(const mq_side *side)
+    int mq_free_publisher_entry(const mq_side *side, uint64_t current_uid)
+    uint64_t mq_publisher_current_uid(const mq_ring_header *ring)
     int mq_free_reader_entry(const mq_side *side)
     const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid)
     uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry)

@@ -63,13 +63,15 @@ static inline uint64_t mq_pid_namespace(void) {
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+static inline uint64_t mq_thread_id(void) { return (uint64_t)syscall(SYS_gettid); }
+
 /* This process and thread. 0, or -1 with errno when /proc is not there. */
 static inline int mq_read_self(mq_self *self) {
     char state, path[] = "/proc/self/comm";
     long threads;
     memset(self, 0, sizeof *self);
     self->pid = (uint64_t)getpid();
-    self->thread_id = (uint64_t)syscall(SYS_gettid);
+    self->thread_id = mq_thread_id();
     self->pid_namespace = mq_pid_namespace();
     ssize_t n = mq_read_proc(path, self->name, sizeof self->name);
     if (n > 0 && self->name[n - 1] == '\n')

@@ -5,7 +5,7 @@ from libc.errno cimport errno
 from libc.stdint cimport uint32_t
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_life, uint64_t,
+    MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_id, mq_thread_life, uint64_t,
 )
 
 import os
@@ -35,12 +35,13 @@ pthread_atfork(NULL, NULL, _forked)
 
 
 cdef const mq_self *this_process() except NULL:
-    """Return this process's identity, read once a process."""
+    """Return the identity of this process (read once) and thread."""
     global _self_generation
     if _self_generation != fork_generation:
         if mq_read_self(&_self) != 0:
             raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
         _self_generation = fork_generation
+    _self.thread_id = mq_thread_id()
     return &_self
 
 

@@ -19,9 +19,8 @@ typedef enum {
 
 typedef struct {
     uint64_t uid;
-    int64_t checked_ns;
     uint32_t slot;
-    bool takes_signal;
+    int memory; /* /proc/<thread>/environ, open; reads nothing once the process died or called exec. -1: no signals */
 } mq_stock_reader;
 
 typedef struct {
@@ -42,16 +41,22 @@ typedef struct {
     uint64_t sequence;        /* messages published */
     uint64_t bytes;           /* payload bytes published */
     uint64_t readers_seen;    /* num_readers at the last look at the slots */
+    uint32_t looks;           /* sends that still look at the slots: one was handed out, but its owner not named yet */
     uint32_t stock_count;
     mq_stock_reader stock[MQ_SLOTS];
 } mq_publisher;
 
 /* Drop what is staged: we may not publish it. */
-static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
+static inline mq_status mq_publisher_drop(mq_publisher *p, mq_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
-    mq_store_release_u64(&p->entry->begun, p->sequence);
     return why;
+}
+
+/* The same, and the send is over. */
+static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
+    mq_store_release_u64(&p->entry->begun, p->sequence);
+    return mq_publisher_drop(p, why);
 }
 
 /* A store before it is ordered with a load after it: by the other side's membarrier, or here when that cannot be. */
@@ -87,7 +92,7 @@ static inline mq_status mq_publisher_commit(mq_publisher *p) {
     /* relaxed: the edge's order comes from the membarrier; num_readers is only compared. */
     bool attention = mq_load_relaxed_u32(&p->side->attention) != 0;
     bool joined = mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
-    return mq_unlikely(attention || joined || p->stock_count) ? MQ_NOTIFY : MQ_OK;
+    return mq_unlikely(attention || joined || p->stock_count || p->looks) ? MQ_NOTIFY : MQ_OK;
 }
 
 /* Tell everybody how far we are going to write, and where they may start counting. */
@@ -132,6 +137,7 @@ static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
         end = lap_end;
     mq_publisher_announce(p, lap + end);
     mq_publisher_invalidate(p, lap + end);
+    p->looks += p->looks == 0; /* and once a chunk the slots are looked at in any case */
     /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of. Partners:
      * mq_subscriber_intact, and a stock subscriber's second look at its flag. If weaker: torn messages pass. */
     mq_fence_release();
@@ -156,6 +162,8 @@ static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
 static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
     if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
         return MQ_TOO_LARGE;
+    if (!mq_publisher_owns(p))
+        return mq_publisher_drop(p, MQ_TAKEN_OVER); /* and never touch the entry again: somebody may have it now */
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
      * Partner: mq_publisher_start. If weaker: two publishers write at once. */
     mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1);
@@ -180,41 +188,71 @@ static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
     p->pending_bytes += size;
 }
 
-/* Look at the slots for stock subscribers, the only ones that must be signalled one by one. */
-static inline void mq_publisher_survey(mq_publisher *p) {
-    p->readers_seen = mq_load_acquire_u64(&p->ring->num_readers);
+/* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. So what the
+ * thread does with the signal is found out once, and whether it is still the same program before each signal. */
+static inline int mq_stock_memory(uint32_t thread_id) {
+    char path[48];
+    if (!thread_id || !mq_thread_takes_signal(thread_id, SIGUSR2))
+        return -1;
+    snprintf(path, sizeof path, "/proc/%u/environ", thread_id);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static inline void mq_publisher_forget_stock(mq_publisher *p) {
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        if (p->stock[i].memory >= 0)
+            close(p->stock[i].memory);
     p->stock_count = 0;
+}
+
+/* Find the stock subscribers, the only ones that must be signalled one by one. */
+static inline void mq_publisher_survey(mq_publisher *p) {
+    mq_publisher_forget_stock(p);
     for (uint32_t i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         if (uid == 0 || mq_slot_entry(p->side, uid))
             continue;
-        mq_stock_reader reader = {.uid = uid, .slot = i, .checked_ns = INT64_MIN};
+        mq_stock_reader reader = {.uid = uid, .slot = i, .memory = mq_stock_memory(mq_uid_thread(uid))};
         p->stock[p->stock_count++] = reader;
     }
 }
 
-/* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. */
-static inline void mq_publisher_signal(mq_stock_reader *reader) {
-    enum { TRUSTED_FOR_NS = 20 * 1000 * 1000 };
-    int64_t now = mq_now_ns();
-    uint32_t thread = mq_uid_thread(reader->uid);
-    if (reader->checked_ns == INT64_MIN || now - reader->checked_ns > TRUSTED_FOR_NS) {
-        reader->takes_signal = thread && mq_thread_takes_signal(thread, SIGUSR2);
-        reader->checked_ns = now;
+/* Are there other stock subscribers than at the last survey? *unsettled: a slot that was handed out names no owner;
+ * perhaps a stock subscriber is joining. */
+static inline bool mq_publisher_stock_changed(mq_publisher *p, bool *unsettled) {
+    uint32_t known = 0;
+    *unsettled = false;
+    p->readers_seen = mq_load_acquire_u64(&p->ring->num_readers);
+    for (uint32_t i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        *unsettled |= uid == 0 && i < p->readers_seen;
+        if (uid == 0 || mq_slot_entry(p->side, uid))
+            continue;
+        if (known == p->stock_count || p->stock[known].slot != i || p->stock[known].uid != uid)
+            return true;
+        known++;
     }
-    if (reader->takes_signal)
-        syscall(SYS_tkill, thread, SIGUSR2);
+    return known != p->stock_count;
+}
+
+static inline void mq_publisher_signal(mq_stock_reader *reader) {
+    char byte;
+    if (reader->memory >= 0 && pread(reader->memory, &byte, 1, 0) == 1)
+        syscall(SYS_tkill, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
 /* Wake whoever sleeps; to be called after MQ_NOTIFY. The only part of publishing that makes system calls. */
 static inline void mq_publisher_notify(mq_publisher *p) {
+    enum { LOOKS = 64 };
     /* Cleared before the wake: a bit set later belongs to a sleeper that looks at write_pointer after us. */
     uint32_t attention = mq_exchange_u32(&p->side->attention, 0);
-    bool moved = mq_load_acquire_u64(&p->ring->num_readers) != p->readers_seen;
-    for (uint32_t i = 0; i < p->stock_count; i++)
-        moved |= mq_load_acquire_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid;
-    if (moved || (attention & MQ_ATTENTION_SLOTS))
-        mq_publisher_survey(p);
+    bool news = (attention & MQ_ATTENTION_SLOTS) || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
+    if (news || p->looks || p->stock_count) { /* relaxed: only compared */
+        bool unsettled;
+        if (mq_publisher_stock_changed(p, &unsettled))
+            mq_publisher_survey(p);
+        p->looks = !unsettled ? 0 : news ? LOOKS : p->looks - (p->looks > 0);
+    }
     if (attention & MQ_ATTENTION_WAITERS)
         mq_futex_wake_all(mq_futex_word(&p->ring->write_pointer));
     for (uint32_t i = 0; i < p->stock_count; i++)

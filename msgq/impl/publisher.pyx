@@ -37,6 +37,7 @@ from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
     MultiplePublishersError, WaitTimeoutError,
 )
+from msgq.schema import Schema
 from msgq.stats import PublisherStats
 
 
@@ -76,6 +77,8 @@ cdef class PubSocket:
         check_open(context, name)
         if self._ticket != CLOSED:
             raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
+        if schema is not None and not isinstance(schema, Schema):
+            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._endpoint = name
         topic = open_topic(name, naming.prefix(), segment_size, mode)
         try:
@@ -97,7 +100,7 @@ cdef class PubSocket:
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
         self._publisher.fences = not can_order_stores()
-        entry = mq_free_publisher_entry(self._publisher.side)
+        entry = mq_free_publisher_entry(self._publisher.side, mq_publisher_current_uid(self._publisher.ring))
         if entry == MQ_NO_ENTRY:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)

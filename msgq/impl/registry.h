@@ -24,12 +24,16 @@ static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint
 /* An entry leaves at any time, without the lock: one store. */
 static inline void mq_identity_clear(mq_identity *who) { mq_store_release_u64(&who->uid, 0); }
 
-static inline int mq_free_publisher_entry(const mq_side *side) {
-    for (int pass = 0; pass < 2; pass++) /* free ones first: asking for the dead costs system calls */
+/* Free ones first, then the dead (asking costs system calls), then those of which nobody can tell. The last were taken
+ * over long ago: a publisher does not touch its entry once write_uid is another's. */
+static inline int mq_free_publisher_entry(const mq_side *side, uint64_t current_uid) {
+    for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < MQ_PUBLISHERS; i++) {
             const mq_identity *who = &side->publishers[i].who;
-            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
-                return i; /* relaxed: under the lock nobody else fills it */
+            uint64_t uid = mq_load_relaxed_u64(&who->uid); /* relaxed: under the lock nobody else fills it */
+            if (uid == 0 || (pass == 1 && mq_identity_life(who) == MQ_DEAD) ||
+                (pass == 2 && uid != current_uid && mq_identity_life(who) == MQ_UNKNOWN))
+                return i;
         }
     return MQ_NO_ENTRY;
 }
@@ -103,6 +107,10 @@ static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
     return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
 }
 
+static inline uint64_t mq_publisher_current_uid(const mq_ring_header *ring) {
+    return mq_load_acquire_u64(&ring->write_uid);
+}
+
 /* The process that publishes now; 0 when that is nobody, or a stock program. */
 static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side) {
     const mq_publisher_entry *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
@@ -153,10 +161,10 @@ static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side) {
 }
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
-static inline void mq_publishers_sweep(mq_side *side) {
+static inline void mq_publishers_sweep(mq_publisher *p) {
     for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        mq_identity *who = &side->publishers[i].who;
-        if (mq_load_relaxed_u64(&who->uid) && mq_identity_life(who) == MQ_DEAD) /* relaxed: under the lock */
+        mq_identity *who = &p->side->publishers[i].who;
+        if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && mq_identity_life(who) == MQ_DEAD) /* relaxed: under the lock */
             mq_identity_clear(who);
     }
 }
@@ -189,9 +197,9 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
         mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
         p->after_stock = false;
     }
-    mq_publishers_sweep(side);
+    mq_publishers_sweep(p);
     mq_slots_sweep(p->ring, side);
-    mq_publisher_survey(p);
+    p->looks = 1;
     mq_publisher_notify(p);
     return MQ_OK;
 }
@@ -202,6 +210,7 @@ static inline void mq_publisher_close(mq_publisher *p) {
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_publisher_notify(p);
+    mq_publisher_forget_stock(p);
     mq_identity_clear(&p->entry->who);
 }
 

@@ -141,7 +141,12 @@ static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
     return mq_likely(mq_load_relaxed_u64(s->witness) == s->witness_value);
 }
 
-static inline void mq_subscriber_locate(mq_subscriber *s);
+static inline mq_status mq_subscriber_locate(mq_subscriber *s);
+
+static inline void mq_subscriber_survey_again(mq_subscriber *s) {
+    mq_subscriber_survey(s);
+    mq_subscriber_locate(s); /* whatever it finds: an unknown sequence is remembered as such */
+}
 
 /* intact, whoever published since the last survey. */
 static inline bool mq_subscriber_validate(mq_subscriber *s) {
@@ -153,8 +158,7 @@ static inline bool mq_subscriber_validate(mq_subscriber *s) {
             surveyed = surveyed && mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
         if (mq_likely(surveyed))
             break;
-        mq_subscriber_survey(s);
-        mq_subscriber_locate(s);
+        mq_subscriber_survey_again(s);
         intact = false;
     }
     return intact;
@@ -164,28 +168,32 @@ static inline bool mq_subscriber_validate(mq_subscriber *s) {
 
 static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
 
-/* Find the sequence at the cursor, by walking between it and the milestone. */
-static inline void mq_subscriber_locate(mq_subscriber *s) {
+/* Find the sequence at the cursor, by walking between it and the milestone. MQ_OK: found, or the publisher does not
+ * announce any; MQ_EMPTY: overtaken while walking; MQ_CORRUPT: the bytes between them make no sense. */
+static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
     mq_milestone m;
     uint64_t last;
     if (s->announced && s->sequence_known && mq_load_relaxed_u64(&s->side->era) == s->era)
-        return; /* relaxed: an era that changes now is found at the next survey, which its publisher's start causes */
+        return MQ_OK; /* relaxed: an era that changes now is found at the next survey, which its publisher causes */
     s->sequence_known = false;
-    for (int tries = 0; s->announced && tries < 100 && mq_milestone_read(s->side, &m); tries++) {
+    for (int tries = 0; s->announced && tries < 100; tries++) {
+        if (!mq_milestone_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
+            return MQ_CORRUPT;
         bool behind = mq_ahead(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_position_possible(from, s->data_bytes) || !mq_position_possible(to, s->data_bytes))
-            return;
         int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
         if (!mq_subscriber_intact(s, s->cursor))
-            return;
-        if (count < 0 || !mq_subscriber_intact(s, from))
+            return MQ_EMPTY;
+        if (!mq_subscriber_intact(s, from))
             continue;
+        if (count < 0)
+            return MQ_CORRUPT;
         s->sequence_base = m.sequence + (uint64_t)(behind ? -count : count) - s->received;
         s->era = m.era;
         s->sequence_known = true;
-        return;
+        return MQ_OK;
     }
+    return s->announced ? MQ_EMPTY : MQ_OK;
 }
 
 static inline void mq_subscriber_show(mq_subscriber *s) {
@@ -221,9 +229,8 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
             return MQ_CORRUPT;
         s->cursor = s->published = now;
         s->sequence_known = false;
-        mq_subscriber_locate(s);
-        if (s->sequence_known || !s->announced)
-            return MQ_OK;
+        if (mq_subscriber_locate(s) != MQ_EMPTY)
+            return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
     }
     if (mq_milestone_read(s->side, &m) && mq_position_possible(m.position, s->data_bytes)) {
         s->cursor = s->published = m.position;
@@ -258,8 +265,12 @@ static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
 static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
     /* EDGE commit: acquire. Partner: mq_publisher_commit. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-    if (now == s->cursor)
+    if (now == s->cursor) {
+        /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
+        if (mq_unlikely(!mq_subscriber_witness_holds(s)))
+            mq_subscriber_survey_again(s);
         return MQ_EMPTY;
+    }
     if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
         return MQ_CORRUPT;
     s->published = now;
@@ -389,10 +400,8 @@ static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, u
 static inline void mq_subscriber_refresh_survey(mq_subscriber *s) {
     /* relaxed: whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
     bool same = mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
-    if (same && mq_subscriber_witness_holds(s))
-        return;
-    mq_subscriber_survey(s);
-    mq_subscriber_locate(s);
+    if (!same || !mq_subscriber_witness_holds(s))
+        mq_subscriber_survey_again(s);
 }
 
 /* Let stock publishers signal `thread` on our behalf. */

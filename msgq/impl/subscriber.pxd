@@ -32,7 +32,9 @@ cdef class SubSocket:
     cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2
     cdef int _watch(self) except -1
     cdef uint64_t _most(self, max_messages) except? 0
+    cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1
+    cdef int _check_size(self, uint64_t size) except -1
 
 
 cdef class Poller:

@@ -12,8 +12,8 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out, mq_free_reader_entry,
-    mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need, mq_now_ns,
+    MQ_CORRUPT, MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out,
+    mq_free_reader_entry, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need, mq_now_ns,
     mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt,
     mq_subscriber_futex,
     mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
@@ -236,7 +236,8 @@ cdef class SubSocket:
     cdef int _corrupt(self) except -1:
         cdef uint64_t cursor = self._subscriber.cursor
         mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
-        text = f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32}: somebody wrote nonsense there"
+        text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32}, of {self._subscriber.data_bytes} bytes: "
+                "somebody wrote nonsense there, or resized the ring (close and connect again)")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, max_messages=None, bint wait_for_one=False):
@@ -248,7 +249,9 @@ cdef class SubSocket:
             if (first := self.receive() if most else None) is None:
                 return messages
             messages.append(first)
-        mq_subscriber_refresh(&self._subscriber)  # what comes later is for the next call
+        if mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+            self._corrupt()
+        # What comes later than this look is for the next call.
         while len(messages) < most and self._subscriber.cursor != self._subscriber.published:
             if (message := self.receive(True)) is None:
                 break
@@ -293,35 +296,49 @@ cdef class SubSocket:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
         if self._ticket != fork_generation:
             self._refuse()
-        if not wait_for_one or not most or not self._find(&message, False):
-            mq_subscriber_refresh(&self._subscriber)
+        while True:
+            if wait_for_one and most and not self._find(&message, False):
+                return numpy.empty(0, dtype)
+            out = self._take_array(numpy, dtype, size, most)
+            if len(out) or not wait_for_one or not most:
+                return out
+
+    cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
+        """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
+        cdef mq_message message
         if self._conflate:  # passes over all but the newest
             most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
-        most = min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size))
-        out = numpy.empty(most, dtype)
-        taken = self._take(<uint8_t *> <size_t> out.ctypes.data, size, most)
-        if taken < most:
-            out.resize(taken, refcheck=False)
+        elif mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+            self._corrupt()
+        out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size)), dtype)
+        taken = self._take(<uint8_t *> <size_t> out.ctypes.data, size, len(out))
+        if taken < len(out):
+            out.resize((taken, *dtype.shape), refcheck=False)
+        if not taken and most:
+            self._check_size(size)
         return out
 
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
-        cdef mq_message message
-        cdef int64_t taken = 0, block
+        cdef int64_t taken = 0, block = 0
         cdef int64_t block_most = max(1, BLOCK_BYTES // mq_need(size))
         while taken < most:
             block = mq_subscriber_take_block(&self._subscriber, out + taken * size, size, min(block_most, most - taken))
             if block <= 0:
                 break
             taken += block
-        if taken or not most:
-            return taken  # whatever stopped us, the next call finds it again
-        if block < 0:
+        if block < 0 and not taken:
             self._torn()
-        elif mq_subscriber_peek(&self._subscriber, &message) == MQ_OK and message.size != size:
-            if mq_subscriber_doubt(&self._subscriber) == MQ_OK:
-                text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
-                raise MessageSizeError(text, self._endpoint)
+        return taken  # whatever stopped us after the first block, the next call finds it again
+
+    cdef int _check_size(self, uint64_t size) except -1:
+        """Nothing was taken: because nothing is there, or because it has another size?"""
+        cdef mq_message message
+        if mq_subscriber_peek(&self._subscriber, &message) != MQ_OK or message.size == size:
+            return 0
+        if mq_subscriber_doubt(&self._subscriber) == MQ_OK:
+            text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
+            raise MessageSizeError(text, self._endpoint)
         return 0
 
     # ---- sleeping ----
@@ -465,5 +482,6 @@ cdef class Poller:
         deadline = FOR_EVER if timeout < 0 else mq_now_ns() + <int64_t> timeout * 1000000
         while True:
             ready = [socket for socket in self._sockets if (<SubSocket> socket)._ready()]
-            if ready or not timeout or not self._sockets or not wait_ready(self._sockets, deadline):
+            # A copy: another thread may register more meanwhile.
+            if ready or not timeout or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
                 return ready

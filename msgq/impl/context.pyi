@@ -1,0 +1,25 @@
+"""What publishers and subscribers share."""
+
+from types import TracebackType
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Context:
+    """Where sockets are made; every `connect` takes one.
+
+    It holds nothing in this backend, and closing it closes no socket. Safe to share between threads.
+    """
+
+    def term(self) -> None:
+        """Refuse new sockets from now on. Returns at once; sockets that are connected stay usable."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `term` was called."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...

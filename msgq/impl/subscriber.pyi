@@ -1,0 +1,211 @@
+"""The subscriber's socket, and the poller."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from _typeshed import WriteableBuffer
+from typing_extensions import disjoint_base
+
+from msgq.impl.context import Context
+from msgq.stats import SubscriberStats
+
+@disjoint_base
+class SubSocket:
+    """Receives the messages of one endpoint.
+
+    It gets what is published after it connected. Who lags behind by more than the ring holds continues at the present,
+    and `lost` grows; a message is never torn, repeated, or out of order. Any number may subscribe.
+
+    One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
+    child's socket goes on from the same message, independent of the parent's. The methods that receive raise
+    `EndpointClosedError` when the socket is closed or was never connected, and `CorruptSegmentError` when there are
+    bytes in the ring that no publisher writes; the next call then goes on at the present. A socket that is deleted, or
+    still open when the process ends, is closed.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's name; "" before the first `connect`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is closed, or was never connected."""
+
+    @property
+    def conflate(self) -> bool:
+        """Whether `receive` passes over all but the newest message."""
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that were published after `connect` and passed over, by conflating or by being lapped.
+
+        Exact as long as publishers of this library are at work, across their restarts too. None: unknown, because a
+        stock publisher lapped us, which counts nothing.
+        """
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        address: str | bytes = b"127.0.0.1",
+        conflate: bool = False,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+    ) -> None:
+        """Subscribe from now on; creates the topic if there is none, unless `passive`.
+
+        Parameters
+        ----------
+        context : not terminated.
+        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : the publisher's host. This backend is local and does not look at it.
+        conflate : receive the newest message only.
+        segment_size : bytes of the ring's data area, 128 to 2**32 - 1; 0 takes an existing topic as it is, and makes a
+            new one of 1 MiB.
+        mode : permissions of the files if they are created, as 0o660; None: MSGQ_MODE, else 0o600.
+        passive : watch without a trace: map the topic, which must exist, read-only, and take no place in it. Statistics
+            and `wait_for_readers` do not see such a subscriber, and it waits by looking every 0.05 to 1 ms.
+        spin_us : microseconds that a wait looks for a message before it sleeps; None: MSGQ_SPIN_US, else 0.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be an endpoint.
+        InvalidValueError : a size, mode or `spin_us` that is not possible, the context was terminated, or the socket is
+            connected.
+        SegmentSizeError : the topic exists with another size.
+        LayoutVersionError : another version of this library made the side segment.
+        CorruptSegmentError : the files hold foreign bytes.
+        SegmentError : a file cannot be created, opened, locked or mapped; for a passive subscriber, there is no topic.
+        """
+
+    def setTimeout(self, timeout: int) -> None:
+        """Choose how long a receive waits for a message.
+
+        Parameters
+        ----------
+        timeout : milliseconds, 0 to 2**31 - 1; -1, the default, waits for ever. May be set before `connect`, and stays.
+
+        Raises
+        ------
+        InvalidValueError : any other value.
+        """
+
+    def receive(self, non_blocking: bool = False) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates.
+
+        Parameters
+        ----------
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        A copy of the message. None when there was none in time.
+
+        Notes
+        -----
+        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. The GIL is also
+        released while a message of 256 KiB or more is copied.
+        """
+
+    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+        """Take the messages that are pending, oldest first.
+
+        Parameters
+        ----------
+        max_messages : at most so many; None takes all that were published before the call.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Raises
+        ------
+        InvalidValueError : a negative `max_messages`.
+        """
+
+    def receive_into(self, buffer: WriteableBuffer, non_blocking: bool = False) -> int | None:
+        """Take the next message into memory of the caller's.
+
+        Parameters
+        ----------
+        buffer : writable, contiguous bytes.
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The size of the message, in bytes; what lies behind it in `buffer` keeps its content, unless a copy was
+        overtaken and made anew. None when there was no message in time.
+
+        Raises
+        ------
+        MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
+        TypeError, BufferError : `buffer` is not writable, or not contiguous.
+        """
+
+    def receive_array(
+        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Take the pending messages, each of which is one element, as an array.
+
+        Parameters
+        ----------
+        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
+        max_messages : at most so many; None takes all that are there.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Returns
+        -------
+        A new array of shape (messages,): those up to the first that has another size. Empty when there was none.
+
+        Raises
+        ------
+        MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
+        InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
+        """
+
+    def stats(self) -> SubscriberStats:
+        """Return what this socket has received and lost since it connected."""
+
+    def close(self) -> None:
+        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@disjoint_base
+class Poller:
+    """Waits for several subscribers at once. One thread at a time may use it, and the sockets in it."""
+
+    def registerSocket(self, socket: SubSocket) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        """
+
+    def poll(self, timeout: int) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+
+        Returns
+        -------
+        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out.
+        EndpointClosedError : a registered socket was closed.
+
+        Notes
+        -----
+        Sleeps as `receive` does, with the GIL released. There is no limit to the number of sockets; beyond 128, and on
+        Linux before 5.16, it looks every millisecond instead of sleeping.
+        """

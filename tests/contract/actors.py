@@ -1,0 +1,282 @@
+"""What the contract tests run in other processes: `tests.support.Child` starts these functions by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from msgq import backend as backends
+from msgq import stats
+from msgq.errors import EndpointClosedError, ForkedSocketError
+from tests.support import DEADLINE_MS, hear, say
+
+
+def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
+    """Return a connected socket of the backend `name`; `role` is "PubSocket" or "SubSocket"."""
+    module = backends.load(name)
+    socket = getattr(module, role)()
+    socket.connect(module.Context(), endpoint, **options)
+    return socket
+
+
+def publisher(name: str, endpoint: str) -> None:
+    """Send the texts that are heard; null ends it, without closing."""
+    pub = connect(name, "PubSocket", endpoint)
+    say("connected")
+    while (text := hear()) is not None:
+        pub.send(text.encode())
+        say("sent")
+
+
+def subscriber(name: str, endpoint: str) -> list[str]:
+    """Subscribe, and on each word heard say the messages that are pending; null ends it, without closing."""
+    sub = connect(name, "SubSocket", endpoint)
+    sub.setTimeout(DEADLINE_MS)
+    say("connected")
+    while hear() is not None:
+        say([message.decode() for message in sub.receive_many(wait_for_one=True)])
+    return []
+
+
+def _blocked(name: str, sub: Any, how: str) -> Callable[[], Any]:
+    """Return a call that blocks until there is a message."""
+    if how == "receive":
+        return lambda: sub.receive().decode()
+    poller = backends.load(name).Poller()
+    poller.registerSocket(sub)
+    return lambda: next(socket.receive(True).decode() for socket in poller.poll(-1))
+
+
+def interrupted(name: str, endpoint: str, how: str) -> str:
+    """Block until Ctrl-C, then receive on: the socket must still work."""
+    sub = connect(name, "SubSocket", endpoint)
+    call = _blocked(name, sub, how)
+    say("blocking")
+    try:
+        call()
+    except KeyboardInterrupt:
+        say("interrupted")
+    return str(call())
+
+
+def with_handler(name: str, endpoint: str, how: str, number: int) -> str:
+    """Block while a handler of the application says how often it ran; return the message."""
+    sub = connect(name, "SubSocket", endpoint)
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        say("handled")
+
+    signal.signal(number, handler)
+    call = _blocked(name, sub, how)
+    say("blocking")
+    message = call()
+    assert signal.getsignal(number) is handler
+    return str(message)
+
+
+def closing_handler(name: str, endpoint: str, how: str) -> str:
+    """Block until a handler closes the socket."""
+    sub = connect(name, "SubSocket", endpoint)
+    signal.signal(signal.SIGUSR1, lambda *_: sub.close())
+    call = _blocked(name, sub, how)
+    say("blocking")
+    try:
+        call()
+    except EndpointClosedError:
+        return "closed" if sub.closed else "open"
+    return "returned"
+
+
+def usr2_untouched(name: str, endpoint: str) -> list[str]:
+    """Subscribe and block with SIGUSR2 at its default; return what the kernel says is caught, before and after."""
+    caught = [_caught()]
+    sub = connect(name, "SubSocket", endpoint)
+    say("blocking")
+    sub.receive()
+    caught.append(_caught())
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+    return caught
+
+
+def _caught() -> str:
+    with open("/proc/self/status") as status:
+        return next(line.split()[1] for line in status if line.startswith("SigCgt"))
+
+
+def in_fork(function: Callable[[], Any]) -> Any:
+    """Fork, run the function in the child, and return what it returns (or raise what it raises)."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(40)
+        try:
+            answer = function()
+        except BaseException as error:
+            answer = error
+        with os.fdopen(write_end, "wb") as out:
+            out.write(pickle.dumps(answer))
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as back:
+        answer = pickle.load(back)
+    assert os.waitpid(pid, 0)[1] == 0
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def forked_subscriber(name: str, endpoint: str) -> dict[str, list[str]]:
+    """One message is pending when the process forks; then parent and child both receive all."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    sub.setTimeout(DEADLINE_MS)
+    pub.send(b"read before")
+    sub.receive()
+    pub.send(b"pending")
+
+    def child() -> list[str]:
+        first = sub.receive().decode()
+        attached.set()
+        return [first, sub.receive().decode()]
+
+    attached = Crossing()
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.append(in_fork_quietly(child)))
+    thread.start()
+    attached.wait()
+    pub.send(b"later")
+    thread.join()
+    return {"child": answer[0], "parent": [sub.receive().decode(), sub.receive().decode()]}
+
+
+def in_fork_quietly(function: Callable[[], Any]) -> Any:
+    """The same from a second thread, of which newer Pythons warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return in_fork(function)
+
+
+class Crossing:
+    """An event that is set on one side of a fork and waited for on the other."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+
+    def set(self) -> None:
+        os.write(self._write, b"x")
+
+    def wait(self) -> None:
+        assert os.read(self._read, 1) == b"x"
+
+
+def forked_places(name: str, endpoint: str) -> dict[str, Any]:
+    """How many subscribers the publisher sees before, during and after the life of a child that uses its socket."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    in_child = in_fork(lambda: (sub.receive(True), pub_count(endpoint), sub.close())[1])
+    pub.send(b"still there")
+    return {"in the child": in_child, "afterwards": pub_count(endpoint), "parent": sub.receive(True).decode()}
+
+
+def pub_count(endpoint: str) -> int:
+    return len(stats.topic(endpoint).subscribers)
+
+
+def forked_publisher(name: str, endpoint: str) -> dict[str, Any]:
+    """The child may not send; its end and its `close` leave the parent's publisher alone."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+
+    def child() -> list[str]:
+        refused = []
+        for call in (
+            lambda: pub.send(b"x"),
+            lambda: pub.send_many([b"x"]),
+            lambda: pub.reserve(3).__enter__(),
+            pub.all_readers_updated,
+            pub.wait_for_readers,
+        ):
+            try:
+                call()
+            except ForkedSocketError as error:
+                refused.append(error.endpoint)
+        pub.close()
+        return refused
+
+    refused = in_fork(child)
+    pub.send(b"from the parent")
+    return {"refused": refused, "parent": sub.receive(True).decode(), "rest": sub.receive(True)}
+
+
+def forked_reservation(name: str, endpoint: str) -> dict[str, Any]:
+    """A fork in the middle of a reservation: only the parent publishes it."""
+    pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)
+    reservation = pub.reserve(2)
+    with reservation as view:
+        view[:] = b"ab"
+
+        def child() -> str:
+            try:
+                reservation.__exit__(None, None, None)
+            except ForkedSocketError:
+                return "refused"
+            return "published"
+
+        in_child = in_fork(child)
+    return {"child": in_child, "parent": sub.receive(True).decode(), "rest": sub.receive(True)}
+
+
+def forked_unused(name: str, endpoint: str) -> dict[str, Any]:
+    """A child that never uses the sockets that it inherited, and closes or forgets them."""
+    sub = connect(name, "SubSocket", endpoint)
+    pub = connect(name, "PubSocket", endpoint)
+    in_fork(lambda: sub.close())
+    in_fork(lambda: None)
+    pub.send(b"here")
+    return {"parent": sub.receive(True).decode(), "subscribers": pub_count(endpoint)}
+
+
+def exits_without_closing(name: str, endpoint: str, how: str) -> None:
+    """End the process in one of several ways, with open sockets."""
+    sockets = [connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)]
+    if how == "blocked daemon thread":
+        threading.Thread(target=lambda: _receive_quietly(sockets[1]), daemon=True).start()
+    if how == "deleted":
+        del sockets[:]
+    say("connected")
+    hear()
+
+
+def _receive_quietly(sub: Any) -> None:
+    with contextlib.suppress(EndpointClosedError):
+        sub.receive()
+
+
+def forked_prefix(name: str, prefix: str) -> list[Any]:
+    """The child changes OPENPILOT_PREFIX before it receives; return the message, and what it made elsewhere."""
+    pub, sub = connect(name, "PubSocket", "topic"), connect(name, "SubSocket", "topic")
+    pub.send(b"x")
+    elsewhere = f"other_{prefix}"
+
+    def child() -> str:
+        os.environ["OPENPILOT_PREFIX"] = elsewhere
+        return str(sub.receive(True).decode())
+
+    message = in_fork(child)
+    made = [entry for entry in os.listdir("/dev/shm") if entry.endswith(elsewhere)]
+    for entry in made:
+        shutil.rmtree(f"/dev/shm/{entry}")
+    return [message, made]
+
+
+def forked_passive(name: str, endpoint: str) -> list[str]:
+    """Parent and child receive the same message on a passive subscriber that both have."""
+    pub = connect(name, "PubSocket", endpoint)
+    sub = connect(name, "SubSocket", endpoint, passive=True)
+    pub.send(b"x")
+    return [in_fork(lambda: sub.receive(True).decode()), sub.receive(True).decode()]

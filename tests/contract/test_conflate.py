@@ -1,0 +1,84 @@
+"""A conflating subscriber gets the newest message only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.contract.conftest import Backend
+from tests.support import Task
+
+
+def test_only_the_newest_message_is_received(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    pub.send_many([b"old", b"older", b"newest"])
+    assert sub.receive() == b"newest"
+    assert sub.receive(True) is None
+
+
+def test_conflate_is_a_readable_fact(backend: Backend, endpoint: str) -> None:
+    assert backend.sub(endpoint, conflate=True).conflate
+    assert not backend.sub(endpoint).conflate
+
+
+def test_each_call_looks_for_the_newest_anew(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    for i in range(20):
+        pub.send(b"old %d" % i)
+        pub.send(b"new %d" % i)
+        assert sub.receive() == b"new %d" % i
+
+
+@pytest.mark.needs("lost")
+def test_what_is_passed_over_adds_to_lost(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    pub.send_many([b"x"] * 7)
+    assert sub.receive() == b"x"
+    assert (sub.lost, sub.stats().received, sub.stats().resets) == (6, 1, 0)
+    pub.send(b"y")
+    assert sub.receive() == b"y"
+    assert sub.lost == 6
+
+
+@pytest.mark.needs("lost", "segment")
+def test_being_lapped_is_no_different(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, segment_size=1024, conflate=True)
+    for i in range(1000):
+        pub.send(b"%d" % i)
+    assert sub.receive() == b"999"
+    assert sub.lost == 999
+
+
+def test_an_ordinary_subscriber_beside_it_gets_everything(backend: Backend, endpoint: str) -> None:
+    pub, newest = backend.pair(endpoint, conflate=True)
+    everything = backend.sub(endpoint)
+    pub.wait_for_readers(n=2)
+    pub.send_many([b"1", b"2", b"3"])
+    assert newest.receive() == b"3"
+    assert everything.receive_many() == [b"1", b"2", b"3"]
+
+
+def test_receive_many_returns_one(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    pub.send_many([b"1", b"2", b"3"])
+    assert sub.receive_many() == [b"3"]
+
+
+def test_receive_into_and_receive_array_take_the_newest(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    buffer = bytearray(8)
+    pub.send_many(np.arange(5, dtype=np.uint64))
+    assert sub.receive_into(buffer) == 8
+    assert int.from_bytes(buffer, "little") == 4
+    pub.send_many(np.arange(5, 10, dtype=np.uint64))
+    assert sub.receive_array(np.uint64).tolist() == [9]
+
+
+def test_a_blocked_receive_returns_the_message_that_comes(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint, conflate=True)
+    pub.send(b"seen")
+    assert sub.receive() == b"seen"
+    waiting = Task(sub.receive)
+    waiting.wait_asleep()
+    pub.send(b"woke it")
+    assert waiting.result() == b"woke it"

@@ -1,0 +1,307 @@
+"""Sockets come and go: connecting, closing, taking over, and ending without a word."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from msgq import stats
+from msgq.errors import (
+    EndpointClosedError,
+    EndpointNameError,
+    InvalidValueError,
+    MessageSizeError,
+    MultiplePublishersError,
+)
+from tests.contract import actors
+from tests.contract.conftest import Backend, collect
+from tests.support import DEADLINE, Child, run_child, wait_until
+
+KINDS = ["PubSocket", "SubSocket"]
+
+
+def make(backend: Backend, kind: str, endpoint: str) -> Any:
+    return backend.pub(endpoint) if kind == "PubSocket" else backend.sub(endpoint)
+
+
+def calls(socket: Any) -> list[Any]:
+    """Return every call that needs a connection."""
+    if hasattr(socket, "send"):
+        return [
+            lambda: socket.send(b"x"), lambda: socket.send(b""), lambda: socket.send(bytearray(300_000)),
+            lambda: socket.send_many([b"x"]), lambda: socket.send_many([]), lambda: socket.send_many(iter([b"x"])),
+            lambda: socket.reserve(1).__enter__(), socket.all_readers_updated, socket.wait_for_readers,
+        ]  # fmt: skip
+    return [
+        socket.receive, lambda: socket.receive(True),
+        socket.receive_many, lambda: socket.receive_many(wait_for_one=True),
+        lambda: socket.receive_into(bytearray(1)), lambda: socket.receive_array("u1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestSocket:
+    def test_a_new_socket_is_closed_until_it_connects(self, backend: Backend, endpoint: str, kind: str) -> None:
+        socket = getattr(backend, kind)()
+        assert socket.closed
+        assert socket.endpoint == ""
+        socket.connect(backend.context, endpoint)
+        assert not socket.closed
+        assert socket.endpoint == endpoint
+        socket.close()
+        assert socket.closed
+
+    def test_a_socket_that_never_connected_says_so(self, backend: Backend, kind: str) -> None:
+        socket = getattr(backend, kind)()
+        for call in calls(socket):
+            with pytest.raises(EndpointClosedError, match="connect"):
+                call()
+        socket.close()
+
+    def test_a_closed_socket_says_so(self, backend: Backend, endpoint: str, kind: str) -> None:
+        socket = make(backend, kind, endpoint)
+        socket.close()
+        for call in calls(socket):
+            with pytest.raises(EndpointClosedError, match="closed") as caught:
+                call()
+            assert caught.value.endpoint == endpoint
+
+    def test_closing_twice_is_harmless(self, backend: Backend, endpoint: str, kind: str) -> None:
+        socket = make(backend, kind, endpoint)
+        socket.close()
+        socket.close()
+
+    def test_the_context_manager_closes(self, backend: Backend, endpoint: str, kind: str) -> None:
+        with make(backend, kind, endpoint) as socket:
+            assert not socket.closed
+        assert socket.closed
+
+    def test_connecting_twice_is_refused_and_harmless(self, backend: Backend, prefix: str, kind: str) -> None:
+        socket = make(backend, kind, "first")
+        with pytest.raises(InvalidValueError, match="connected already"):
+            socket.connect(backend.context, "second")
+        assert not socket.closed
+        assert socket.endpoint == "first"
+
+    def test_a_closed_socket_may_connect_elsewhere(self, backend: Backend, prefix: str, kind: str) -> None:
+        socket = make(backend, kind, "first")
+        socket.close()
+        socket.connect(backend.context, "second")
+        assert socket.endpoint == "second"
+
+    def test_repr_names_endpoint_and_state(self, backend: Backend, endpoint: str, kind: str) -> None:
+        socket = make(backend, kind, endpoint)
+        assert kind in repr(socket)
+        assert endpoint in repr(socket)
+        assert "closed" not in repr(socket)
+        socket.close()
+        assert "closed" in repr(socket)
+        assert endpoint in repr(socket)
+
+    def test_stats_survive_closing(self, backend: Backend, endpoint: str, kind: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        pub.send(b"123")
+        sub.receive()
+        socket = pub if kind == "PubSocket" else sub
+        before = socket.stats()
+        socket.close()
+        assert socket.stats() == before
+        assert before.endpoint == endpoint
+
+    def test_a_bad_name_leaves_the_socket_usable(self, backend: Backend, endpoint: str, kind: str) -> None:
+        socket = getattr(backend, kind)()
+        with pytest.raises(EndpointNameError):
+            socket.connect(backend.context, "a/b")
+        assert socket.closed
+        with socket:
+            socket.connect(backend.context, endpoint)
+            assert not socket.closed
+
+    def test_connect_needs_a_context(self, backend: Backend, endpoint: str, kind: str) -> None:
+        with pytest.raises(TypeError):
+            getattr(backend, kind)().connect(None, endpoint)
+
+    def test_a_terminated_context_makes_no_sockets(self, backend: Backend, endpoint: str, kind: str) -> None:
+        with backend.Context() as context:
+            assert not context.closed
+        assert context.closed
+        with pytest.raises(InvalidValueError, match="terminated"):
+            getattr(backend, kind)().connect(context, endpoint)
+
+
+def test_term_leaves_sockets_usable(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    backend.context.term()
+    pub.send(b"x")
+    assert sub.receive() == b"x"
+
+
+def test_a_failed_connect_leaves_nothing_half_made(backend: Backend, endpoint: str) -> None:
+    for wrong in (object(), "schema", b"schema"):
+        pub = backend.PubSocket()
+        with pytest.raises((TypeError, AttributeError, ValueError)):
+            pub.connect(backend.context, endpoint, schema=wrong)
+        assert pub.closed
+        with pytest.raises(EndpointClosedError):
+            pub.send(b"x")
+
+
+class TestOnePublisherAtATime:
+    pytestmark = pytest.mark.needs("takeover")
+
+    def test_the_newcomer_wins_and_the_other_is_told(self, backend: Backend, endpoint: str) -> None:
+        first, sub = backend.pair(endpoint)
+        first.send(b"1")
+        second = backend.pub(endpoint)
+        second.send(b"2")
+        with pytest.raises(MultiplePublishersError, match=endpoint) as caught:
+            first.send(b"never")
+        assert caught.value.errno == 98
+        second.send(b"3")
+        assert collect(sub, 3) == [b"1", b"2", b"3"]
+        assert sub.receive(True) is None
+
+    @pytest.mark.parametrize("call", [
+        lambda pub: pub.send(b"x"), lambda pub: pub.send(bytes(300_000)), lambda pub: pub.send_many([b"x"]),
+        lambda pub: pub.reserve(1).__enter__(), lambda pub: pub.send_many(iter([b"x"])),
+    ])  # fmt: skip
+    def test_every_way_to_send_is_refused(self, backend: Backend, endpoint: str, call: Any) -> None:
+        first, sub = backend.pair(endpoint)
+        second = backend.pub(endpoint)
+        for _ in range(2):
+            with pytest.raises(MultiplePublishersError):
+                call(first)
+        assert sub.receive(True) is None
+        second.send(b"fine")
+        assert sub.receive() == b"fine"
+
+    def test_the_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        with Child(actors.publisher, backend.name, endpoint) as child:
+            assert child.hear() == "connected"
+            with pytest.raises(MultiplePublishersError, match=f"process {child.pid}"):
+                pub.send(b"x")
+
+    def test_a_reservation_that_is_open_makes_the_newcomer_wait(self, backend: Backend, endpoint: str) -> None:
+        first, sub = backend.pair(endpoint)
+        with first.reserve(2) as view:
+            view[:] = b"ok"
+            with pytest.raises(MultiplePublishersError, match="in the middle of a send"):
+                backend.pub(endpoint)
+        assert sub.receive() == b"ok"
+        first.send(b"still mine")
+        assert sub.receive() == b"still mine"
+
+    def test_closing_a_loser_leaves_the_winner_alone(self, backend: Backend, endpoint: str) -> None:
+        first, sub = backend.pair(endpoint)
+        second = backend.pub(endpoint)
+        first.close()
+        second.send(b"x")
+        assert sub.receive() == b"x"
+
+    def test_the_loser_may_take_it_back(self, backend: Backend, endpoint: str) -> None:
+        first, sub = backend.pair(endpoint)
+        second = backend.pub(endpoint)
+        first.close()
+        first.connect(backend.context, endpoint)
+        first.send(b"back")
+        assert sub.receive() == b"back"
+        with pytest.raises(MultiplePublishersError):
+            second.send(b"x")
+
+    def test_many_losers_that_stay_open_are_refused_in_the_end(self, backend: Backend, endpoint: str) -> None:
+        losers = [backend.pub(endpoint) for _ in range(16)]
+        with pytest.raises(MultiplePublishersError, match="16"):
+            backend.pub(endpoint)
+        losers[3].close()
+        backend.pub(endpoint).send(b"x")
+
+
+class TestRestart:
+    pytestmark = pytest.mark.needs("replay")
+
+    def test_a_restart_keeps_live_readers_in_place(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        for i in range(5):
+            pub.send(b"%d" % i)
+            pub.close()
+            pub = backend.pub(endpoint)
+        assert collect(sub, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        assert sub.lost == 0
+        assert sub.stats().resets == 0
+        assert pub.stats().messages == 5
+
+    def test_a_killed_publisher_is_replaced_without_loss(self, backend: Backend, endpoint: str) -> None:
+        sub = backend.sub(endpoint)
+        for text in ("one", "two"):
+            with Child(actors.publisher, backend.name, endpoint) as child:
+                assert child.hear() == "connected"
+                child.say(text)
+                assert child.hear() == "sent"
+                child.kill()
+        assert collect(sub, 2) == [b"one", b"two"]
+        assert sub.lost == 0
+
+    def test_readers_count_for_the_next_publisher(self, backend: Backend, endpoint: str) -> None:
+        backend.pub(endpoint).close()
+        sub = backend.sub(endpoint)
+        pub = backend.pub(endpoint)
+        pub.wait_for_readers(DEADLINE, n=1)
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+        pub.wait_for_readers(DEADLINE)
+
+
+class TestEnd:
+    def test_a_deleted_socket_leaves(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        sub = backend.SubSocket()
+        sub.connect(backend.context, endpoint)
+        pub.wait_for_readers(DEADLINE, n=1)
+        del sub
+        gc.collect()
+        assert not pub.all_readers_updated()  # there is none
+        with pytest.raises(TimeoutError, match="0 subscribers"):
+            pub.wait_for_readers(0, n=1)
+
+    @pytest.mark.needs("stats")
+    @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
+    def test_a_process_that_ends_leaves_its_places(self, backend: Backend, endpoint: str, how: str) -> None:
+        with Child(actors.exits_without_closing, backend.name, endpoint, how) as child:
+            assert child.hear() == "connected"
+            child.say()
+            assert child.result() is None
+        topic = stats.topic(endpoint)
+        assert (topic.publisher_kind, topic.subscribers) == ("none", ())
+
+    def test_a_killed_subscriber_does_not_count(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        with Child(actors.subscriber, backend.name, endpoint) as child:
+            assert child.hear() == "connected"
+            pub.wait_for_readers(DEADLINE, n=2)
+            child.kill()
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+        wait_until(pub.all_readers_updated)
+
+    def test_a_process_that_only_imports_leaves_nothing(self, backend: Backend) -> None:
+        assert run_child(_imports) == []
+
+
+def _imports() -> list[str]:
+    """What importing the package opens or starts: nothing."""
+    import threading
+
+    import msgq
+
+    assert msgq.context is not None
+    return [thread.name for thread in threading.enumerate()][1:]
+
+
+@pytest.mark.needs("segment")
+def test_the_message_of_an_error_says_the_sizes(backend: Backend, endpoint: str) -> None:
+    pub = backend.pub(endpoint, 4096)
+    with pytest.raises(MessageSizeError, match=r"5000.*1352.*4096"):
+        pub.send(bytes(5000))

@@ -1,0 +1,151 @@
+"""The poller: which of many subscribers have something."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from msgq.errors import EndpointClosedError
+from tests.contract.conftest import Backend
+from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
+
+
+def test_poll_returns_the_registered_objects_that_are_ready(backend: Backend, prefix: str) -> None:
+    (pub_a, sub_a), (_, sub_b), (pub_c, sub_c) = (backend.pair(name) for name in "abc")
+    poller = backend.poller(sub_a, sub_b, sub_c)
+    pub_a.send(b"x")
+    pub_c.send(b"x")
+    ready = wait_until(lambda: len(found := poller.poll(DEADLINE_MS)) == 2 and found)
+    assert ready[0] is sub_a
+    assert ready[1] is sub_c
+
+
+def test_ready_lasts_until_all_is_read(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    poller = backend.poller(sub)
+    pub.send_many([b"1", b"2"])
+    for message in (b"1", b"2"):
+        assert poller.poll(DEADLINE_MS) == [sub]
+        assert sub.receive(True) == message
+    assert poller.poll(0) == []
+
+
+def test_poll_waits_the_whole_time_out(backend: Backend, endpoint: str) -> None:
+    poller = backend.poller(backend.sub(endpoint))
+    started = time.monotonic()
+    assert poller.poll(60) == []
+    assert time.monotonic() - started >= 0.06
+
+
+@pytest.mark.parametrize("timeout", [DEADLINE_MS, -1])
+def test_a_message_ends_the_wait(backend: Backend, prefix: str, timeout: int) -> None:
+    pairs = [backend.pair(name) for name in "abc"]
+    poller = backend.poller(*(sub for _, sub in pairs))
+    for pub, sub in pairs:
+        task = Task(poller.poll, timeout)
+        task.wait_asleep()
+        pub.send(b"x")
+        assert task.result() == [sub]
+        assert sub.receive(True) == b"x"
+
+
+def test_registering_twice_reports_once(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    poller = backend.poller(sub, sub)
+    pub.send(b"x")
+    assert poller.poll(DEADLINE_MS) == [sub]
+
+
+def test_a_socket_may_be_in_two_pollers(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    one, two = backend.poller(sub), backend.poller(sub)
+    pub.send(b"x")
+    assert one.poll(DEADLINE_MS) == two.poll(DEADLINE_MS) == [sub]
+
+
+def test_two_subscribers_of_one_endpoint_are_both_ready(backend: Backend, endpoint: str) -> None:
+    pub, first = backend.pair(endpoint)
+    second = backend.sub(endpoint)
+    pub.wait_for_readers(DEADLINE, n=2)
+    poller = backend.poller(first, second)
+    pub.send(b"x")
+    assert wait_until(lambda: len(found := poller.poll(DEADLINE_MS)) == 2 and found) == [first, second]
+
+
+def test_registering_needs_a_connected_socket(backend: Backend, endpoint: str) -> None:
+    poller = backend.Poller()
+    with pytest.raises(EndpointClosedError, match="connect"):
+        poller.registerSocket(backend.SubSocket())
+    closed = backend.sub(endpoint)
+    closed.close()
+    with pytest.raises(EndpointClosedError, match=endpoint):
+        poller.registerSocket(closed)
+    assert poller.poll(0) == []
+
+
+def test_registering_something_else_is_refused(backend: Backend, endpoint: str) -> None:
+    poller = backend.Poller()
+    for wrong in (None, backend.pub(endpoint), "sub"):
+        with pytest.raises(TypeError):
+            poller.registerSocket(wrong)
+
+
+def test_polling_a_socket_that_was_closed_names_it(backend: Backend, endpoint: str) -> None:
+    sub = backend.sub(endpoint)
+    poller = backend.poller(sub)
+    sub.close()
+    with pytest.raises(EndpointClosedError, match=endpoint):
+        poller.poll(0)
+
+
+def test_closing_a_socket_wakes_the_poll(backend: Backend, prefix: str) -> None:
+    subs = [backend.sub("a"), backend.sub("b")]
+    task = Task(backend.poller(*subs).poll, -1)
+    task.wait_asleep()
+    subs[1].close()
+    with pytest.raises(EndpointClosedError, match="'b'"):
+        task.result()
+    assert subs[1].closed
+    assert not subs[0].closed
+    assert subs[0].receive(True) is None
+
+
+def test_a_socket_registered_during_a_poll_stays_closed_when_it_is_closed(backend: Backend, prefix: str) -> None:
+    pub, sub = backend.pair("a")
+    other = backend.sub("b")
+    poller = backend.poller(sub)
+    task = Task(poller.poll, -1)
+    task.wait_asleep()
+    poller.registerSocket(other)
+    other.close()
+    pub.send(b"x")
+    with contextlib.suppress(EndpointClosedError):  # whether this poll looks at it already is open
+        task.result()
+    assert other.closed
+
+
+@pytest.mark.parametrize("timeout", [-2, -1000, 2**31])
+def test_an_impossible_time_out_is_refused(backend: Backend, endpoint: str, timeout: int) -> None:
+    poller = backend.poller(backend.sub(endpoint))
+    with pytest.raises(ValueError, match=str(timeout)):
+        poller.poll(timeout)
+
+
+def test_a_poller_without_sockets_returns_nothing(backend: Backend) -> None:
+    assert backend.Poller().poll(1) == []
+
+
+def test_the_poller_keeps_its_sockets_alive(backend: Backend, endpoint: str) -> None:
+    pub = backend.pub(endpoint)
+    poller = backend.Poller()
+    sub = backend.SubSocket()
+    sub.connect(backend.context, endpoint)
+    poller.registerSocket(sub)
+    del sub
+    pub.wait_for_readers(DEADLINE, n=1)
+    pub.send(b"x")
+    (ready,) = poller.poll(DEADLINE_MS)
+    with ready:
+        assert ready.receive() == b"x"

@@ -1,0 +1,66 @@
+"""Signals: Ctrl-C ends a wait, handlers of the application run during it, and none of them is replaced."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.contract import actors
+from tests.contract.conftest import Backend
+from tests.support import DEADLINE, Child, wait_asleep
+
+both_ways = pytest.mark.parametrize("how", ["receive", "poll"])
+
+
+@both_ways
+def test_ctrl_c_ends_the_wait_and_the_socket_goes_on(backend: Backend, endpoint: str, how: str) -> None:
+    pub = backend.pub(endpoint)
+    with Child(actors.interrupted, backend.name, endpoint, how) as child:
+        assert child.hear() == "blocking"
+        wait_asleep(child.pid)
+        child.kill(signal.SIGINT)
+        assert child.hear() == "interrupted"
+        wait_asleep(child.pid)
+        pub.send(b"afterwards")
+        assert child.result() == "afterwards"
+
+
+@both_ways
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
+def test_a_handler_runs_during_the_wait_which_goes_on(
+    backend: Backend, endpoint: str, how: str, number: signal.Signals
+) -> None:
+    pub = backend.pub(endpoint)
+    with Child(actors.with_handler, backend.name, endpoint, how, number) as child:
+        assert child.hear() == "blocking"
+        for _ in range(3):
+            wait_asleep(child.pid)
+            child.kill(number)
+            assert child.hear() == "handled"
+        wait_asleep(child.pid)
+        pub.send(b"x")
+        assert child.result() == "x"
+
+
+@both_ways
+def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: str, how: str) -> None:
+    pub = backend.pub(endpoint)
+    with Child(actors.closing_handler, backend.name, endpoint, how) as child:
+        assert child.hear() == "blocking"
+        wait_asleep(child.pid)
+        child.kill(signal.SIGUSR1)
+        assert child.result() == "closed"
+    with pytest.raises(TimeoutError):
+        pub.wait_for_readers(0, n=1)
+
+
+def test_no_handler_for_sigusr2_is_installed(backend: Backend, endpoint: str) -> None:
+    pub = backend.pub(endpoint)
+    with Child(actors.usr2_untouched, backend.name, endpoint) as child:
+        assert child.hear() == "blocking"
+        pub.wait_for_readers(DEADLINE, n=1)
+        wait_asleep(child.pid)
+        pub.send(b"x")
+        before, after = child.result()
+        assert before == after

@@ -1,0 +1,356 @@
+"""Stock processes (`tests/stock/peer.c`) and ours on one segment: messages, wake-ups, sizes and places."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq.errors import MessageSizeError, SegmentSizeError
+from tests.stock import (
+    DATA_SIZE,
+    EXIT_ABORT,
+    SLOTS,
+    Header,
+    PeerDiedError,
+    StockPublisher,
+    StockSubscriber,
+    message,
+    segment_path,
+    sequence_of,
+)
+from tests.stock.ours import (
+    KINDS,
+    SMALL_RING,
+    OurPublisher,
+    Receiving,
+    publisher,
+    remove,
+    sequences,
+    signal_state,
+    subscriber,
+    wait_joined,
+)
+from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
+
+pytest_plugins = ("tests.stock.fixtures",)
+
+
+# ---- a stock publisher and our subscribers ----
+
+
+@pytest.mark.parametrize("publisher_first", [True, False])
+def test_stock_publisher_to_our_subscriber(endpoint, stack, publisher_first):
+    sub = None if publisher_first else stack.enter_context(subscriber(endpoint))
+    pub = stack.enter_context(StockPublisher(endpoint))
+    sub = sub or stack.enter_context(subscriber(endpoint))
+    for sequence, size in enumerate([12, 13, 19, 20, 64, 4095, 300_000]):
+        pub.send(sequence, size)
+        data = sub.receive()
+        assert (len(data), sequence_of(data)) == (size, sequence)
+    assert sub.receive(non_blocking=True) is None
+
+
+@KINDS
+def test_bytes_are_the_same_on_both_sides_of_the_wrap(endpoint, stack, kind):
+    pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
+    ours = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
+    stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
+    for first in range(0, 600, 3):  # some 30 laps
+        pub.flood(3, 12, 7000, first=first, seed=first)
+        for sub in ours:
+            assert sequences(sub) == [first, first + 1, first + 2]
+        tally = stock.drain()
+        assert (tally.count, tally.harm, tally.first) == (3, (0, 0, 0), first)
+
+
+@KINDS
+def test_conflating_subscribers_get_the_newest(endpoint, stack, kind):
+    ours = stack.enter_context(subscriber(endpoint, conflate=True))
+    pub = stack.enter_context(publisher(kind, endpoint))
+    stock = stack.enter_context(StockSubscriber(endpoint, conflate=True))
+    for first in (0, 5, 10):
+        pub.flood(5, 12, 500, first=first)
+        assert sequence_of(ours.receive()) == stock.receive().sequence == first + 4
+        assert ours.receive(non_blocking=True) is None
+        assert stock.receive().size == 0
+
+
+@KINDS
+def test_passive_subscribers_are_many_and_leave_no_trace(endpoint, stack, kind):
+    pub = stack.enter_context(publisher(kind, endpoint))
+    pub.send(0)
+    before = Header.read(endpoint)
+    subs = [stack.enter_context(subscriber(endpoint, passive=True)) for _ in range(20)]
+    assert Header.read(endpoint) == before
+    pub.flood(10, first=1)
+    for sub in subs:
+        assert sequences(sub) == list(range(1, 11))
+    after = Header.read(endpoint)
+    assert (after.num_readers, after.read_uids) == (0, (0,) * SLOTS)
+
+
+def test_poller_returns_the_socket_that_a_stock_publisher_sent_to(endpoint, stack):
+    names = [endpoint, endpoint + "-b", endpoint + "-c"]
+    for name in names[1:]:
+        stack.callback(remove, name)
+    pubs = [stack.enter_context(StockPublisher(name)) for name in names]
+    subs = [stack.enter_context(subscriber(name, passive=name == names[2])) for name in names]
+    poller = msgq.Poller()
+    for sub in subs:
+        poller.registerSocket(sub)
+    assert poller.poll(0) == []
+    for i in (1, 0, 2):
+        pubs[i].send(i)
+        (ready,) = poller.poll(DEADLINE_MS)
+        assert ready is subs[i]
+        assert sequence_of(ready.receive(non_blocking=True)) == i
+    assert poller.poll(0) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"conflate": True}, {"passive": True}], ids=["plain", "conflate", "passive"])
+def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(endpoint, stack, options):
+    before = signal_state()
+    stack.enter_context(StockSubscriber(endpoint)).close()  # a passive subscriber needs a segment to look at
+    sub = stack.enter_context(subscriber(endpoint, **options))
+    thread = Receiving(sub, rounds=30)
+    thread.wait_asleep()
+    pub = stack.enter_context(StockPublisher(endpoint))
+    if not options.get("passive"):
+        wait_joined(pub)
+    for sequence in range(30):
+        thread.wait_asleep()
+        pub.send(sequence)
+        assert thread.wait_for(sequence + 1)[-1] == sequence
+    assert thread.got == list(range(30))
+    assert signal_state() == before
+
+
+def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint, stack):
+    sub = stack.enter_context(subscriber(endpoint))
+    other = stack.enter_context(subscriber(endpoint + "-idle"))
+    stack.callback(remove, endpoint + "-idle")
+    poller = msgq.Poller()
+    poller.registerSocket(sub)
+    poller.registerSocket(other)
+    polling = Task(poller.poll, -1)
+    polling.wait_asleep()
+    pub = stack.enter_context(StockPublisher(endpoint))
+    wait_joined(pub)
+    polling.wait_asleep()
+    pub.send(7)
+    assert polling.result() == [sub]
+    assert sequence_of(sub.receive()) == 7
+
+
+def test_application_keeps_its_own_signal_handler(endpoint, stack):
+    """os.kill reaches the application's handler, and the signals of a stock publisher do not."""
+    calls: list[int] = []
+
+    def handler(number: int, _frame: object) -> None:
+        calls.append(number)
+
+    stack.callback(signal.signal, signal.SIGUSR2, signal.signal(signal.SIGUSR2, handler))
+    sub = stack.enter_context(subscriber(endpoint))
+    thread = Receiving(sub, rounds=20)
+    pub = stack.enter_context(StockPublisher(endpoint))
+    for sequence in range(20):
+        pub.send(sequence)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        wait_until(lambda sent=sequence: len(calls) > sent, "the application's handler is called")
+        thread.wait_for(sequence + 1)
+    assert signal.getsignal(signal.SIGUSR2) is handler
+    assert calls == [signal.SIGUSR2] * 20
+
+
+def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint, stack):
+    """The default action of SIGUSR2 is death: a subscriber that is connected and idle must not die of it."""
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+    sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
+    pub = stack.enter_context(StockPublisher(endpoint))
+    assert sub.receive() is None  # joins again, so that the slot names a thread of ours
+    assert pub.header().read_uids[0] & 0xFFFF_FFFF in map(int, os.listdir("/proc/self/task"))
+    pub.flood(100)
+    assert sequences(sub) == list(range(100))
+
+
+# ---- our publisher and stock subscribers ----
+
+
+def test_stock_reader_is_woken_from_its_sleep_by_each_send(endpoint, stack):
+    """It reports what ended its sleep of ten seconds: the signal, not the time-out."""
+    pub = stack.enter_context(OurPublisher(endpoint))
+    sub = stack.enter_context(StockSubscriber(endpoint))
+    for sequence in range(20):
+        sub.begin_receive(10_000)
+        sub.wait_asleep()
+        pub.send(sequence)
+        got = sub.end_receive()
+        assert (got.sequence, got.good, got.how) == (sequence, True, "signal")
+
+
+@pytest.mark.parametrize("route", ["send_many", "reserve"])
+def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint, stack, route):
+    pub = stack.enter_context(OurPublisher(endpoint))
+    sub = stack.enter_context(StockSubscriber(endpoint))
+    sub.begin_receive(10_000)
+    sub.wait_asleep()
+    if route == "send_many":
+        pub.socket.send_many([message(0), message(1, 999)])
+    else:
+        for sequence in (0, 1):
+            with pub.socket.reserve(100) as view:
+                view[:] = message(sequence, 100)
+    got = sub.end_receive()
+    assert (got.sequence, got.good, got.how) == (0, True, "signal")
+    assert sub.receive().sequence == 1
+
+
+def test_stock_publisher_sees_a_reader_that_only_polls_before_anything_is_sent(endpoint, stack):
+    """Stock programs wait for their readers before they send the first message."""
+    sub = stack.enter_context(subscriber(endpoint))
+    pub = stack.enter_context(StockPublisher(endpoint))
+    assert not pub.all_readers_updated()
+    assert sub.receive(non_blocking=True) is None
+    assert pub.all_readers_updated()
+
+
+@KINDS
+def test_all_readers_updated(endpoint, stack, kind):
+    pub = stack.enter_context(publisher(kind, endpoint))
+    assert not pub.all_readers_updated()
+    ours = stack.enter_context(subscriber(endpoint))
+    stock = stack.enter_context(StockSubscriber(endpoint))
+    pub.send(0)
+    assert not pub.all_readers_updated()
+    assert sequences(ours) == [0]
+    assert not pub.all_readers_updated()
+    assert stock.drain().count == 1
+    assert pub.all_readers_updated()
+
+
+def test_dead_stock_reader_does_not_hold_up_all_readers_updated(endpoint, stack):
+    pub = stack.enter_context(OurPublisher(endpoint))
+    ours = stack.enter_context(subscriber(endpoint))
+    dead = stack.enter_context(StockSubscriber(endpoint))
+    pub.socket.wait_for_readers(timeout=DEADLINE, n=2)
+    pub.send(0)
+    assert sequences(ours) == [0]
+    assert not pub.all_readers_updated()
+    dead.kill()
+    assert pub.all_readers_updated()
+
+
+def test_empty_message_is_refused_only_while_a_stock_reader_is_attached(endpoint, stack):
+    pub = stack.enter_context(OurPublisher(endpoint))
+    ours = stack.enter_context(subscriber(endpoint))
+    pub.socket.send(b"")
+    assert ours.receive() == b""
+    stock = stack.enter_context(StockSubscriber(endpoint))
+    for refused in (lambda: pub.socket.send(b""), lambda: pub.socket.send_many([message(1), b""])):
+        with pytest.raises(MessageSizeError) as caught:
+            refused()
+        assert endpoint in str(caught.value)
+    pub.send(2)
+    tally = stock.drain()
+    assert (tally.harm, tally.last) == ((0, 0, 0), 2)
+    assert sequences(ours)[-1] == 2
+
+
+def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_reader(endpoint, stack):
+    ours = stack.enter_context(subscriber(endpoint))
+    stock = stack.enter_context(StockSubscriber(endpoint))
+    pub = stack.enter_context(StockPublisher(endpoint))
+    assert stock.receive().size == 0
+    pub.send(0, 0)
+    pub.send(1)
+    with pytest.raises(PeerDiedError) as caught:
+        stock.receive()
+    assert caught.value.code == EXIT_ABORT
+    assert ours.receive() == b""
+    assert sequence_of(ours.receive()) == 1
+
+
+@pytest.mark.parametrize("published_before", [False, True])
+def test_our_publisher_spares_a_stock_reader_that_became_another_program(endpoint, stack, published_before):
+    """A thread that neither catches nor blocks SIGUSR2 would die of it, even one that caught it a moment ago."""
+    pub = stack.enter_context(OurPublisher(endpoint))
+    sub = stack.enter_context(StockSubscriber(endpoint))
+    if published_before:
+        pub.send(0)
+    sub.become("cat")
+    sub.begin("first")
+    sub.reply()
+    pub.send(1)
+    sub.begin("second")
+    sub.reply()
+    assert sub.process.poll() is None
+
+
+def test_stock_publisher_kills_a_stock_reader_that_became_another_program(endpoint, stack):
+    """The proof that the test above can fail."""
+    pub = stack.enter_context(StockPublisher(endpoint))
+    sub = stack.enter_context(StockSubscriber(endpoint))
+    sub.become("cat")
+    sub.begin("first")
+    sub.reply()
+    pub.send(1)
+    assert sub.wait() == -signal.SIGUSR2
+
+
+# ---- sizes and places ----
+
+
+def test_we_adopt_the_size_of_a_stock_segment(endpoint, stack):
+    pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
+    sub = stack.enter_context(subscriber(endpoint))
+    stock = stack.enter_context(StockSubscriber(endpoint, 4 * SMALL_RING))
+    for first in range(0, 100, 5):
+        pub.flood(5, 5000, 20_000, first=first)
+        assert sequences(sub) == list(range(first, first + 5))
+    ours = stack.enter_context(OurPublisher(endpoint))
+    assert stock.receive().size == 0
+    for first in range(0, 100, 5):
+        ours.flood(5, 5000, 20_000, first=first)
+        assert stock.drain().count == 5
+    assert segment_path(endpoint).stat().st_size == 384 + 4 * SMALL_RING
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber"])
+def test_another_explicit_size_is_refused_and_changes_nothing(endpoint, stack, role):
+    pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
+    connect = OurPublisher if role == "publisher" else lambda name, size: subscriber(name, segment_size=size)
+    with pytest.raises(SegmentSizeError) as caught:
+        connect(endpoint, DATA_SIZE)
+    assert str(SMALL_RING) in str(caught.value)
+    assert str(DATA_SIZE) in str(caught.value)
+    assert segment_path(endpoint).stat().st_size == 384 + SMALL_RING
+    pub.send(0)
+
+
+@pytest.mark.parametrize("call", ["receive", "receive_many"])
+def test_a_stock_publisher_that_enlarges_the_segment_is_not_met_with_silence(endpoint, stack, call):
+    """It writes beyond our map. That may be an error or lost messages; who connects again sees all."""
+    sub = stack.enter_context(subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING))
+    pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
+    pub.flood(20, 5000, 5000)
+    with contextlib.suppress(msgq.IpcError):
+        messages = sub.receive_many() if call == "receive_many" else [sub.receive()]
+        assert messages not in ([], [None])
+        assert None not in map(sequence_of, messages)
+    again = stack.enter_context(subscriber(endpoint))
+    pub.send(500)
+    assert sequences(again) == [500]
+
+
+def test_prefix_is_shared_with_stock(prefix, stack):
+    sub = stack.enter_context(subscriber("some"))
+    pub = stack.enter_context(StockPublisher("some"))
+    pub.send(3)
+    assert sequences(sub) == [3]
+    assert segment_path("some") == Path(f"/dev/shm/msgq_{prefix}/some")
+    assert segment_path("some").exists()

@@ -1,0 +1,164 @@
+"""How long calls wait: at least as long as they were told, and not at all when there is something."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import InvalidValueError, WaitTimeoutError
+from tests.contract.conftest import Backend
+from tests.support import DEADLINE, DEADLINE_MS, Task
+
+WAYS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "receive": (lambda sub: sub.receive(), None),
+    "receive_many": (lambda sub: sub.receive_many(wait_for_one=True), []),
+    "receive_into": (lambda sub: sub.receive_into(bytearray(8)), None),
+    "receive_array": (lambda sub: sub.receive_array(np.uint8, wait_for_one=True).tolist(), []),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_time_out_waits_its_time_and_returns_nothing(backend: Backend, endpoint: str, way: str) -> None:
+    call, nothing = WAYS[way]
+    sub = backend.sub(endpoint, timeout=50)
+    started = time.monotonic()
+    assert call(sub) == nothing
+    assert time.monotonic() - started >= 0.05
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("timeout", [-1, DEADLINE_MS])
+def test_a_message_ends_the_wait(backend: Backend, endpoint: str, way: str, timeout: int) -> None:
+    call, nothing = WAYS[way]
+    pub, sub = backend.pair(endpoint)
+    sub.setTimeout(timeout)
+    task = Task(call, sub)
+    task.wait_asleep()
+    pub.send(b"x")
+    assert task.result() not in (nothing, None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_time_out_of_zero_does_not_wait(backend: Backend, endpoint: str, way: str) -> None:
+    call, nothing = WAYS[way]
+    assert call(backend.sub(endpoint, timeout=0)) == nothing
+
+
+def test_non_blocking_calls_do_not_wait(backend: Backend, endpoint: str) -> None:
+    sub = backend.sub(endpoint, timeout=-1)  # a wait would last for ever
+    assert sub.receive(non_blocking=True) is None
+    assert sub.receive_many() == []
+    assert sub.receive_into(bytearray(8), non_blocking=True) is None
+    assert len(sub.receive_array(np.uint8)) == 0
+
+
+def test_non_blocking_receive_takes_what_is_there(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    backend.poller(sub)
+    pub.send(b"x")
+    assert backend.poller(sub).poll(DEADLINE_MS) == [sub]
+    assert sub.receive(non_blocking=True) == b"x"
+
+
+@pytest.mark.parametrize("timeout", [-2, -(10**9), 2**31, 2**40])
+def test_an_impossible_time_out_is_refused_and_changes_nothing(backend: Backend, endpoint: str, timeout: int) -> None:
+    sub = backend.sub(endpoint, timeout=20)
+    with pytest.raises(InvalidValueError, match=str(timeout)) as caught:
+        sub.setTimeout(timeout)
+    assert caught.value.endpoint == endpoint
+    assert sub.receive() is None
+
+
+@pytest.mark.parametrize("timeout", ["5", None, [1]])
+def test_a_time_out_is_a_number(backend: Backend, endpoint: str, timeout: Any) -> None:
+    with pytest.raises(TypeError):
+        backend.sub(endpoint).setTimeout(timeout)
+
+
+def test_a_short_time_out_after_a_burst_is_kept(backend: Backend, endpoint: str) -> None:
+    pub, sub = backend.pair(endpoint)
+    sub.setTimeout(30)
+    for _ in range(3):
+        pub.send_many([b"x"] * 100)
+        while sub.receive() is not None:
+            pass
+    started = time.monotonic()
+    assert sub.receive() is None
+    assert time.monotonic() - started >= 0.03
+
+
+class TestWaitForReaders:
+    def test_it_returns_when_so_many_are_attached(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        task = Task(lambda: pub.wait_for_readers(DEADLINE, n=2))
+        backend.sub(endpoint)
+        backend.sub(endpoint)
+        assert task.result() is None
+
+    def test_it_returns_when_all_have_read_all(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        pub.send_many([b"1", b"2"])
+        task = Task(lambda: pub.wait_for_readers(DEADLINE))
+        assert sub.receive() == b"1"
+        assert sub.receive() == b"2"
+        assert task.result() is None
+
+    def test_it_gives_up_in_time_and_says_what_it_saw(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        started = time.monotonic()
+        with pytest.raises(WaitTimeoutError, match=r"1 subscribers.*3 attached") as caught:
+            pub.wait_for_readers(timeout=0.04, n=3)
+        assert time.monotonic() - started >= 0.04
+        assert isinstance(caught.value, TimeoutError)
+        assert caught.value.endpoint == endpoint
+        assert not sub.closed
+
+    def test_without_subscribers_it_gives_up(self, backend: Backend, endpoint: str) -> None:
+        with pytest.raises(TimeoutError):
+            backend.pub(endpoint).wait_for_readers(0.01, 0.001)
+
+    def test_a_time_out_of_zero_looks_once(self, backend: Backend, endpoint: str) -> None:
+        pub, _sub = backend.pair(endpoint)
+        pub.wait_for_readers(0)
+        pub.wait_for_readers(0, n=0)
+
+    def test_no_time_out_waits(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        task = Task(lambda: pub.wait_for_readers(None, n=1))
+        backend.sub(endpoint)
+        assert task.result() is None
+
+    @pytest.mark.parametrize(
+        "wrong", [{"timeout": -1}, {"timeout": float("nan")}, {"interval": 0}, {"interval": -1}, {"n": -1}]
+    )
+    def test_impossible_values_are_refused(self, backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
+        with pytest.raises(InvalidValueError, match=endpoint):
+            backend.pub(endpoint).wait_for_readers(**wrong)
+
+
+class TestAllReadersUpdated:
+    def test_it_needs_a_subscriber(self, backend: Backend, endpoint: str) -> None:
+        assert not backend.pub(endpoint).all_readers_updated()
+
+    def test_it_says_whether_everything_was_read(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        pub.send(b"x")
+        assert not pub.all_readers_updated()
+        assert sub.receive() == b"x"
+        pub.wait_for_readers(DEADLINE)
+        assert pub.all_readers_updated()
+
+    def test_the_slowest_counts(self, backend: Backend, endpoint: str) -> None:
+        pub, fast = backend.pair(endpoint)
+        slow = backend.sub(endpoint)
+        pub.wait_for_readers(DEADLINE, n=2)
+        pub.send(b"x")
+        fast.receive()
+        assert not pub.all_readers_updated()
+        slow.close()
+        pub.wait_for_readers(DEADLINE)
+        assert pub.all_readers_updated()

@@ -1,0 +1,29 @@
+"""Crash tests: participants that die or stop at every step of the protocol, and what the others make of it.
+
+Two instruments, neither of which the library knows of: `driver.c` includes the library's headers with a point after
+each access to shared memory; `interpose.c` is preloaded into Python and has points around system calls.
+
+=============================================  ===================================  ===================================
+point (the last thing that was done)           what is left                         who repairs, when
+=============================================  ===================================  ===================================
+a file was allocated, but not linked           nothing: it has no name              the kernel
+the ring was linked, the side not yet          a ring of zeros                      the next to connect makes the side
+topic locked                                   nothing: the kernel drops the lock   the kernel
+publisher: identity written                    an entry                             a starter that needs the place
+publisher: write_uid stored                    an owner that never sent             the next publisher
+publisher: notify of its start                 a complete start                     nobody needs to
+begun stored                                   begun != sent                        the next publisher: the owner is dead
+turn_begin stored, turn_end not                half a grant                         the next publisher's grant
+limit stored (announced)                       a limit ahead of write_pointer       nobody needs to; it is kept
+wrap mark, write_pointer at the next lap       a lap that ends early, no message    subscribers step over it
+payload half copied, or whole                  bytes beyond write_pointer           nobody needs to
+write_pointer stored (committed)               `sent` and `bytes` are short         the next publisher, by walking
+sent stored                                    sleepers, if there were any          the next publisher wakes everybody
+attention exchanged, nobody woken yet          sleepers, and no bit that says so    the next publisher wakes everybody
+closing: write_uid is 0                        an entry                             a starter that needs the place
+subscriber: identity written                   an entry                             a joiner that needs the place
+subscriber: slot's uid exchanged               a slot whose cursor is old           the next publisher, or joiner
+subscriber: attention set, or asleep           one bit, one sleeper less            the next send, by one wake in vain
+subscriber: payload half copied                nothing shared                       nobody needs to
+=============================================  ===================================  ===================================
+"""

@@ -1,0 +1,104 @@
+"""Processes that are killed while they create, lock and map the files, around each system call."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq.impl.segment import unlink_topic
+from tests.stress.roles import publisher, subscriber
+from tests.support import SHM, Child, run_child
+
+CALLS = ("allocate", "fchmod", "link", "lock", "unlock")
+RING_FILE, SIDE_FILE = 384 + (1 << 20), 65536
+
+
+def connect(endpoint: str, role: str) -> str:
+    """Child: connect, and come to an end."""
+    with (publisher if role == "publisher" else subscriber)(endpoint):
+        return "connected"
+
+
+def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
+    """Child: fork one process for each endpoint, which dies as planned; return their exit codes."""
+    codes = {}
+    for endpoint, plan in plans.items():
+        if (pid := os.fork()) == 0:
+            os.environ["MSGQ_TEST_CALLS"] = plan
+            connect(endpoint, role)
+            os._exit(0)
+        codes[endpoint] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return codes
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber"])
+def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str, role: str) -> None:
+    """What: the first process on a topic dies before or after each call that makes the two files.
+
+    Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.
+
+    Failure would mean: half a file stays in /dev/shm and everybody else trips over it, or waits for a dead one.
+    """
+    plans = {
+        f"{endpoint}-{when}-{call}-{at}": f"{int(signal.SIGKILL)} {when} {call} {at}"
+        for when in ("before", "after")
+        for call in CALLS
+        for at in (1, 2)
+    }
+    codes = run_child(die_in_turn, plans, role, env={"LD_PRELOAD": str(tools / "interpose.so")})
+    for name in plans:
+        check_files(name, prefix)
+        use(name)
+        check_files(name, prefix)
+    for kind in ("msgq_", "msgqside_"):
+        assert {path.name for path in (SHM / f"{kind}{prefix}").iterdir()} == set(plans), "temporary files"
+    killed = [*codes.values()].count(-signal.SIGKILL)
+    assert killed + [*codes.values()].count(0) == len(plans), codes
+    assert killed == 2 * 8, "two calls of allocate, fchmod, link, one of lock and unlock: is that different now?"
+
+
+def check_files(endpoint: str, prefix: str) -> None:
+    """Only complete files have a name."""
+    for kind, size in (("msgq_", RING_FILE), ("msgqside_", SIDE_FILE)):
+        path = SHM / f"{kind}{prefix}" / endpoint
+        if path.exists():
+            status = path.stat()
+            assert (status.st_size, status.st_blocks * 512 >= size) == (size, True)
+            assert status.st_nlink == 1
+
+
+def use(endpoint: str) -> None:
+    """Everybody else can go on."""
+    with subscriber(endpoint) as sub, publisher(endpoint) as pub:
+        pub.send(b"hello")
+        assert sub.receive() == b"hello"
+        assert sub.lost == 0
+
+
+def test_a_passive_subscriber_between_the_two_files(tools: Path, endpoint: str) -> None:
+    """What: a publisher stops when the ring has its name and the side segment not yet; a passive subscriber connects;
+    the publisher goes on.
+
+    Why: a passive subscriber does not lock, so it can come at any moment.
+
+    Failure would mean: it takes the publisher for a stock one for ever: it counts on less of the ring, and does not
+    know what it lost.
+    """
+    env = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGSTOP)} before link 2"}
+    with Child(connect, endpoint, "publisher", env=env) as maker:
+        os.waitid(os.P_PID, maker.pid, os.WSTOPPED)
+        with subscriber(endpoint, passive=True) as passive:
+            maker.kill(signal.SIGCONT)
+            assert maker.result() == "connected"
+            with publisher(endpoint) as pub:
+                for _ in range(40):
+                    pub.send(bytes(100_000))
+                count = len(passive.receive_many())
+            assert passive.lost is not None
+            assert count + passive.lost == 40
+    unlink_topic(endpoint)
+    assert msgq.stats.topics("") is not None

@@ -1,0 +1,130 @@
+"""Publishers and subscribers that are killed at random moments, by the hundred."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import Any
+
+import msgq
+from tests.stress.roles import publisher, subscriber
+from tests.stress.traffic import LONGER, Ledger, Stream, largest
+from tests.support import SHM, Child, hear, say
+
+RING = 4096
+
+
+def publish_for_ever(endpoint: str, stream: Stream) -> None:
+    """Go on with the messages where the last publisher stopped: their number is the count of messages."""
+    with publisher(endpoint) as socket:
+        while True:
+            socket.send(stream.message(socket.stats().messages))
+
+
+def join_for_ever(endpoint: str, stream: Stream, rng: random.Random) -> None:
+    """Join, receive a little, leave."""
+    while True:
+        with subscriber(endpoint, conflate=rng.random() < 0.5) as socket:
+            ledger = Ledger(stream, None)
+            for _ in range(rng.randrange(200)):
+                message = socket.receive()
+                ledger.take([] if message is None else [message], socket.lost)
+
+
+def forked(function: Any, *args: Any) -> int:
+    """Run a function in a forked process until it is killed; it ends in another way only by a mistake."""
+    if pid := os.fork():
+        return pid
+    try:
+        function(*args)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    os._exit(1)
+
+
+def massacre(endpoint: str, seed: int, kills: int) -> dict[str, int]:
+    """Child: keep a publisher and three subscribers running, and kill one of them at a random moment, again and again.
+
+    Returns how many of which role failed in another way than by being killed, and how many were killed.
+    """
+    rng, stream = random.Random(seed), Stream(seed, largest(RING), 16)
+
+    def start(role: int) -> int:
+        if role == 0:
+            return forked(publish_for_ever, endpoint, stream)
+        return forked(join_for_ever, endpoint, stream, random.Random(rng.random()))
+
+    pids = {role: start(role) for role in range(4)}
+    failed = 0
+    for _ in range(kills):
+        time.sleep(rng.expovariate(400))  # the moment of the crime; nothing waits for it
+        role = rng.choice((0, 0, 1, 2, 3))
+        failed += end(pids[role])
+        pids[role] = start(role)
+    failed += sum(end(pid) for pid in pids.values())
+    return {"failed": failed, "killed": kills + len(pids)}
+
+
+def end(pid: int) -> bool:
+    """Kill a child; true if it had ended by itself."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != -signal.SIGKILL
+
+
+def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
+    """Child: subscribe before all others, check everything, until told to stop."""
+    from tests.stress.roles import told
+
+    ledger = Ledger(Stream(seed, largest(RING), 16), kind=kind)
+    with subscriber(endpoint, passive=kind == "passive", conflate=kind == "conflate") as socket:
+        say("ready")
+        while True:
+            message = socket.receive()
+            ledger.take([] if message is None else [message], socket.lost)
+            if message is None and told():
+                hear()
+                return ledger.report()
+
+
+def test_kill_anybody_at_any_moment(endpoint: str, seed: int) -> None:
+    """What: processes that publish, or join and leave, are killed at random moments, hundreds of times; three
+    subscribers watch from the start.
+
+    Why: the named steps are those that we thought of.
+
+    Failure would mean: a crash somewhere costs or repeats messages, breaks the count, keeps others out, or leaves a
+    file behind.
+    """
+    first = msgq.SubSocket()
+    first.connect(msgq.context, endpoint, segment_size=RING)
+    first.close()
+    with (
+        Child(watch, endpoint, seed, "plain") as plain,
+        Child(watch, endpoint, seed, "passive") as passive,
+        Child(watch, endpoint, seed, "conflate") as conflate,
+    ):
+        watchers = [plain, passive, conflate]
+        assert [watcher.hear() for watcher in watchers] == ["ready"] * 3
+        with Child(massacre, endpoint, seed, int(500 * LONGER)) as killer:
+            result = killer.result()
+        assert result["failed"] == 0, result
+        with publisher(endpoint) as pub:
+            published = pub.stats().messages
+            snapshot = msgq.stats.topic(endpoint)
+            assert snapshot.publisher.pid == os.getpid()
+            assert {info.participant.pid for info in snapshot.subscribers if info.participant.alive} == {
+                plain.pid,
+                conflate.pid,
+            }
+            assert snapshot.messages == published
+        for watcher in watchers:
+            watcher.say("over")
+        for report in [watcher.result() for watcher in watchers]:
+            print(report)
+            assert report["received"] + report["lost"] == published, f"{report} of {published}"
+    left = sorted(path.name for path in SHM.iterdir() if endpoint in path.name)
+    assert left == [f"msgq_{endpoint}", f"msgqside_{endpoint}"]

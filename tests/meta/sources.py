@@ -1,0 +1,97 @@
+"""What the tests of this folder know about the sources: Python and Cython imports, C functions and comments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "msgq"
+HEADERS = PACKAGE / "impl"
+
+_IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)
+_STRING = re.compile(r'"""(?s:.*?)"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_FUNCTION = re.compile(r"^static (?:inline )?[^;={(]*?\b(\w+)\(([^;{]*)\) \{", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module. `lazy`: inside a function, or for type checkers only."""
+
+    module: str
+    lazy: bool
+
+
+def modules() -> dict[str, list[Path]]:
+    """Return the files of each module of the package by its name: .py, or .pyx and .pxd. Stubs are not among them."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.suffix in (".py", ".pyx", ".pxd"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def code(path: Path) -> str:
+    """Return a Python or Cython file without its strings and comments."""
+    return re.sub(r"#.*", "", _STRING.sub('""', path.read_text()))
+
+
+def imports(path: Path) -> set[Import]:
+    """Return what a Python or Cython file imports, of packages their modules: ``from msgq import naming``."""
+    known = modules()
+    found = set()
+    for indent, parent, names, plain in _IMPORT.findall(code(path)):
+        lazy = bool(indent)
+        if plain:
+            found |= {Import(name.split(" as ")[0].strip(), lazy) for name in plain.split(",")}
+            continue
+        for name in re.findall(r"(\w+)(?: as \w+)?", names):
+            inner = f"{parent}.{name}"
+            found.add(Import(inner if inner in known else parent, lazy))
+    return found
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a header: its text begins with the comment above it."""
+
+    header: str
+    name: str
+    text: str
+
+    @property
+    def comments(self) -> list[str]:
+        """Return its comments, each on one line."""
+        return [" ".join(comment.split()).replace("* ", "") for comment in _COMMENT.findall(self.text)]
+
+    @property
+    def code(self) -> str:
+        """Return its text without comments."""
+        return _COMMENT.sub("", self.text)
+
+
+@cache
+def functions() -> list[Function]:
+    """Return every function of the core's headers."""
+    found = []
+    for header in sorted(HEADERS.glob("*.h")):
+        text = header.read_text()
+        starts = list(_FUNCTION.finditer(text))
+        for i, start in enumerate(starts):
+            above = text[starts[i - 1].end() if i else 0 : start.start()]
+            comment = re.search(r"/\*(?:(?!\*/).)*\*/\n\Z", above, re.DOTALL)
+            begin = start.start() - (len(comment[0]) if comment else 0)
+            ends_on_its_line = text[start.end() :].split("\n", 1)[0].rstrip().endswith("}")
+            end = text.index("}", start.end()) if ends_on_its_line else text.index("\n}", start.end())
+            found.append(Function(header.name, start[1], text[begin : end + 2]))
+    return found
+
+
+def head_comment(header: str) -> str:
+    """Return the comment that a header starts with."""
+    found = _COMMENT.match((HEADERS / header).read_text())
+    return " ".join(found[0].split()) if found else ""

@@ -1,0 +1,82 @@
+"""Orders come in pairs that name each other, and each relaxed access says why it may be."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.meta.sources import HEADERS, ROOT, Function, functions, head_comment
+
+# What a side says about its order, or about the order that the other side makes for it.
+RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
+ACQUIRING = re.compile(r"acquire|membarrier")
+SIDE = re.compile(r"EDGE (\w+):((?:(?!EDGE \w+:).)*)")
+
+
+def sides() -> dict[str, list[tuple[Function, str]]]:
+    """Return, for each edge, where it is mentioned as "EDGE name: ..." and what is said there."""
+    found: dict[str, list[tuple[Function, str]]] = defaultdict(list)
+    for function in functions():
+        for comment in function.comments:
+            for name, text in SIDE.findall(comment):
+                found[name].append((function, text))
+    return dict(found)
+
+
+EDGES = sides()
+NAMES = {function.name for function in functions()}
+
+
+def test_the_edges_are_found():
+    assert set(EDGES) >= {"commit", "grant", "turn", "done", "sleep", "takeover", "schema"}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_edge_has_two_sides(edge):
+    releasing = {function.name for function, text in EDGES[edge] if RELEASING.search(text)}
+    acquiring = {function.name for function, text in EDGES[edge] if ACQUIRING.search(text)}
+    assert releasing, f"no side of EDGE {edge} releases"
+    assert acquiring, f"no side of EDGE {edge} acquires"
+    assert len(releasing | acquiring) > 1, f"EDGE {edge} is within {releasing}"
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_each_side_names_its_partner(edge):
+    wrong = []
+    for function, text in EDGES[edge]:
+        partners = re.findall(r"\bmq_\w+", text.partition("Partner")[2])
+        others = {other.name for other, _ in EDGES[edge]} - {function.name}
+        if not partners:
+            wrong.append(f"{function.header}: {function.name} names none")
+        wrong += [f"{function.header}: {function.name} names {name}, a stranger" for name in set(partners) - others]
+    assert not wrong
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_edge_is_explained(edge):
+    assert f"EDGE {edge}" in (ROOT / "docs" / "protocol.md").read_text()
+    assert re.search(rf"\b{edge}\b", (ROOT / "docs" / "aarch64.md").read_text())
+
+
+@pytest.mark.parametrize("header", sorted(path.name for path in HEADERS.glob("*.h") if path.name != "atomics.h"))
+def test_relaxed_access_gives_its_reason(header):
+    """In the same function, in the comment above it, or for a whole file in its first comment."""
+    if "relaxed" in head_comment(header):
+        return
+    relaxed = re.compile(r"mq_(?:load|store)_relaxed_u\d\d\(")
+    wrong = [
+        function.name
+        for function in functions()
+        if function.header == header and relaxed.search(function.code) and "relaxed" not in " ".join(function.comments)
+    ]
+    assert not wrong
+
+
+def test_every_function_is_seen():
+    """The checks above are only as good as the reader of the headers."""
+    texts = [path.read_text() for path in HEADERS.glob("*.h")]
+    defined = sum(len(re.findall(r"^static [^;{=]*\([^;{]*\) \{", text, re.MULTILINE)) for text in texts)
+    assert len(functions()) == defined > 80
+    assert all(function.code.count("{") == function.code.count("}") for function in functions())

@@ -1,0 +1,137 @@
+"""Imports go one way, and what comes from outside is used in its place only."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
+
+# From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
+LAYERS = [
+    {"msgq.errors", "msgq.impl.core"},
+    {"msgq.naming", "msgq.schema", "msgq.impl.liveness"},
+    {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
+    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
+    {"msgq.impl", "msgq.impl.ring", "msgq.backend"},
+    {"msgq.api"},
+    {"msgq"},
+    {"msgq.cli"},
+    {"msgq.__main__"},
+]
+# Upwards all the same, each from within a function.
+UPWARDS = {
+    ("msgq.stats", "msgq.impl.snapshot"): "the snapshot makes the dataclasses that stats defines",
+    ("msgq.api", "msgq.impl.ring"): "for type checkers; at run time backend.load chooses",
+}
+HEADER_LAYERS = [
+    {"atomics.h"},
+    {"layout.h"},
+    {"position.h", "futex.h", "liveness.h"},
+    {"slots.h", "helper.h"},
+    {"publisher.h"},
+    {"subscriber.h"},
+    {"registry.h"},
+    {"snapshot.h"},
+]
+OUTSIDE = {
+    "numpy": {"msgq.impl.subscriber"},
+    "click": {"msgq.cli"},
+    "rich": {"msgq.cli"},
+    "psutil": {"msgq.cli"},
+    "zmq": set(),
+    "mcap": set(),
+    "pyspark": set(),
+}
+
+
+def layer_name(module: str) -> str:
+    """All of the command line is one layer."""
+    return "msgq.cli" if module.startswith("msgq.cli.") else module
+
+
+def level(layers: list[set[str]], name: str) -> int:
+    found = [i for i, layer in enumerate(layers) if name in layer]
+    assert len(found) == 1, f"{name} is in no layer: say where it belongs"
+    return found[0]
+
+
+def test_modules_import_from_below_only():
+    wrong = []
+    for module, paths in modules().items():
+        here = layer_name(module)
+        for path in paths:
+            for found in imports(path):
+                there = layer_name(found.module)
+                if not there.startswith("msgq") or there == here:
+                    continue
+                if found.lazy and (here, there) in UPWARDS:
+                    continue
+                if level(LAYERS, there) >= level(LAYERS, here):
+                    wrong.append(f"{module} imports {found.module}")
+    assert not wrong
+
+
+def test_each_exception_is_still_needed():
+    used = {(module, found.module) for module, paths in modules().items() for path in paths for found in imports(path)}
+    assert set(UPWARDS) <= used
+
+
+def test_headers_include_from_below_only():
+    wrong = []
+    for header in HEADERS.glob("*.h"):
+        for included in re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE):
+            if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, header.name):
+                wrong.append(f"{header.name} includes {included}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", OUTSIDE)
+def test_what_comes_from_outside_is_imported_in_its_place_only(package):
+    users = {
+        layer_name(module)
+        for module, paths in modules().items()
+        for path in paths
+        for found in imports(path)
+        if found.module.partition(".")[0] == package
+    }
+    assert users == OUTSIDE[package]
+
+
+def test_library_imports_nothing_heavy():
+    code = "import sys, msgq, msgq.stats, msgq.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "msgq.impl.publisher" in loaded
+    assert not set(OUTSIDE) & set(loaded)
+
+
+def test_numpy_is_imported_where_it_is_used():
+    """It takes longer to import than all of msgq, and most programs do not need it."""
+    wanted = [found for found in imports(PACKAGE / "impl" / "subscriber.pyx") if found.module == "numpy"]
+    assert wanted
+    assert all(found.lazy for found in wanted)
+
+
+def library() -> list:
+    return [path for module, paths in modules().items() for path in paths if layer_name(module) != "msgq.cli"]
+
+
+@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_library_does_not_print_assert_or_read_the_environment(path):
+    text = code(path)
+    assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
+    assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
+    if path.name != "naming.py":
+        assert not re.search(r"\benviron\b|\bgetenv\b", text), "msgq.naming is the only reader"
+
+
+def test_commands_assert_only_what_type_checkers_cannot_see():
+    for path in (PACKAGE / "cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                assert ast.unparse(node.test).endswith("is not None"), f"{path}:{node.lineno}"
+                assert not re.search(r"\benviron\b", code(path))

@@ -1,0 +1,244 @@
+"""The bytes of both files, pinned: what the compiler makes of layout.h, what the library writes, what docs/layout.md says.
+
+A failure means that other processes would misread the files: stock programs the ring, other versions of this library the
+side segment (which then needs another MQ_SIDE_VERSION).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import msgq
+from tools.fuzz.build import ROOT, compile_program
+
+# struct, field: offset, size
+GOLDEN = {
+    "mq_ring_header": {
+        "num_readers": (0, 8),
+        "write_pointer": (8, 8),
+        "write_uid": (16, 8),
+        "read_pointers": (24, 120),
+        "read_valids": (144, 120),
+        "read_uids": (264, 120),
+        "": (0, 384),
+    },
+    "mq_side": {
+        "magic": (0, 8),
+        "version": (8, 8),
+        "total_bytes": (16, 8),
+        "publisher_count": (24, 8),
+        "reader_count": (32, 8),
+        "ring_inode": (40, 8),
+        "ring_data_bytes": (48, 8),
+        "created_ns": (56, 8),
+        "attention": (64, 4),
+        "attention_pad": (68, 60),
+        "turn_begin": (128, 8),
+        "limit": (136, 8),
+        "milestone_position": (144, 8),
+        "milestone_sequence": (152, 8),
+        "era": (160, 8),
+        "turn_end": (168, 8),
+        "grant_pad": (176, 16),
+        "schema_turn": (192, 8),
+        "schema_bytes": (200, 8),
+        "schema_pad": (208, 48),
+        "publishers": (256, 2048),
+        "readers": (2304, 16384),
+        "schema_name": (18688, 192),
+        "schema_encoding": (18880, 48),
+        "schema_data": (18928, None),
+    },
+    "mq_identity": {
+        "uid": (0, 8),
+        "pid": (8, 8),
+        "thread_id": (16, 8),
+        "start_time": (24, 8),
+        "pid_namespace": (32, 8),
+        "name": (40, 16),
+        "reserved": (56, 8),
+        "": (0, 64),
+    },
+    "mq_publisher_entry": {
+        "who": (0, 64),
+        "begun": (64, 8),
+        "sent": (72, 8),
+        "bytes": (80, 8),
+        "reserved": (88, 40),
+        "": (0, 128),
+    },
+    "mq_reader_entry": {
+        "who": (0, 64),
+        "cursor": (64, 8),
+        "received": (72, 8),
+        "lost": (80, 8),
+        "lost_unknown": (88, 8),
+        "resets": (96, 8),
+        "reserved": (104, 24),
+        "": (0, 128),
+    },
+}
+CONSTANTS = {
+    "MQ_SLOTS": 15,
+    "MQ_RING_HEADER": 384,
+    "MQ_SIDE_MAGIC": 0x3145444953515347,
+    "MQ_SIDE_VERSION": 1,
+    "MQ_SIDE_BYTES": 65536,
+    "MQ_PUBLISHERS": 16,
+    "MQ_READERS": 128,
+    "MQ_NAME": 16,
+    "MQ_SCHEMA_NAME": 192,
+    "MQ_SCHEMA_ENCODING": 48,
+    "MQ_SCHEMA_DATA_MAX": 46608,
+    "MQ_DEFAULT_DATA_BYTES": 1048576,
+    "MQ_ATTENTION_WAITERS": 1,
+    "MQ_ATTENTION_SLOTS": 2,
+}
+# Sections of docs/layout.md, and the struct that each has a table of.
+SECTIONS = {
+    "The ring's header": "mq_ring_header",
+    "The side segment": "mq_side",
+    "Who a participant is": "mq_identity",
+    "A publisher's entry": "mq_publisher_entry",
+    "A subscriber's entry": "mq_reader_entry",
+}
+
+
+def c_program() -> str:
+    """Return a program that prints the compiler's view of all that is golden."""
+    lines = ['#include <stdio.h>\n#include "layout.h"\nint main(void) {']
+    for struct_name, fields in GOLDEN.items():
+        for field, (_, size) in fields.items():
+            offset = f"offsetof({struct_name}, {field})" if field else "(size_t)0"
+            what = f"(({struct_name} *)0)->{field}" if field else struct_name
+            size_of = f"(long)sizeof({what})" if size is not None else "-1L"
+            lines.append(f'    printf("{struct_name} {field or "-"} %zu %ld\\n", {offset}, {size_of});')
+    lines += [f'    printf("{name} %llu\\n", (unsigned long long)({name}));' for name in CONSTANTS]
+    return "\n".join([*lines, "    return 0;\n}\n"])
+
+
+def test_compiler_lays_the_bytes_out_as_pinned(tmp_path):
+    source = tmp_path / "layout.c"
+    source.write_text(c_program())
+    program = compile_program(source, tmp_path / "layout")
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
+    wanted = [
+        f"{name} {field or '-'} {offset} {-1 if size is None else size}"
+        for name, fields in GOLDEN.items()
+        for field, (offset, size) in fields.items()
+    ] + [f"{name} {value}" for name, value in CONSTANTS.items()]
+    assert printed == wanted
+
+
+def test_every_field_is_pinned():
+    """A field that is new in layout.h must be added above."""
+    header = (ROOT / "msgq" / "impl" / "layout.h").read_text()
+    for body, name in re.findall(r"^typedef struct \{\n(.*?)^\} (\w+);", header, re.DOTALL | re.MULTILINE):
+        body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+        assert re.findall(r"(\w+)(?:\[\w*\])?;", body) == [field for field in GOLDEN[name] if field]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_documentation_tells_the_same_offsets(section):
+    text = (ROOT / "docs" / "layout.md").read_text()
+    body = re.search(rf"^##+ {section}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert body, f"docs/layout.md has no section {section!r}"
+    rows = re.findall(r"^\| (\d+) \| (\d+|rest) \| `(\w+)` \|", body[1], re.MULTILINE)
+    golden = {field: place for field, place in GOLDEN[SECTIONS[section]].items() if field}
+    assert {field: (int(offset), None if size == "rest" else int(size)) for offset, size, field in rows} == golden
+
+
+def test_documentation_tells_the_same_constants():
+    rows = re.findall(r"^\| `(MQ_\w+)` \| (\w+) \|", (ROOT / "docs" / "layout.md").read_text(), re.MULTILINE)
+    assert {name: int(value, 0) for name, value in rows} == CONSTANTS
+
+
+# ---- what the library writes ----
+
+
+@pytest.fixture
+def prefix(monkeypatch):
+    name = f"layout-{uuid4().hex[:12]}"
+    monkeypatch.setenv("OPENPILOT_PREFIX", name)
+    yield name
+    for kind in ("msgq_", "msgqside_"):
+        shutil.rmtree(f"/dev/shm/{kind}{name}", ignore_errors=True)
+
+
+def words(data: bytes, offset: int, count: int = 1) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{count}Q", data, offset)
+
+
+def position(cycle: int, offset: int) -> int:
+    return cycle << 32 | offset
+
+
+def test_golden_bytes_of_a_topic(prefix):
+    schema = msgq.Schema("Point", "json", b'{"x": 0}')
+    with msgq.PubSocket() as pub, msgq.sub_sock("golden", segment_size=1024, timeout=0) as sub:
+        pub.connect(msgq.context, "golden", schema=schema)
+        pub.send(b"abc")
+        pub.send(b"01234567")
+        pub.send(b"")
+        assert sub.receive() == b"abc"
+        ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
+        side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
+        inode = os.stat(f"/dev/shm/msgq_{prefix}/golden").st_ino
+
+    assert (len(ring), len(side)) == (384 + 1024, 65536)
+    (num_readers, write_pointer, write_uid) = words(ring, 0, 3)
+    assert (num_readers, write_pointer) == (1, position(0, 16 + 16 + 8))
+    uid, pid, thread_id, start_time, namespace = words(side, 256, 5)
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    assert uid == write_uid
+    assert write_uid & 0xFFFFFFFF == thread_id
+    assert write_uid >> 32 & 0xFF == 1, "the number of the publisher's entry, plus 1"
+    assert (pid, start_time) == (os.getpid(), int(stat[19]))
+    assert namespace == os.stat("/proc/self/ns/pid").st_ino
+    assert side[296:312].rstrip(b"\0").decode() == Path("/proc/self/comm").read_text().strip()
+    assert words(side, 256 + 64, 3) == (3, 3, 11), "begun, sent, bytes"
+
+    reader_uid = words(side, 2304)[0]
+    assert words(ring, 264, 15) == (reader_uid, *[0] * 14)
+    assert words(ring, 144, 15)[1:] == (0,) * 14
+    assert words(side, 2304 + 8) == (os.getpid(),)
+    assert words(side, 2304 + 64, 5) == (position(0, 16), 1, 0, 0, 0), "cursor, received, lost, lost_unknown, resets"
+
+    data = ring[384:]
+    assert data[:11] == bytes.fromhex("0300000000000000") + b"abc"
+    assert data[16:32] == bytes.fromhex("0800000000000000") + b"01234567"
+    assert data[32:40] == bytes(8), "an empty message is a size of 0"
+    assert not any(data[40:]), "nothing is written beyond the messages"
+
+    assert side[:8] == b"GSQSIDE1"
+    assert words(side, 8, 6) == (1, 65536, 16, 128, inode, 1024)
+    turn_begin, limit, milestone, sequence, era, turn_end = words(side, 128, 6)
+    assert turn_begin == turn_end > 0
+    assert write_pointer <= limit <= position(0, 1024)
+    assert milestone <= write_pointer
+    assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[milestone], 0)
+    assert words(side, 192, 2)[0] % 2 == 0
+    assert words(side, 200) == (len(schema.data),)
+    assert side[18688:18694] == b"Point\0"
+    assert side[18880:18885] == b"json\0"
+    assert side[18928 : 18928 + 8] == schema.data
+
+
+def test_golden_bytes_of_a_wrap(prefix):
+    with msgq.pub_sock("golden", segment_size=1024) as pub:
+        for number in range(11):  # of 96 bytes each in the ring: ten fit into a lap
+            pub.send(bytes([number]) * 88)
+    ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
+    num_readers, write_pointer, write_uid = words(ring, 0, 3)
+    assert (num_readers, write_pointer, write_uid) == (0, position(1, 96), 0)
+    assert ring[384 + 960 : 384 + 968] == b"\xff" * 8, "the wrap mark"
+    assert ring[384 : 384 + 96] == struct.pack("<Q", 88) + bytes([10]) * 88
+    assert ring[384 + 96 : 384 + 192] == struct.pack("<Q", 88) + bytes([1]) * 88

@@ -1,0 +1,155 @@
+"""The model of the ring protocol: clean as it is, unable to miss a missing piece, and on a memory that is neither too
+weak nor too strong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tools.model.machine import Machine
+from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
+from tools.model.mutations import MUTATIONS
+from tools.model.ops import Steps, fence, futex_wait, futex_wake, load, membarrier, rmw, store
+from tools.model.rules import PROTOCOL
+from tools.model.runner import run_schedule, search
+from tools.model.scenarios import SCENARIOS
+from tools.model.scheduler import Schedule
+from tools.model.truth import PROPERTIES
+
+CLEAN_SCHEDULES = 1000
+MUTATION_SCHEDULES = 5000  # most are found within a hundred
+LITMUS_SCHEDULES = 600
+
+Result = dict[str, Any]
+Thread = Callable[[Result], Steps[None]]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_protocol_violates_no_property(scenario: str) -> None:
+    """Failure would mean: docs/protocol.md is wrong. `python -m tools.model --scenario` prints the trace."""
+    found = search(scenario, CLEAN_SCHEDULES)
+    assert found is None, f"seed {found.seed}: {found.text}"
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_mutation_is_found(name: str) -> None:
+    """Failure would mean: the model no longer notices that this piece of the protocol is missing."""
+    mutation = MUTATIONS[name]
+    assert mutation.rules != PROTOCOL
+    found = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
+    assert found is not None, mutation.what
+    assert found.what in PROPERTIES
+
+
+def test_seed_replays_with_its_trace() -> None:
+    mutation = MUTATIONS["grant-release"]
+    found = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
+    assert found is not None
+    replays = [run_schedule(found.scenario, found.seed, mutation.rules, traced=True) for _ in range(2)]
+    assert replays[0] == replays[1]
+    assert replays[0] is not None
+    assert replays[0].text == found.text
+    assert any("store write_pointer" in line for line in replays[0].trace)
+
+
+# ---- litmus tests: which outcomes the memory allows ----
+
+
+def outcomes(words: list[str], *threads: Thread) -> set[tuple[Any, ...]]:
+    """What the threads may leave in their result, as tuples of its values in the order of its keys."""
+    seen = set()
+    for seed in range(LITMUS_SCHEDULES):
+        rng, result = Random(seed), Result()
+        schedule = Schedule(rng, Machine(dict.fromkeys(words, 0), rng, staleness=0.5), traced=False)
+        for number, thread in enumerate(threads):
+            schedule.spawn(str(number), thread(result)).is_writer = True
+        schedule.run()
+        seen.add(tuple(result[key] for key in sorted(result)))
+    return seen
+
+
+def runs(*steps: Any) -> Thread:
+    """A thread of operations, and of pairs of a key and the operation whose result it gets."""
+
+    def thread(result: Result) -> Steps[None]:
+        for step in steps:
+            if len(step) > 1 and isinstance(step[1], tuple):
+                result[step[0]] = yield step[1]
+            else:
+                yield step
+
+    return thread
+
+
+# name: (is the old x behind the new y ruled out?, the writer's operations, the reader's)
+MESSAGE_PASSING = {
+    "relaxed": (False, [store("x", 1), store("y", 1)], [("a", load("y")), ("b", load("x"))]),
+    "release only": (False, [store("x", 1), store("y", 1, RELEASE)], [("a", load("y")), ("b", load("x"))]),
+    "acquire only": (False, [store("x", 1), store("y", 1)], [("a", load("y", ACQUIRE)), ("b", load("x"))]),
+    "edge": (True, [store("x", 1), store("y", 1, RELEASE)], [("a", load("y", ACQUIRE)), ("b", load("x"))]),
+    "fences": (
+        True,
+        [store("x", 1), fence(RELEASE), store("y", 1)],
+        [("a", load("y")), fence(ACQUIRE), ("b", load("x"))],
+    ),
+    "through a read-modify-write": (
+        True,
+        [store("x", 1), rmw("y", lambda value: value + 1)],
+        [("a", load("y", ACQUIRE)), ("b", load("x"))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGE_PASSING)
+def test_message_passing_needs_both_sides_of_an_edge(name: str) -> None:
+    ordered, writer, reader = MESSAGE_PASSING[name]
+    seen = outcomes(["x", "y"], runs(*writer), runs(*reader))
+    assert ((1, 0) in seen) is not ordered
+    assert {(0, 0), (0, 1), (1, 1)} <= seen
+
+
+# name: (is it ruled out that neither sees the other's store?, what one executes between store and load, the other)
+STORE_BUFFERING = {
+    "no fence": (False, [], []),
+    "one fence": (False, [fence(SEQ_CST)], []),
+    "two fences": (True, [fence(SEQ_CST)], [fence(SEQ_CST)]),
+    "one membarrier": (True, [membarrier()], []),
+}
+
+
+@pytest.mark.parametrize("name", STORE_BUFFERING)
+def test_store_buffering_needs_two_fences_or_one_membarrier(name: str) -> None:
+    ordered, first, second = STORE_BUFFERING[name]
+    one = runs(store("x", 1), *first, ("a", load("y")))
+    two = runs(store("y", 1), *second, ("b", load("x")))
+    assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
+
+
+def test_one_location_is_read_in_its_order() -> None:
+    seen = outcomes(["x"], runs(store("x", 1), store("x", 2)), runs(("a", load("x")), ("b", load("x"))))
+    assert seen == {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
+
+
+def test_store_may_land_before_one_that_is_still_on_its_way() -> None:
+    def last(result: Result) -> Steps[None]:
+        yield store("x", 2)
+        result["a"] = yield load("x")
+
+    assert (1,) in outcomes(["x"], runs(store("x", 1)), last)
+
+
+def test_read_modify_writes_lose_nothing() -> None:
+    def twice(key: str) -> Thread:
+        return runs((key, rmw("x", lambda value: value + 1)), (key, rmw("x", lambda value: value + 1)))
+
+    assert all(max(seen) == 3 for seen in outcomes(["x"], twice("a"), twice("b")))
+
+
+def test_futex_wait_sees_the_new_word_or_is_woken() -> None:
+    """Nobody is left asleep, or a result would be short; a fence is not promised to those that are woken."""
+    sleeper = runs(("slept", futex_wait("x", lambda value: value == 0)), fence(SEQ_CST), ("woken", load("x")))
+    seen = outcomes(["x"], sleeper, runs(store("x", 1), futex_wake()))
+    assert seen == {(False, 1), (True, 1)}

@@ -1,0 +1,134 @@
+"""The C core and the extensions under the address and undefined behaviour sanitizers.
+
+What: the stress of threads.c, and the Python API on a sanitized build of the extensions, first used as intended, then
+on hostile bytes. (The driver of tests/fuzz is sanitized too, and made for hostile bytes.)
+Why: an access just beyond a segment or a buffer rarely crashes by itself.
+A failure would mean: memory that is not ours is read or written, or arithmetic that C does not define.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tools.fuzz import build
+
+SECONDS = 3
+WATCHDOG = 240
+pytestmark = pytest.mark.skipif(
+    not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
+)
+
+SMOKE = """
+import sys
+import numpy as np
+import msgq
+from msgq import stats
+
+assert msgq.__file__.startswith(sys.argv[1]), msgq.__file__
+poller = msgq.Poller()
+with msgq.pub_sock("smoke", 4096) as pub, msgq.sub_sock("smoke", poller, timeout=100) as sub:
+    newest = msgq.sub_sock("smoke", conflate=True, timeout=0)
+    watching = msgq.SubSocket()
+    watching.connect(msgq.context, "smoke", passive=True)
+    for size in (0, 1, 7, 8, 1000, 1352):
+        pub.send(bytes(size))
+        assert poller.poll(1000) == [sub]
+        assert sub.receive() == newest.receive() == watching.receive() == bytes(size)
+    for _ in range(30):
+        assert pub.send_many(np.arange(64, dtype="u8").reshape(16, 4)) == 16
+        assert sub.receive_array("u8,u8,u8,u8").shape == (16,)
+        pub.send_many([b"a" * 100, bytearray(3)])
+        assert sub.receive_into(bytearray(100)) == 100
+        assert sub.receive_many() == [bytes(3)]
+        with pub.reserve(12) as view:
+            view[:] = b"written here"
+        assert sub.receive() == b"written here"
+    assert newest.receive() == b"written here"
+    assert watching.receive_many() is not None
+    assert watching.stats().resets == 1
+    pub.wait_for_readers(n=2)
+    assert not pub.all_readers_updated() or pub.all_readers_updated()
+    assert [topic.endpoint for topic in stats.topics()] == ["smoke"]
+    for wrong in (lambda: pub.send(bytes(1400)), lambda: sub.setTimeout(-2), lambda: msgq.sub_sock("a/b")):
+        try:
+            wrong()
+        except msgq.IpcError as error:
+            str(error)
+        else:
+            raise AssertionError(wrong)
+"""
+
+
+def runtime(name: str) -> str:
+    """Return the path of a sanitizer's library."""
+    command = [build.compiler(), f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the library whose extensions are sanitized. Not optimised: it is built faster, and hides less."""
+    folder = tmp_path_factory.mktemp("asan")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    for name in ("msgq", "tools/fuzz"):
+        shutil.copytree(build.ROOT / name, folder / name, ignore=ignored)
+    for name in ("setup.cfg", "README.md", "LICENSE"):
+        shutil.copy(build.ROOT / name, folder)
+    project = (build.ROOT / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(project.replace('"-O3"', '"-O0", "-g1"'))
+    sanitize = "-fsanitize=address,undefined -fno-sanitize-recover=all"
+    subprocess.run(
+        [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "build_ext", "--inplace", "-j2"],
+        cwd=folder,
+        env={**os.environ, "CFLAGS": sanitize, "LDFLAGS": sanitize},
+        capture_output=True,
+        check=True,
+    )
+    return folder
+
+
+def run_sanitized(package: Path, arguments: list[str]) -> None:
+    """Run Python on the sanitized build, with a prefix of its own."""
+    prefix = f"asan-{uuid4().hex[:12]}"
+    environment = {
+        **os.environ,
+        "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter frees little at its end
+        "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
+        "OPENPILOT_PREFIX": prefix,
+        "PYTHONPATH": str(package),
+        "PYTHONMALLOC": "malloc",  # so that each object has its own red zones
+    }
+    command = [sys.executable, *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=package, env=environment, capture_output=True, text=True, check=False, timeout=WATCHDOG
+        )
+    finally:
+        for kind in ("msgq_", "msgqside_"):
+            shutil.rmtree(f"/dev/shm/{kind}{prefix}", ignore_errors=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
+def test_threads_stay_inside_their_memory(tmp_path):
+    source = Path(__file__).with_name("threads.c")
+    program = build.compile_program(source, tmp_path / "threads", *build.SANITIZED)
+    done = subprocess.run(
+        [program, str(SECONDS), "1"], capture_output=True, text=True, check=False, timeout=WATCHDOG
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_sanitized_extensions_in_use(package):
+    run_sanitized(package, ["-c", SMOKE, str(package)])
+
+
+def test_sanitized_extensions_on_hostile_bytes(package):
+    options = ["--seed", "1", "--seconds", str(SECONDS), "--first", "0", "--rounds", "999"]
+    run_sanitized(package, ["-m", "tools.fuzz.sockets", *options])

@@ -1,0 +1,13 @@
+"""Stress tests: many real processes, random sizes and moments; every message is checked byte by byte.
+
+The oracle is `tests.stress.traffic`: each byte of a message follows from its number, and a subscriber that was there
+from the start must hold message ``received + lost - 1``, at any moment. So a torn, repeated, reordered or
+miscounted message shows at once, and not only in the sum.
+
+Two variables of the environment, read here only:
+
+==================  ============================================================
+``MSGQ_TEST_SEED``  the seed, as a failed test printed it (random by default)
+``MSGQ_STRESS``     how much longer than usual each test runs (1 by default)
+==================  ============================================================
+"""

@@ -1,0 +1,29 @@
+"""Fixtures of the stress tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stress.scene import Scene
+from tests.stress.traffic import LONGER, new_seed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With MSGQ_STRESS everything takes longer, and so may the tests of this folder."""
+    for item in items:
+        if "stress" in item.path.parts:
+            item.add_marker(pytest.mark.watchdog(60.0 * max(LONGER, 1)))
+
+
+@pytest.fixture
+def seed() -> int:
+    return new_seed()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.close()

@@ -1,0 +1,63 @@
+"""Starting the processes of a stress test, and bringing them to an end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgq
+from tests.support import Child
+
+Role = tuple[Callable[..., Any], *tuple[Any, ...]]
+
+
+class Scene:
+    """The processes of a test. All are gone when it ends."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+
+    def start(self, function: Callable[..., Any], *args: Any) -> Child:
+        """Start a role and wait until it is connected."""
+        child = self._stack.enter_context(Child(function, *args))
+        assert child.hear() == "ready"
+        return child
+
+    def start_all(self, roles: list[Role]) -> list[Child]:
+        """The same for many, which start side by side."""
+        children = [self._stack.enter_context(Child(*role)) for role in roles]
+        for child in children:
+            assert child.hear() == "ready"
+        return children
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def finish(children: list[Child]) -> list[Any]:
+    """Say that it is over; return what each one reports."""
+    for child in children:
+        with contextlib.suppress(BrokenPipeError):  # one that failed has ended; result() says so
+            child.say("over")
+    return [child.result() for child in children]
+
+
+@contextlib.contextmanager
+def ring(endpoint: str, data_bytes: int) -> Iterator[None]:
+    """Make the segment, of this size, before anybody connects."""
+    socket = msgq.SubSocket()
+    socket.connect(msgq.context, endpoint, segment_size=data_bytes)
+    socket.close()
+    yield
+    living = [info.participant.pid for info in msgq.stats.topic(endpoint).subscribers if info.participant.alive]
+    assert not living, "subscribers that were closed are still registered"
+
+
+def assert_complete(reports: list[dict[str, Any]], published: int) -> None:
+    """Everybody was there from the start: received and lost must add up to what was published."""
+    for report in reports:
+        print(report)
+    for report in reports:
+        assert report["received"] + report["lost"] == published, f"{published} were published; {report}"
+        assert report["received"] > 0

@@ -1,0 +1,73 @@
+"""Sleeping and waking: every wait here has a long time-out, and none may reach it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import msgq
+from tests.stress import roles
+from tests.stress.scene import Scene, ring
+from tests.stress.traffic import LONGER
+
+
+def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
+    """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
+
+    Why: the publisher looks for sleepers without a fence; only the sleeper's membarrier orders the two.
+
+    Failure would mean: a message came between a subscriber's last look and its sleep, and nobody woke it.
+    """
+    rounds, rng, back = int(100_000 * LONGER), random.Random(seed), f"{endpoint}-back"
+    with ring(endpoint, 1024), ring(back, 1024), roles.publisher(endpoint) as ping:
+        child = scene.start(roles.echo, endpoint, back, seed + 1, rounds)
+        with roles.sleeper(back) as pong:
+            assert child.hear() == "ready"
+            for i in range(rounds):
+                message = i.to_bytes(8, "little")
+                roles.dawdle(rng)
+                ping.send(message)
+                assert pong.receive() == message, f"round {i}"
+        child.result()
+
+
+@pytest.mark.parametrize("readers", [1, 6])
+def test_bursts_of_whole_laps_lose_no_wake_up(scene: Scene, endpoint: str, seed: int, readers: int) -> None:
+    """What: bursts of exactly one or two laps of a tiny ring, each awaited by blocking receives.
+
+    Why: a subscriber sleeps on the low half of write_pointer, which is the same again after a lap.
+
+    Failure would mean: one that was delayed between its last look and its sleep took a full ring for an empty one, and
+    sleeps on although messages are there.
+    """
+    with ring(endpoint, 128):  # seven messages of 8 bytes to a lap
+        source = scene.start(roles.bursts, endpoint, seed, int(10_000 * LONGER), [1, 7, 7, 14])
+        sleepers = scene.start_all([(roles.drowsy, endpoint)] * readers)
+        source.say("go")
+        source.result()
+        for sleeper in sleepers:
+            assert sleeper.result() > 0
+
+
+def test_poller_wakes_for_each_of_many_topics(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
+    """What: three processes publish on twelve topics in random order; two pollers wait for all of them.
+
+    Why: one sleep covers many words, and a message may come on one topic while another is looked at.
+
+    Failure would mean: `poll` sleeps although a registered subscriber is ready, or misses a message.
+    """
+    topics = [f"{endpoint}-{i}" for i in range(12)]
+    for topic in topics:
+        with ring(topic, 1024):
+            pass
+    count = int(1500 * LONGER)
+    sources = scene.start_all([(roles.scatter, topics[i::3], seed + i, count) for i in range(3)])
+    pollers = scene.start_all([(roles.poll_many, topics, 3 * count)] * 2)
+    for source in sources:
+        source.say("go")
+    sent = {name: number for source in sources for name, number in source.result().items()}
+    assert sum(sent.values()) == 3 * count
+    for child in pollers:
+        assert child.result() == sent
+    assert {topic.endpoint for topic in msgq.stats.topics(prefix)} == set(topics)

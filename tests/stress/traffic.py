@@ -1,0 +1,103 @@
+"""Messages whose every byte follows from their number, and the check that a subscriber gets the right ones."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from typing import Any
+
+LONGER = float(os.environ.get("MSGQ_STRESS") or 1)
+STAMP = 12  # bytes of a message's start that tell its number and size
+_MASK = 2**64 - 1
+
+
+def new_seed() -> int:
+    """Return the seed of this run, and print it: pytest shows it when the test fails."""
+    seed = int(os.environ.get("MSGQ_TEST_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"to repeat: MSGQ_TEST_SEED={seed}")
+    return seed
+
+
+def largest(ring_bytes: int) -> int:
+    """Return the size of the largest message: three of its kind must fit, each with 8 bytes before it."""
+    return (ring_bytes // 3 & ~7) - 8
+
+
+class Stream:
+    """The messages that a publisher sends, by number: one half are small, one in eight has any size up to the largest.
+
+    Every other stretch of 1000 messages carries bytes that are all ones, which look like the ring's own wrap marks.
+    """
+
+    def __init__(self, seed: int, largest: int, smallest: int = 1) -> None:
+        self.seed, self.smallest, self.largest = seed, smallest, largest
+        self._noise = random.Random(seed).randbytes(largest + 4096)
+
+    def message(self, number: int) -> bytes:
+        word = (number + self.seed) * 0x9E3779B97F4A7C15 & _MASK
+        word ^= word >> 29
+        most = (64, 64, 64, 64, self.largest // 8, self.largest // 8, self.largest // 8, self.largest)[word & 7]
+        size = min(self.smallest + (word >> 8) % max(most, 1), self.largest)
+        stamp = number.to_bytes(8, "little") + size.to_bytes(4, "little")
+        if number // 1000 % 2:
+            return (stamp + b"\xff" * (size - STAMP))[:size]
+        start = (word >> 40) % 4096
+        return (stamp + self._noise[start : start + size])[:size]
+
+
+def number_of(message: bytes) -> int | None:
+    """Return the number that a message carries; None when it is too short."""
+    return int.from_bytes(message[:8], "little") if len(message) >= STAMP else None
+
+
+class Ledger:
+    """What one subscriber got.
+
+    Parameters
+    ----------
+    kind : of the subscriber, for texts.
+    first : the number of the first message that was sent after it joined; None: found out from what arrives.
+    """
+
+    def __init__(self, stream: Stream, first: int | None = 0, kind: str = "") -> None:
+        self.stream, self.first, self.kind = stream, first, kind
+        self.received = 0
+        self.last = -1
+        self.lost_before = 0
+
+    def take(self, messages: Iterable[bytes], lost: int | None, one_by_one: bool = True) -> None:
+        """Check what one call returned. `lost` is the socket's count after it, which must be exact.
+
+        A call that takes many may be lapped in the middle or at its end: then only what the messages say counts.
+        """
+        messages = list(messages)
+        assert lost is not None, "the count of lost messages became unknown, but every publisher is ours"
+        assert lost >= self.lost_before
+        exact = one_by_one or lost == self.lost_before
+        if messages and exact and self.first is None:
+            number = number_of(messages[0])
+            assert number is not None, "only a subscriber that was there from the start knows messages without a number"
+            self.first = number - self.received - lost
+        for message in messages:
+            number = self.first + self.received + lost if exact else number_of(message)
+            if number is None:  # too short to tell: it cannot be older than this
+                number = self.last + 1
+            elif message != self.stream.message(number):
+                self._complain(message, number, lost)
+            assert number > self.last, f"message {number} came after {self.last}"
+            self.last = number
+            self.received += 1
+        self.lost_before = lost
+        assert self.first is None or self.last < self.first + self.received + lost, f"{self.last}, of {self.report()}"
+
+    def _complain(self, message: bytes, number: int, lost: int) -> None:
+        found = number_of(message)
+        whole = found is not None and message == self.stream.message(found)
+        kind = f"is message {found}, whole" if whole else f"is torn: {message[:STAMP].hex()}..., {len(message)} bytes"
+        so_far = f"{self.received} received, {lost} lost so far"
+        raise AssertionError(f"{self.kind}: expected message {number}; this {kind} ({so_far})")
+
+    def report(self, **more: Any) -> dict[str, Any]:
+        counts = {"received": self.received, "lost": self.lost_before}
+        return {"kind": self.kind, "first": self.first, "last": self.last, **counts, **more}

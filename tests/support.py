@@ -1,0 +1,169 @@
+"""What the tests share: waiting for a condition, functions in other threads and processes, states of threads.
+
+Nothing here imports pytest, so that a child process starts fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+SHM = Path("/dev/shm")
+DEADLINE = 30.0  # seconds that any condition may take; a bug is slower, nothing else is
+DEADLINE_MS = int(DEADLINE * 1000)
+CHILD_LIFETIME = 50  # seconds after which a forgotten child ends by itself
+
+
+def wait_until(condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE) -> Any:
+    """Return the first true value of `condition`; AssertionError after `deadline` seconds."""
+    until = time.monotonic() + deadline
+    while not (value := condition()):
+        assert time.monotonic() < until, f"{what} did not come true in {deadline} s"
+        time.sleep(0.0005)
+    return value
+
+
+class Task(threading.Thread):
+    """A function that runs in a thread of its own."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        super().__init__(daemon=True)
+        self._call = function, args
+        self._future: Future[Any] = Future()
+        self.start()
+
+    def run(self) -> None:
+        function, args = self._call
+        try:
+            self._future.set_result(function(*args))
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    def result(self) -> Any:
+        """Return what the function returns, or raise what it raises."""
+        value = self._future.result(DEADLINE)
+        self.join()
+        return value
+
+    def wait_asleep(self) -> None:
+        """Return when the thread sleeps in the kernel."""
+        wait_asleep(os.getpid(), self.native_id)
+
+
+def asleep(pid: int, thread_id: int | None = None) -> bool:
+    """Whether a thread sleeps in the kernel just now."""
+    stat = Path(f"/proc/{pid}/task/{thread_id or pid}/stat").read_text()
+    return stat[stat.rindex(")") + 2] == "S"
+
+
+def wait_asleep(pid: int, thread_id: int | None = None) -> None:
+    """Return when a thread sleeps and goes on doing so (a thread that waits for the GIL sleeps a moment, too)."""
+    seen = []
+
+    def settled() -> bool:
+        seen.append(asleep(pid, thread_id))
+        return len(seen) >= 20 and all(seen[-20:])
+
+    wait_until(settled, f"thread {thread_id or pid} sleeps")
+
+
+def ended_thread() -> int:
+    """Return the id of a thread of this process that is gone."""
+    thread_id = int(Task(threading.get_native_id).result())
+    wait_until(lambda: not Path(f"/proc/self/task/{thread_id}").exists())
+    return thread_id
+
+
+class Child:
+    """A function of a test module, run in a new process.
+
+    It talks by `say` and `hear` (JSON lines on its standard output and input); what it returns is said last.
+    """
+
+    def __init__(self, function: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> None:
+        code = "from tests.support import child_main; child_main()"
+        what = [function.__module__, function.__qualname__, json.dumps(args)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code, *what],
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def hear(self) -> Any:
+        """Return what the child says next; it has a watchdog, so this does not hang."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the child ended with {self.process.wait()} before it said anything"
+        return json.loads(line)
+
+    def say(self, value: Any = None) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(value) + "\n")
+        self.process.stdin.flush()
+
+    def result(self) -> Any:
+        """Return what the function returned, when the process has ended well."""
+        value = self.hear()
+        assert self.process.wait() == 0
+        return value
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal; after SIGKILL the process is gone when this returns."""
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in filter(None, (self.process.stdin, self.process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def run_child(function: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> Any:
+    """Run a function in a new process and return what it returns."""
+    with Child(function, *args, env=env) as child:
+        return child.result()
+
+
+def say(value: Any = None) -> None:
+    """In a child: tell the parent."""
+    print(json.dumps(value), flush=True)
+
+
+def hear() -> Any:
+    """In a child: wait for what the parent says."""
+    return json.loads(sys.stdin.readline())
+
+
+def child_main() -> None:
+    """Run the function that the command line names."""
+    faulthandler.dump_traceback_later(CHILD_LIFETIME, exit=True)
+    module, name, args = sys.argv[1:]
+    value = getattr(importlib.import_module(module), name)(*json.loads(args))
+    faulthandler.cancel_dump_traceback_later()
+    say(value)

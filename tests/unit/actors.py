@@ -1,0 +1,179 @@
+"""What the unit tests run in other processes: `tests.support.Child` starts these functions by name."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import threading
+from typing import Any
+
+import msgq
+from msgq.errors import IpcError
+from msgq.impl.liveness import identity
+from tests.contract.actors import in_fork
+from tests.support import hear, say
+
+kept: list[msgq.SubSocket] = []
+
+
+def participate(endpoint: str, roles: list[str]) -> None:
+    """Connect sockets, say so, and keep them until told to end; then end without closing."""
+    makers = {"pub": msgq.pub_sock, "sub": msgq.sub_sock}
+    sockets = [makers[role](endpoint) for role in roles]
+    say([os.getpid(), threading.get_native_id()])
+    hear()
+    assert sockets
+    os._exit(0)
+
+
+def reserve_and_wait(endpoint: str) -> None:
+    """Be in the middle of a reservation."""
+    pub = msgq.pub_sock(endpoint)
+    pub.send(b"whole")
+    with pub.reserve(100) as view:
+        view[:50] = b"half" * 12 + b"ha"
+        say("in the middle")
+        hear()
+
+
+def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
+    """Connect to fresh endpoints as soon as a file appears that the other creator also waits for."""
+    for i in range(rounds):
+        say(i)
+        hear()
+        while not os.path.exists(f"{go}{i}"):
+            pass
+        with msgq.pub_sock(f"{endpoint}{i}", size) as pub, msgq.sub_sock(f"{endpoint}{i}", segment_size=size) as sub:
+            assert sub.endpoint == pub.endpoint
+            say("connected")
+            hear()
+    return rounds
+
+
+def without_descriptors(endpoint: str) -> list[Any]:
+    """Connect with no descriptor left; afterwards with some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    errors = []
+    for connect in (msgq.pub_sock, msgq.sub_sock):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            connect(endpoint)
+        except IpcError as error:
+            errors.append([type(error).__name__, error.errno, str(error)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(b"x")
+        errors.append(sub.receive(True) == b"x")
+    return errors
+
+
+def few_descriptors(endpoint: str) -> list[int]:
+    """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    leaks = []
+    for spare in range(12):
+        before = os.listdir("/proc/self/fd")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + spare, hard))
+        try:
+            msgq.pub_sock(endpoint).close()
+        except IpcError:
+            worked = False
+        else:
+            worked = True
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        leaks.append(len(os.listdir("/proc/self/fd")) - len(before))
+        if worked:
+            return leaks
+    raise AssertionError("it never worked")
+
+
+def file_size_limit(endpoint: str, limit: int, size: int) -> list[Any]:
+    """Connect where files may not grow so far."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    pub = msgq.PubSocket()
+    try:
+        pub.connect(msgq.context, endpoint, size)
+    except IpcError as error:
+        return [type(error).__name__, error.errno, str(error), pub.closed]
+    return ["connected"]
+
+
+def full_file_system(endpoint: str, size: int) -> list[Any]:
+    """Connect in a mount namespace of its own, whose /dev/shm holds 256 KiB."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newns, ms_rec, ms_private = 0x20000, 0x4000, 0x40000
+    if libc.unshare(clone_newns) or libc.mount(b"none", b"/", None, ms_rec | ms_private, None):
+        return ["not permitted"]
+    if libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=256k"):
+        return ["not permitted"]
+    pub = msgq.PubSocket()
+    try:
+        pub.connect(msgq.context, endpoint, size)
+    except IpcError as error:
+        return [type(error).__name__, error.errno, str(error), pub.closed, os.listdir("/dev/shm")]
+    return ["connected"]
+
+
+def leader_ends() -> None:
+    """End the main thread, but not the process, which still waits for a word."""
+    say(list(identity()))
+
+    def rest() -> None:
+        hear()
+        os._exit(0)
+
+    threading.Thread(target=rest).start()
+    exit_thread = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    ctypes.CDLL(None).syscall(exit_thread, 0)
+
+
+def be_somebody() -> None:
+    """Say who this is, then wait."""
+    say(list(identity()))
+    with contextlib.suppress(ValueError):
+        hear()
+
+
+def identities_around_a_fork() -> list[Any]:
+    """Who this is before a fork, in the child, and afterwards."""
+    before = identity()
+    return [before, in_fork(identity), identity()]
+
+
+def subscribe_and_exit(endpoint: str, count: int) -> int:
+    """Subscribe and end without closing."""
+    global kept
+    kept = [msgq.sub_sock(endpoint) for _ in range(count)]
+    return len(kept)
+
+
+def count_signals() -> None:
+    """Say each SIGUSR2 that comes."""
+    signal.signal(signal.SIGUSR2, lambda number, _frame: say(number))
+    say(os.getpid())
+    while True:
+        signal.pause()
+
+
+def subscribe_in_namespace(endpoint: str) -> None:
+    """Receive one message as process 1 of a PID namespace with its own /proc."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newns, clone_newpid, ms_rec, ms_private = 0x20000, 0x20000000, 0x4000, 0x40000
+    if libc.unshare(clone_newns | clone_newpid):
+        say("not permitted")
+        return
+    child = os.fork()
+    if child == 0:
+        signal.alarm(40)
+        libc.mount(b"none", b"/", None, ms_rec | ms_private, None)
+        libc.mount(b"proc", b"/proc", b"proc", 0, None)
+        sub = msgq.sub_sock(endpoint)
+        say("subscribed")
+        say(sub.receive().decode())
+        os._exit(0)
+    os.waitpid(child, 0)

@@ -1,0 +1,136 @@
+"""The benchmark runs, reports what it ran in the documented shape, and cleans up; its figures are nobody's promise."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+CASES = ["receive_empty", "stream_64", "open_fresh"]
+LIMIT_S = 120
+
+
+def command(*options):
+    return [sys.executable, "-m", "tools.bench", "--quick", "--repeats", "1", "--peers", "pipe", *options]
+
+
+def environment(folder):
+    """Names the run's files after `folder`, so that its left-overs can be told from those of other tests."""
+    return {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(PROJECT)}
+
+
+@pytest.fixture
+def short_folder():
+    # Not tmp_path: addresses of Unix sockets have no room for long names.
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    files = {"json": folder / "out.json", "markdown": folder / "out.md"}
+    run = subprocess.run(
+        command("--only", ",".join(CASES), "--json", files["json"], "--markdown", files["markdown"]),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr + run.stdout
+    return run.stdout, json.loads(files["json"].read_text()), files["markdown"].read_text()
+
+
+def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished):
+    table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
+    head = table[0]
+    assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "target", "met"]
+    rows = table[2 : 2 + len(CASES)]
+    assert [row[0] for row in rows] == [
+        "receive(), nothing there",
+        "two processes, 64 B, nothing lost, one by one",
+        "the same, creating the segment",
+    ]
+    assert all(len(row) == len(head) for row in rows)
+
+
+def test_markdown_file_is_what_was_printed_and_names_the_machine(finished):
+    printed, _, file = finished
+    assert file.strip() == printed.strip()
+    for fact in ("- CPU: ", "- kernel: ", "- Python: ", "- compiler: ", "- commit: "):
+        assert fact in file
+
+
+def test_json_has_every_slice_of_every_installed_system(finished):
+    data = finished[1]
+    assert {"msgq", "floor", "pipe"} == set(data["versions"]) | set(data["absent"])
+    assert {(each["case"], each["system"]) for each in data["samples"]} == {
+        (case, system) for case in CASES for system in data["versions"]
+    }
+    for sample in data["samples"]:
+        assert all(value > 0 for value in sample["slices"])
+        assert min(sample["slices"]) <= sample["value"] <= max(sample["slices"])
+        assert len(sample["waited"]) == len(sample["slices"])
+
+
+def test_json_has_the_percentiles_of_latencies(finished):
+    opens = [sample for sample in finished[1]["samples"] if sample["case"] == "open_fresh"]
+    assert opens
+    for sample in opens:
+        assert 0 < sample["p50"] <= sample["p90"] <= sample["p99"] <= sample["p99.9"] <= sample["max"]
+
+
+def test_json_has_ratios_of_what_was_measured(finished):
+    data = finished[1]
+    for row in data["rows"]:
+        both = {"msgq", "floor"} <= set(row["medians"])
+        assert (row["ours_to_floor"] is not None) == both
+
+
+def test_unknown_case_is_refused_with_the_names_of_all(short_folder):
+    run = subprocess.run(
+        command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert run.returncode == 2
+    assert "nonsense" in run.stderr
+    assert "send_0" in run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_stays_behind_when_it_is_interrupted(short_folder, number):
+    """Interrupted while processes measure: their files are there before, and all is gone after."""
+    run = subprocess.Popen(
+        command("--only", "ping_asleep", "--repeats", "50"),
+        cwd=PROJECT,
+        env=environment(short_folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        tag = await_tag(short_folder)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=LIMIT_S)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + number, said
+    assert list(short_folder.iterdir()) == []
+    assert list(Path("/dev/shm").glob(f"*{tag}*")) == []
+
+
+def await_tag(folder):
+    """Wait until a measurement has files in shared memory, and return the tag in their names."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        for made in folder.iterdir():
+            if list(Path("/dev/shm").glob(f"{made.name}*-ping")):
+                return made.name
+        time.sleep(0.01)
+    raise AssertionError("no measurement has begun")

@@ -1,0 +1,80 @@
+"""The tree of errors, their attributes, and texts that name the values."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import pickle
+
+import pytest
+
+import msgq
+from msgq import errors
+from msgq.errors import IpcError, MultiplePublishersError, SegmentError, WaitTimeoutError
+
+TREE = {
+    "MultiplePublishersError": (IpcError,),
+    "EndpointNameError": (IpcError, ValueError),
+    "InvalidValueError": (IpcError, ValueError),
+    "SegmentError": (IpcError,),
+    "SegmentSizeError": (SegmentError,),
+    "LayoutVersionError": (SegmentError,),
+    "CorruptSegmentError": (SegmentError,),
+    "MessageSizeError": (IpcError, ValueError),
+    "MessageTooLargeError": (errors.MessageSizeError,),
+    "EndpointClosedError": (IpcError,),
+    "ForkedSocketError": (IpcError,),
+    "ConcurrentUseError": (IpcError,),
+    "WaitTimeoutError": (IpcError, TimeoutError),
+    "BackendNotAvailableError": (IpcError,),
+}
+ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, IpcError)]
+
+
+def test_the_tree_is_as_promised() -> None:
+    assert {cls.__name__ for cls in ALL} == {*TREE, "IpcError"}
+    for name, bases in TREE.items():
+        assert getattr(errors, name).__bases__ == bases
+    assert IpcError.__bases__ == (Exception,)
+
+
+def test_the_two_that_stock_has_are_at_the_top() -> None:
+    assert msgq.IpcError is IpcError
+    assert msgq.MultiplePublishersError is MultiplePublishersError
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_error_carries_endpoint_and_text(cls: type[IpcError]) -> None:
+    error = cls("what happened", "topic")
+    assert error.endpoint == "topic"
+    assert str(error) == "'topic': what happened"
+    assert str(cls("what happened")) == "what happened"
+    assert cls("what happened").endpoint == ""
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_error_survives_pickling(cls: type[IpcError]) -> None:
+    """multiprocessing hands errors from process to process."""
+    error = cls("what happened", "topic", errno=errno.EPERM)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert (str(copy), copy.endpoint, copy.errno) == (str(error), "topic", errno.EPERM)
+
+
+def test_errno_is_the_given_or_the_classs() -> None:
+    assert IpcError("x").errno is None
+    assert IpcError("x", errno=errno.EPERM).errno == errno.EPERM
+    assert MultiplePublishersError("x").errno == errno.EADDRINUSE
+    assert SegmentError("x", "topic", "/path", errno.ENOSPC).errno == errno.ENOSPC
+
+
+def test_a_segment_error_names_its_file() -> None:
+    error = SegmentError("cannot open", "topic", "/dev/shm/x")
+    assert error.path == "/dev/shm/x"
+    assert str(error) == "'topic': /dev/shm/x: cannot open"
+
+
+def test_a_time_out_is_caught_as_a_time_out() -> None:
+    error = WaitTimeoutError("too late", "topic")
+    assert isinstance(error, TimeoutError)
+    assert str(error) == "'topic': too late"

@@ -1,0 +1,203 @@
+"""Names, paths and environment variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import backend, naming
+from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SegmentError
+from tests.support import SHM
+
+
+@pytest.mark.parametrize("name", ["a", "carState", "with.dots", "..twodots", "spaces too", "ünïcödé", "-", "x" * 246])
+def test_a_good_name_is_taken_as_it_is(name: str) -> None:
+    assert naming.endpoint_name(name) == name
+    assert naming.endpoint_name(name.encode()) == name
+
+
+BAD_NAMES = ["", ".", "..", "a/b", "/", "../up", "a\0b", "\0", "x" * 247, "ü" * 124, b"", b"\xff\xfe", b"a/b", "\ud800"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_bad_name_is_refused_and_nothing_is_made(name: str | bytes) -> None:
+    before = set(os.listdir(SHM))
+    with pytest.raises(EndpointNameError) as caught:
+        naming.endpoint_name(name)
+    assert isinstance(caught.value, ValueError)
+    for connect in (msgq.PubSocket().connect, msgq.SubSocket().connect):
+        with pytest.raises(EndpointNameError):
+            connect(msgq.context, name)
+    with pytest.raises(EndpointNameError):
+        msgq.stats.topic(name)
+    short = name[:40].decode(errors="replace") if isinstance(name, bytes) else name[:40]
+    assert not {entry for entry in set(os.listdir(SHM)) - before if short and entry.endswith(short)}
+
+
+@pytest.mark.parametrize("name", ["x" * 247, "x" * 100_000])
+def test_the_error_of_a_long_name_says_its_size_and_the_limit_but_not_all_of_it(name: str) -> None:
+    with pytest.raises(EndpointNameError, match=f"{len(name)} bytes.*246") as caught:
+        naming.endpoint_name(name)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("name", [None, 5, ["a"], Path("a")])
+def test_a_name_of_another_type_is_a_type_error(name: Any) -> None:
+    with pytest.raises(TypeError, match=type(name).__name__):
+        naming.endpoint_name(name)
+
+
+def test_the_longest_name_works(token: str) -> None:
+    name = token + "x" * (naming.NAME_BYTES_MAX - len(token))
+    with msgq.pub_sock(name, 4096) as pub, msgq.sub_sock(name) as sub:
+        pub.send(b"x")
+        assert sub.receive(True) == b"x"
+    (SHM / f"msgq_{name}").unlink()
+    (SHM / f"msgqside_{name}").unlink()
+
+
+def test_paths_are_those_of_stock_msgq() -> None:
+    assert naming.ring_path("topic", "") == "/dev/shm/msgq_topic"
+    assert naming.ring_path("topic", "p") == "/dev/shm/msgq_p/topic"
+    assert naming.side_path("topic", "") == "/dev/shm/msgqside_topic"
+    assert naming.side_path("topic", "p") == "/dev/shm/msgqside_p/topic"
+
+
+class TestPrefix:
+    def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENPILOT_PREFIX", "p")
+        assert naming.prefix() == "p"
+        monkeypatch.setenv("OPENPILOT_PREFIX", "")
+        assert naming.prefix() == ""
+        monkeypatch.delenv("OPENPILOT_PREFIX")
+        assert naming.prefix() == ""
+
+    @pytest.mark.parametrize("value", ["..", ".", "a/b", "../x", "x" * 247])
+    def test_a_bad_one_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+        monkeypatch.setenv("OPENPILOT_PREFIX", value)
+        with pytest.raises(EndpointNameError, match="OPENPILOT_PREFIX"):
+            msgq.pub_sock("topic")
+
+    def test_its_directories_are_made_for_the_owner_only(self, prefix: str) -> None:
+        old = os.umask(0)
+        try:
+            msgq.pub_sock("topic", 4096).close()
+        finally:
+            os.umask(old)
+        for kind in ("msgq_", "msgqside_"):
+            found = (SHM / f"{kind}{prefix}").stat()
+            assert oct(found.st_mode) == oct(0o40700)
+            assert (SHM / f"{kind}{prefix}" / "topic").is_file()
+
+    def test_topics_of_two_prefixes_are_apart(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with msgq.sub_sock("topic") as sub:
+            monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}2")
+            with msgq.pub_sock("topic", 8192) as pub:
+                pub.send(b"x")
+                assert sub.receive(True) is None
+            for kind in ("msgq_", "msgqside_"):
+                (SHM / f"{kind}{prefix}2" / "topic").unlink()
+                (SHM / f"{kind}{prefix}2").rmdir()
+
+    @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
+    def test_an_endpoint_in_its_way_is_named(self, prefix: str, kind: str) -> None:
+        path = SHM / f"{kind}{prefix}"
+        path.write_bytes(b"")
+        try:
+            with pytest.raises(SegmentError, match="directory") as caught:
+                msgq.pub_sock("topic")
+            assert caught.value.path == str(path)
+        finally:
+            path.unlink()
+
+    def test_a_symbolic_link_is_not_followed(self, prefix: str, tmp_path: Path) -> None:
+        path = SHM / f"msgq_{prefix}"
+        path.symlink_to(tmp_path)
+        try:
+            with pytest.raises(SegmentError, match=prefix):
+                msgq.pub_sock("topic")
+            assert not list(tmp_path.iterdir())
+        finally:
+            path.unlink()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
+    def test_another_users_directory_is_refused(self, prefix: str) -> None:
+        path = SHM / f"msgq_{prefix}"
+        path.mkdir()
+        os.chown(path, 12345, -1)
+        with pytest.raises(SegmentError, match="12345"):
+            msgq.pub_sock("topic")
+
+
+class TestMode:
+    def test_it_is_0600_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("MSGQ_MODE", raising=False)
+        assert naming.mode(None, "e") == 0o600
+
+    @pytest.mark.parametrize(("value", "mode"), [("660", 0o660), ("0644", 0o644), ("0o666", 0o666), ("", 0o600)])
+    def test_the_environment_is_octal(self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int) -> None:
+        monkeypatch.setenv("MSGQ_MODE", value)
+        assert naming.mode(None, "e") == mode
+
+    def test_the_argument_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_MODE", "666")
+        assert naming.mode(0o640, "e") == 0o640
+
+    @pytest.mark.parametrize("value", ["rw", "9", "777", "400", "-660", "1660", "66 0"])
+    def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+        monkeypatch.setenv("MSGQ_MODE", value)
+        with pytest.raises(InvalidValueError) as caught:
+            naming.mode(None, "e")
+        assert caught.value.endpoint == "e"
+
+    @pytest.mark.parametrize("asked", [0o777, 0o060, 0, 0o10600, -1])
+    def test_an_impossible_argument_is_refused(self, asked: int) -> None:
+        with pytest.raises(InvalidValueError):
+            naming.mode(asked, "e")
+
+
+class TestSpin:
+    @pytest.mark.parametrize(("asked", "result"), [(None, 0), (0, 0), (5, 5), (1_000_000, 1_000_000)])
+    def test_values(self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int) -> None:
+        monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
+        assert naming.spin_us(asked, "e") == result
+
+    def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_SPIN_US", "20")
+        assert naming.spin_us(None, "e") == 20
+        assert naming.spin_us(3, "e") == 3
+
+    @pytest.mark.parametrize("value", ["-1", "1000001", "fast", "1.5"])
+    def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
+        monkeypatch.setenv("MSGQ_SPIN_US", value)
+        with pytest.raises(InvalidValueError, match="MSGQ_SPIN_US"):
+            msgq.sub_sock(endpoint)
+
+
+class TestBackendName:
+    @pytest.mark.parametrize("value", [None, "", "msgq"])
+    def test_msgq_is_the_default(self, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+        if value is None:
+            monkeypatch.delenv("MSGQ_BACKEND", raising=False)
+        else:
+            monkeypatch.setenv("MSGQ_BACKEND", value)
+        assert backend.load().PubSocket is msgq.PubSocket
+
+    def test_an_unknown_one_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_BACKEND", "pigeons")
+        with pytest.raises(BackendNotAvailableError, match="pigeons"):
+            backend.load()
+
+
+def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.delenv("MSGQ_PREALLOC", raising=False)
+    assert not naming.preallocate()
+    monkeypatch.setenv("MSGQ_PREALLOC", "")
+    assert naming.preallocate()
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(b"x")
+        assert sub.receive(True) == b"x"

@@ -1,0 +1,82 @@
+"""The schema descriptor: what it takes, and that others see it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import Schema, stats
+from msgq.schema import DATA_BYTES_MAX, ENCODING_BYTES_MAX, NAME_BYTES_MAX
+
+
+def published(endpoint: str, schema: Schema | None) -> Schema | None:
+    """Return what others see of a schema."""
+    with msgq.pub_sock(endpoint):
+        pass
+    with msgq.PubSocket() as pub:
+        pub.connect(msgq.context, endpoint, schema=schema)
+        return stats.topic(endpoint).schema
+
+
+@pytest.mark.parametrize("schema", [
+    Schema("CarState", "capnp", b"struct"), Schema("a", ""), Schema("a", "json"), Schema("prüfung", "ä", b"\0\xff\0"),
+    Schema("n" * NAME_BYTES_MAX, "e" * ENCODING_BYTES_MAX, bytes(range(256)) * (DATA_BYTES_MAX // 256)),
+    Schema("exactly", "full", b"\1" * DATA_BYTES_MAX),
+])  # fmt: skip
+def test_others_see_it_as_it_is(endpoint: str, schema: Schema) -> None:
+    assert published(endpoint, schema) == schema
+
+
+def test_without_one_there_is_none(endpoint: str) -> None:
+    assert published(endpoint, None) is None
+
+
+def test_it_outlives_the_publisher_and_is_replaced_by_the_next(endpoint: str) -> None:
+    long, short = Schema("long name", "encoding", b"x" * 1000), Schema("s", "e", b"")
+    published(endpoint, long)
+    assert stats.topic(endpoint).schema == long
+    published(endpoint, None)  # does not say that there is none
+    assert stats.topic(endpoint).schema == long
+    assert published(endpoint, short) == short
+
+
+@pytest.mark.parametrize(("wrong", "what"), [
+    (("",), "name"), (("n" * 193,), "193"), (("ü" * 97,), "194"), (("n", "e" * 49), "49"),
+    (("n", "e", bytes(46609)), "46609"), (("nul\0nul",), "name"), (("n", "e\0"), "encoding"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(wrong: tuple[Any, ...], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        Schema(*(*wrong, "json")[: max(2, len(wrong))])
+
+
+@pytest.mark.parametrize("wrong", [(5, "json"), ("a", None), ("a", "json", "text"), ("a", "json", 3)])
+def test_another_type_is_refused_at_once_or_at_connect(endpoint: str, wrong: tuple[Any, ...]) -> None:
+    pub = msgq.PubSocket()
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        pub.connect(msgq.context, endpoint, schema=Schema(*wrong))
+    assert pub.closed
+
+
+@pytest.mark.parametrize("data", [bytearray(b"data"), memoryview(b"data")])
+def test_data_may_be_any_bytes_or_is_refused_whole(endpoint: str, data: Any) -> None:
+    pub = msgq.PubSocket()
+    try:
+        pub.connect(msgq.context, endpoint, schema=Schema("a", "b", data))
+    except (TypeError, ValueError):
+        assert pub.closed
+    else:
+        found = stats.topic(endpoint).schema
+        assert found is not None
+        assert found.data == b"data"
+    pub.close()
+
+
+def test_it_is_a_frozen_value() -> None:
+    schema = Schema("a", "b", b"c")
+    assert schema == Schema("a", "b", b"c")
+    assert hash(schema) == hash(Schema("a", "b", b"c"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        schema.name = "other"  # type: ignore[misc]

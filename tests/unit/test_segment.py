@@ -1,0 +1,556 @@
+"""Files in shared memory: made at once or not at all, and believed only after a look.
+
+Every case of bad input here is an error that names endpoint and values, and leaves nothing half made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as sockets
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.errors import (
+    CorruptSegmentError,
+    InvalidValueError,
+    LayoutVersionError,
+    MessageTooLargeError,
+    SegmentError,
+    SegmentSizeError,
+)
+from msgq.impl.segment import unlink_topic
+from tests.support import DEADLINE_MS, SHM, Child, Task, run_child, wait_until
+from tests.unit import actors
+from tests.unit.ringfile import (
+    ATTENTION,
+    HEADER,
+    MAGIC,
+    RING_INODE,
+    SIDE_BYTES,
+    STRANGER_UID,
+    VERSION,
+    RingFile,
+    Words,
+    position,
+    ring_path,
+    side_path,
+)
+
+CONNECTS: dict[str, Callable[..., Any]] = {"pub": msgq.pub_sock, "sub": msgq.sub_sock}
+both = pytest.mark.parametrize("connect", CONNECTS.values(), ids=CONNECTS)
+
+
+def sized(connect: Callable[..., Any], endpoint: str, size: int) -> Any:
+    return connect(endpoint, segment_size=size)
+
+
+def works(endpoint: str) -> bool:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(b"x")
+        return sub.receive(True) == b"x"
+
+
+class TestSize:
+    @both
+    def test_the_default_is_one_mebibyte(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        with connect(endpoint):
+            assert ring_path(endpoint).stat().st_size == HEADER + 2**20
+            assert side_path(endpoint).stat().st_size == SIDE_BYTES
+
+    @both
+    @pytest.mark.parametrize("size", [128, 129, 1000, 4096, 2**20 + 1])
+    def test_it_is_as_asked_for(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+        with sized(connect, endpoint, size):
+            assert ring_path(endpoint).stat().st_size == HEADER + size
+        assert works(endpoint)
+
+    @both
+    @pytest.mark.parametrize("size", [-1, -(2**40), 1, 127, 2**32, 2**40, 2**64, 2**70])
+    def test_an_impossible_one_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+        with pytest.raises(InvalidValueError, match=str(size)) as caught:
+            sized(connect, endpoint, size)
+        assert caught.value.endpoint == endpoint
+        assert not ring_path(endpoint).exists()
+
+    @pytest.mark.parametrize("size", ["4096", None, [1]])
+    def test_it_is_a_number(self, endpoint: str, size: Any) -> None:
+        with pytest.raises(TypeError):
+            msgq.pub_sock(endpoint, size)
+        assert not ring_path(endpoint).exists()
+
+    @both
+    def test_an_existing_segment_keeps_its_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        with msgq.pub_sock(endpoint, 8192), connect(endpoint):
+            assert ring_path(endpoint).stat().st_size == HEADER + 8192
+        with sized(connect, endpoint, 8192):
+            pass
+
+    @both
+    @pytest.mark.parametrize("other", [4096, 16384, 8193])
+    def test_another_size_is_refused_naming_both(self, endpoint: str, connect: Callable[..., Any], other: int) -> None:
+        with msgq.pub_sock(endpoint, 8192) as pub, msgq.sub_sock(endpoint) as sub:
+            with pytest.raises(SegmentSizeError, match=f"8192.*{other}"):
+                sized(connect, endpoint, other)
+            pub.send(b"unharmed")
+            assert sub.receive(True) == b"unharmed"
+            assert ring_path(endpoint).stat().st_size == HEADER + 8192
+
+    @pytest.mark.parametrize("size", [128, 129, 1000, 4096, 65536])
+    def test_a_message_may_take_a_third_and_no_more(self, endpoint: str, size: int) -> None:
+        most = (size // 3 & ~7) - 8
+        with msgq.pub_sock(endpoint, size) as pub, msgq.sub_sock(endpoint) as sub:
+            for i in range(10):
+                pub.send(bytes([i]) * most)
+                assert sub.receive(True) == bytes([i]) * most
+            for data in (bytes(most + 1), bytearray(most + 1), bytes(size), bytes(10 * size)):
+                with pytest.raises(MessageTooLargeError, match=f"{len(data)} bytes.*{size}"):
+                    pub.send(data)
+            assert sub.receive(True) is None
+            assert pub.stats().messages == 10
+
+    def test_the_whole_file_has_its_memory(self, endpoint: str) -> None:
+        """A hole would be SIGBUS at a later write, when the file system is full."""
+        with msgq.pub_sock(endpoint):
+            found = ring_path(endpoint).stat()
+            assert found.st_blocks * 512 >= found.st_size
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with sockets.socket(sockets.AF_UNIX) as socket:
+        socket.bind(str(path))
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to("/dev/shm/nowhere")
+
+
+STRANGE = {"directory": make_directory, "fifo": make_fifo, "socket": make_socket, "dangling link": make_link}
+
+
+class TestStrangeFiles:
+    @both
+    @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
+    @pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE)
+    def test_what_is_no_plain_file_is_refused(
+        self, endpoint: str, connect: Callable[..., Any], path_of: Callable[[str], Path], make: Callable[[Path], None]
+    ) -> None:
+        path = path_of(endpoint)
+        make(path)
+        try:
+            with pytest.raises(SegmentError, match=endpoint) as caught:
+                connect(endpoint)
+            assert caught.value.path == str(path)
+        finally:
+            path.rmdir() if path.is_dir() else path.unlink()
+        assert works(endpoint)
+
+    @both
+    @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
+    def test_a_symbolic_link_is_not_followed(
+        self, endpoint: str, tmp_path: Path, connect: Callable[..., Any], path_of: Callable[[str], Path]
+    ) -> None:
+        victim = tmp_path / "victim"
+        victim.write_bytes(b"precious" * 1000)
+        path_of(endpoint).symlink_to(victim)
+        with pytest.raises(SegmentError, match="symbolic link") as caught:
+            connect(endpoint)
+        assert caught.value.errno == errno.ELOOP
+        assert victim.read_bytes() == b"precious" * 1000
+
+    @both
+    @pytest.mark.parametrize("size", [1, 383, 384, 511, 384 + 2**32])
+    def test_a_truncated_or_giant_ring_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+        with ring_path(endpoint).open("wb") as file:
+            file.truncate(size)  # a hole: takes no memory
+        with pytest.raises(CorruptSegmentError, match=f"{size} bytes") as caught:
+            connect(endpoint)
+        assert caught.value.path == str(ring_path(endpoint))
+        assert ring_path(endpoint).stat().st_size == size
+
+    @both
+    @pytest.mark.parametrize("bad", [position(0, 7), position(5, 4090), position(1, 2**32 - 8), 2**64 - 1])
+    def test_a_foreign_file_is_refused(self, endpoint: str, connect: Callable[..., Any], bad: int) -> None:
+        RingFile.make(endpoint, 4096, write_pointer=bad).bytes.close()
+        with pytest.raises(CorruptSegmentError, match="write pointer") as caught:
+            connect(endpoint)
+        assert caught.value.endpoint == endpoint
+
+    @pytest.mark.parametrize("bad", [position(0, 7), position(1, 2**32 - 8), 2**64 - 1])
+    def test_a_foreign_write_during_use_is_an_error_and_can_be_left(self, endpoint: str, bad: int) -> None:
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
+            pub.send(b"x")
+            good, ring.write_pointer = ring.write_pointer, bad
+            with pytest.raises(CorruptSegmentError, match=endpoint):
+                (sub.receive_many(), sub.receive(True))
+            ring.write_pointer = good
+            sub.receive_many()
+            pub.send(b"sane again")
+            assert sub.receive(True) == b"sane again"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+    @both
+    @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
+    def test_another_users_file_is_refused(
+        self, endpoint: str, connect: Callable[..., Any], path_of: Callable[[str], Path]
+    ) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        os.chown(path_of(endpoint), 12345, -1)
+        before = path_of(endpoint).read_bytes()
+        with pytest.raises(SegmentError, match="12345") as caught:
+            connect(endpoint)
+        assert caught.value.path == str(path_of(endpoint))
+        assert path_of(endpoint).read_bytes() == before
+
+    @both
+    def test_a_file_that_a_stock_process_has_not_sized_yet_is_sized(
+        self, endpoint: str, connect: Callable[..., Any]
+    ) -> None:
+        ring_path(endpoint).write_bytes(b"")
+        with connect(endpoint):
+            found = ring_path(endpoint).stat()
+            assert found.st_size == HEADER + 2**20
+            assert found.st_blocks * 512 >= found.st_size
+        assert works(endpoint)
+
+    def test_a_ring_with_holes_is_filled(self, endpoint: str) -> None:
+        with ring_path(endpoint).open("wb") as file:
+            file.truncate(HEADER + 2**20)
+        with msgq.sub_sock(endpoint):
+            found = ring_path(endpoint).stat()
+            assert found.st_blocks * 512 >= found.st_size
+        assert works(endpoint)
+
+
+class TestSideSegment:
+    @both
+    def test_a_missing_one_is_made(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        side_path(endpoint).unlink()
+        with connect(endpoint):
+            assert side_path(endpoint).exists()
+        assert works(endpoint)
+
+    @both
+    @pytest.mark.parametrize("version", [0, 2, 2**63])
+    def test_another_version_is_refused(self, endpoint: str, connect: Callable[..., Any], version: int) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        with Words(side_path(endpoint)) as side:
+            side[VERSION] = version
+        with pytest.raises(LayoutVersionError, match=f"{version}.*1") as caught:
+            connect(endpoint)
+        assert caught.value.path == str(side_path(endpoint))
+
+    @both
+    @pytest.mark.parametrize("offset", [MAGIC, 16, 24, 32])
+    def test_a_corrupt_one_is_refused(self, endpoint: str, connect: Callable[..., Any], offset: int) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        with Words(side_path(endpoint)) as side:
+            side[offset] = 77
+        with pytest.raises(CorruptSegmentError) as caught:
+            connect(endpoint)
+        assert caught.value.path == str(side_path(endpoint))
+
+    @both
+    @pytest.mark.parametrize("size", [0, 100, SIDE_BYTES - 1, SIDE_BYTES + 1])
+    def test_one_of_another_size_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        os.truncate(side_path(endpoint), size)
+        with pytest.raises(CorruptSegmentError, match=f"{size} bytes"):
+            connect(endpoint)
+
+    @both
+    def test_one_of_a_ring_that_was_removed_is_replaced(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        with msgq.pub_sock(endpoint, 4096) as pub:
+            pub.send_many([b"x"] * 10)
+        ring_path(endpoint).unlink()
+        with connect(endpoint), Words(side_path(endpoint)) as side:
+            assert side[RING_INODE] == ring_path(endpoint).stat().st_ino
+            assert msgq.stats.topic(endpoint).messages == 0
+        assert works(endpoint)
+
+    def test_the_counts_of_hostile_bytes_harm_nobody(self, endpoint: str) -> None:
+        """All of it but the constant head is overwritten while in use."""
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
+            for value in (0, 2**64 - 1, 0x5A5A5A5A5A5A5A5A):
+                for offset in range(ATTENTION, SIDE_BYTES, 8):
+                    side[offset] = value
+                pub.send(b"x")
+                assert sub.receive(True) in (b"x", None)
+                assert msgq.stats.topic(endpoint).path == str(ring_path(endpoint))
+
+
+class TestRemovedWhileInUse:
+    """`unlink_topic`, or any rm: who is connected keeps what there is; newcomers start anew."""
+
+    def test_old_and_new_are_apart(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
+            assert unlink_topic(endpoint)
+            assert not unlink_topic(endpoint)
+            with msgq.sub_sock(endpoint, segment_size=8192) as newcomer:
+                pub.send(b"old")
+                assert sub.receive(True) == b"old"
+                assert newcomer.receive(True) is None
+
+    def test_a_lost_side_segment_loses_no_messages(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
+            side_path(endpoint).unlink()
+            with msgq.sub_sock(endpoint) as newcomer:
+                for i in range(500):
+                    pub.send(b"%d" % i)
+                    assert sub.receive(True) == b"%d" % i
+                    assert newcomer.receive(True) == b"%d" % i
+                assert sub.lost == 0
+
+    def test_after_it_a_newcomer_is_still_woken(self, endpoint: str) -> None:
+        """The publisher knows only the old side segment; whoever has the new one must not sleep for ever."""
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            side_path(endpoint).unlink()
+            with msgq.sub_sock(endpoint) as newcomer:
+                newcomer.setTimeout(DEADLINE_MS)
+                task = Task(newcomer.receive)
+                task.wait_asleep()
+                pub.send(b"x")
+                assert task.result() == b"x"
+                assert sub.receive(True) == b"x"
+
+    def test_after_it_a_newcomer_in_a_place_that_became_free_is_still_woken(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first, msgq.sub_sock(endpoint) as second:
+            side_path(endpoint).unlink()
+            first.close()
+            pub.send(b"seen by the second")
+            with msgq.sub_sock(endpoint) as newcomer:
+                task = Task(newcomer.receive)
+                task.wait_asleep()
+                pub.send(b"x")
+                wait_until(lambda: not task.is_alive(), "the sleeper is woken", deadline=10)
+                assert task.result() == b"x"
+                assert second.receive_many() == [b"seen by the second", b"x"]
+
+    def test_after_it_the_next_publisher_is_heard(self, endpoint: str) -> None:
+        pub = msgq.pub_sock(endpoint)
+        with msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
+            side_path(endpoint).unlink()
+            task = Task(sub.receive)
+            task.wait_asleep()
+            with msgq.pub_sock(endpoint) as successor:
+                successor.send(b"x")
+                assert task.result() == b"x"
+        pub.close()
+
+    def test_the_ring_alone_is_removed(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            ring_path(endpoint).unlink()
+            with msgq.pub_sock(endpoint) as newcomer:
+                pub.send(b"old")
+                newcomer.send(b"new")
+                assert sub.receive_many() == [b"old"]
+
+
+class TestMode:
+    @both
+    @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+    def test_only_the_owner_by_default(self, endpoint: str, connect: Callable[..., Any], umask: int) -> None:
+        old = os.umask(umask)
+        try:
+            connect(endpoint).close()
+        finally:
+            os.umask(old)
+        for path in (ring_path(endpoint), side_path(endpoint)):
+            assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o600)
+
+    @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
+    def test_the_argument_whatever_the_umask(self, endpoint: str, role: str) -> None:
+        old = os.umask(0o077)
+        try:
+            with getattr(msgq, role)() as socket:
+                socket.connect(msgq.context, endpoint, mode=0o664)
+        finally:
+            os.umask(old)
+        for path in (ring_path(endpoint), side_path(endpoint)):
+            assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o664)
+
+    def test_the_environment(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_MODE", "640")
+        msgq.pub_sock(endpoint).close()
+        assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o640)
+
+    def test_an_existing_segment_keeps_its_mode(self, endpoint: str) -> None:
+        msgq.pub_sock(endpoint).close()
+        with msgq.PubSocket() as pub:
+            pub.connect(msgq.context, endpoint, mode=0o666)
+        assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o600)
+
+    @pytest.mark.parametrize("mode", [0o777, 0o066, -1])
+    def test_nonsense_is_refused_and_nothing_made(self, endpoint: str, mode: int) -> None:
+        with pytest.raises(InvalidValueError, match="mode"):
+            msgq.PubSocket().connect(msgq.context, endpoint, mode=mode)
+        assert not ring_path(endpoint).exists()
+
+
+class TestNoSpace:
+    @pytest.mark.parametrize("limit", [HEADER + 4000, HEADER + 8192])
+    def test_a_file_that_may_not_grow_so_far(self, endpoint: str, limit: int) -> None:
+        """The ring's own file, or only the side segment, hits the limit; neither is left behind unfinished."""
+        name, number, text, closed = run_child(actors.file_size_limit, endpoint, limit, 8192)
+        assert (name, number, closed) == ("SegmentError", errno.EFBIG, True)
+        assert endpoint in text
+        assert str(SIDE_BYTES if limit > HEADER + 4096 else HEADER + 8192) in text
+        assert not side_path(endpoint).exists()
+        assert works(endpoint)
+
+    @pytest.mark.parametrize("size", [2**20, 200 * 1024])
+    def test_a_full_file_system(self, endpoint: str, size: int) -> None:
+        answer = run_child(actors.full_file_system, endpoint, size)
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        name, number, text, closed, left = answer
+        assert (name, number, closed) == ("SegmentError", errno.ENOSPC, True)
+        assert "bytes free" in text
+        assert "--shm-size" in text
+        assert [entry for entry in left if entry.startswith("msgqside")] == []
+
+    def test_no_descriptors_left(self, endpoint: str) -> None:
+        *errors, worked = run_child(actors.without_descriptors, endpoint)
+        assert [error[:2] for error in errors] == [["SegmentError", errno.EMFILE]] * 2
+        for error in errors:
+            assert "descriptors" in error[2]
+            assert endpoint in error[2]
+        assert worked
+
+    def test_a_failed_connect_leaks_no_descriptor(self, endpoint: str) -> None:
+        leaks = run_child(actors.few_descriptors, endpoint)
+        assert len(leaks) > 1
+        assert set(leaks) == {0}
+
+    @both
+    def test_a_connected_socket_holds_no_descriptor(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        before = os.listdir("/proc/self/fd")
+        with connect(endpoint):
+            assert os.listdir("/proc/self/fd") == before
+
+
+class TestCreation:
+    def test_two_processes_at_once_share_one_segment(self, prefix: str, tmp_path: Path) -> None:
+        """Both connect to fresh endpoints the moment a file appears; each must see the other's sockets."""
+        rounds, size = 30, 4096
+        go = tmp_path / "go"
+        with Child(actors.create_at_once, "e", str(go), size, rounds) as one, \
+                Child(actors.create_at_once, "e", str(go), size, rounds) as two:  # fmt: skip
+            for i in range(rounds):
+                for child in (one, two):
+                    assert child.hear() == i
+                    child.say()
+                Path(f"{go}{i}").touch()
+                assert (one.hear(), two.hear()) == ("connected", "connected")
+                seen = {info.participant.pid for info in msgq.stats.topic(f"e{i}").subscribers}
+                assert seen == {one.pid, two.pid}
+                one.say()
+                two.say()
+            assert (one.result(), two.result()) == (rounds, rounds)
+
+    def test_two_threads_at_once(self, prefix: str) -> None:
+        for i in range(30):
+            barrier = threading.Barrier(2)
+
+            def connect(name: str = f"e{i}", barrier: threading.Barrier = barrier) -> msgq.SubSocket:
+                barrier.wait()
+                return msgq.sub_sock(name, segment_size=4096)
+
+            tasks = [Task(connect), Task(connect)]
+            subs = [task.result() for task in tasks]
+            with msgq.pub_sock(f"e{i}") as pub:
+                pub.send(b"x")
+                assert [sub.receive(True) for sub in subs] == [b"x", b"x"]
+            for sub in subs:
+                sub.close()
+
+    def test_a_child_that_execs_inherits_nothing(self, endpoint: str) -> None:
+        """Files are open for an instant only; then one is caught open, its flag is checked."""
+        flags = []
+
+        def look() -> None:
+            while not done.is_set():
+                for fd in os.listdir("/proc/self/fd"):
+                    try:
+                        target = os.readlink(f"/proc/self/fd/{fd}")
+                        if endpoint in target or target.startswith("/dev/shm/#"):
+                            info = Path(f"/proc/self/fdinfo/{fd}").read_text()
+                            flags.append(int(info.split("flags:")[1].split()[0], 8))
+                    except (FileNotFoundError, OSError):
+                        continue
+
+        done = threading.Event()
+        task = Task(look)
+
+        def caught() -> bool:
+            unlink_topic(endpoint)
+            msgq.pub_sock(endpoint, 4 << 20).close()
+            return len(flags) >= 3
+
+        wait_until(caught)
+        done.set()
+        task.result()
+        assert all(flag & os.O_CLOEXEC for flag in flags)
+
+    def test_a_locked_topic_is_an_error_after_a_while(self, endpoint: str) -> None:
+        import fcntl
+
+        msgq.pub_sock(endpoint, 4096).close()
+        with ring_path(endpoint).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(SegmentError, match="locked"):
+                msgq.sub_sock(endpoint)
+        assert works(endpoint)
+
+    def test_many_come_and_go(self, endpoint: str) -> None:
+        """Thousands of sockets, one after another, use up nothing."""
+        with msgq.pub_sock(endpoint, 4096) as pub:
+            for i in range(1000):
+                with msgq.sub_sock(endpoint) as sub:
+                    pub.send(b"%d" % i)
+                    assert sub.receive(True) == b"%d" % i
+            with RingFile(endpoint) as ring:
+                assert (ring.num_readers, ring.read_uids()) == (0, [0] * 15)
+        assert len(os.listdir("/proc/self/fd")) < 100
+
+
+class TestUnlink:
+    def test_it_removes_both_files(self, endpoint: str) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        assert unlink_topic(endpoint)
+        assert not [path for path in SHM.iterdir() if endpoint in path.name]
+
+    def test_what_it_cannot_remove_is_named(self, endpoint: str) -> None:
+        ring_path(endpoint).mkdir()
+        with pytest.raises(SegmentError, match="cannot remove") as caught:
+            unlink_topic(endpoint)
+        assert caught.value.path == str(ring_path(endpoint))
+        ring_path(endpoint).rmdir()
+
+    def test_it_takes_a_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        msgq.pub_sock("topic", 4096).close()
+        monkeypatch.delenv("OPENPILOT_PREFIX")
+        assert unlink_topic("topic", prefix)
+
+
+@pytest.mark.parametrize("role", ["pub", "sub"])
+def test_a_stock_publisher_in_the_ring_is_no_obstacle(endpoint: str, role: str) -> None:
+    with RingFile.make(endpoint, 4096, write_pointer=position(3, 80)) as ring:
+        ring.write_uid = STRANGER_UID
+    CONNECTS[role](endpoint).close()
+    assert works(endpoint)

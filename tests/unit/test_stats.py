@@ -1,0 +1,197 @@
+"""Snapshots: who takes part, what was sent, and that looking disturbs nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq import stats
+from msgq.errors import SegmentError
+from msgq.impl.liveness import identity
+from tests.support import SHM, Child, Task, ended_thread
+from tests.unit import actors
+from tests.unit.ringfile import STRANGER_UID, RingFile, chunk, lap_end, need, ring_path, side_path
+
+
+def test_a_topic_says_who_publishes_and_how_much(endpoint: str) -> None:
+    before = time.time_ns()
+    with msgq.pub_sock(endpoint, 4096) as pub:
+        pub.send_many([b"123", b"45"])
+        topic = stats.topic(endpoint)
+    assert topic.endpoint == endpoint
+    assert topic.path == str(ring_path(endpoint))
+    assert topic.data_bytes == 4096
+    assert (topic.publisher_kind, topic.messages, topic.bytes) == ("ours", 2, 5)
+    assert topic.write_position == (0, need(3) + need(2))
+    assert topic.subscribers == ()
+    assert topic.stock_subscribers == 0
+    assert topic.created_ns is not None
+    assert before <= topic.created_ns <= time.time_ns()
+    assert topic.publisher is not None
+    pid, start_time, _ = identity()
+    who = topic.publisher
+    assert (who.pid, who.start_time, who.alive) == (pid, start_time, True)
+    assert who.name == Path("/proc/self/comm").read_text().strip()
+
+
+def test_each_subscriber_is_there_with_its_figures(endpoint: str) -> None:
+    newest = msgq.sub_sock(endpoint, conflate=True)
+    with newest, msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first:
+        pub.send_many([b"1", b"2", b"3"])
+        first.receive()
+        newest.receive()
+        infos = stats.topic(endpoint).subscribers
+    figures = [(info.received, info.lost, info.resets, info.lag_bytes) for info in infos]
+    assert figures == [(1, 2, 0, 0), (1, 0, 0, 2 * need(1))]
+    assert {info.participant.pid for info in infos} == {os.getpid()}
+
+
+def test_a_participant_names_the_thread_that_connected(endpoint: str) -> None:
+    def connect() -> tuple[msgq.SubSocket, msgq.PubSocket, int]:
+        return msgq.sub_sock(endpoint), msgq.pub_sock(endpoint), threading.get_native_id()
+
+    sub, pub, thread_id = Task(connect).result()
+    with sub, pub:
+        topic = stats.topic(endpoint)
+        assert topic.subscribers[0].participant.thread_id == thread_id
+        assert topic.publisher is not None
+        assert topic.publisher.thread_id == thread_id
+
+
+def test_lag_grows_up_to_the_lap_and_is_unknown_beyond(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(bytes(8))
+        sub.receive()
+        lags = []
+        for _ in range(200):
+            pub.send(bytes(8))
+            lags.append(stats.topic(endpoint).subscribers[0].lag_bytes)
+    known = [lag for lag in lags if lag is not None]
+    assert known == sorted(known)
+    assert known[-1] >= lap_end(1024) - chunk(1024) - need(8)
+    assert lags[-1] is None
+
+
+def test_a_closed_publisher_leaves_none_but_the_counts(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub:
+        pub.send(b"123")
+    topic = stats.topic(endpoint)
+    assert (topic.publisher, topic.publisher_kind, topic.messages, topic.bytes) == (None, "none", 1, 3)
+
+
+def test_counts_go_on_over_publishers(endpoint: str) -> None:
+    for _ in range(3):
+        with msgq.pub_sock(endpoint) as pub:
+            pub.send(b"12")
+            mine = pub.stats()
+    assert (mine.messages, mine.bytes) == (3, 6)
+    assert (stats.topic(endpoint).messages, stats.topic(endpoint).bytes) == (3, 6)
+
+
+def test_the_dead_are_shown_as_dead_until_somebody_takes_their_place(endpoint: str) -> None:
+    with Child(actors.participate, endpoint, ["pub", "sub"]) as child:
+        pid, _ = child.hear()
+        topic = stats.topic(endpoint)
+        assert topic.publisher is not None
+        assert (topic.publisher.pid, topic.publisher.alive) == (pid, True)
+        child.kill()
+        topic = stats.topic(endpoint)
+        assert topic.publisher is not None
+        assert (topic.publisher.pid, topic.publisher.alive) == (pid, False)
+        assert [info.participant.alive for info in topic.subscribers] == [False]
+
+
+def test_looking_takes_no_slot_and_changes_nothing(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(b"x")
+        files = ring_path(endpoint), side_path(endpoint)
+        before = [path.read_bytes() for path in files]
+        for _ in range(20):
+            stats.topics()
+            stats.topic(endpoint)
+        assert [path.read_bytes() for path in files] == before
+        assert sub.receive(True) == b"x"
+
+
+def test_looking_creates_nothing(token: str) -> None:
+    with pytest.raises(SegmentError, match="no such topic") as caught:
+        stats.topic(token)
+    assert caught.value.path == str(ring_path(token))
+    assert not ring_path(token).exists()
+
+
+class TestTopics:
+    def test_all_of_a_prefix_sorted_by_name(self, prefix: str) -> None:
+        for name in ("b", "a", "c"):
+            msgq.pub_sock(name, 4096).close()
+        assert [topic.endpoint for topic in stats.topics()] == ["a", "b", "c"]
+        assert [topic.endpoint for topic in stats.topics(prefix)] == ["a", "b", "c"]
+
+    def test_those_without_prefix_are_found_among_other_files(self, endpoint: str, prefix: str) -> None:
+        os.environ.pop("OPENPILOT_PREFIX")
+        msgq.pub_sock(endpoint, 4096).close()
+        assert endpoint in [topic.endpoint for topic in stats.topics("")]
+        assert endpoint in [topic.endpoint for topic in stats.topics()]
+
+    def test_an_unknown_prefix_has_none(self, token: str) -> None:
+        assert stats.topics(f"{token}-none") == []
+
+    def test_an_endpoint_is_no_prefix(self, endpoint: str) -> None:
+        msgq.pub_sock(endpoint, 4096).close()
+        assert stats.topics(endpoint) == []
+
+    @pytest.mark.parametrize("prefix_name", ["..", "a/b", "../tmp"])
+    def test_a_prefix_does_not_leave_its_directory(self, prefix_name: str) -> None:
+        with pytest.raises(ValueError, match="prefix"):
+            stats.topics(prefix_name)
+
+    def test_files_that_are_no_topics_are_left_out(self, prefix: str) -> None:
+        msgq.pub_sock("good", 4096).close()
+        rings = SHM / f"msgq_{prefix}"
+        (rings / "tiny").write_bytes(b"x")
+        (rings / "directory").mkdir()
+        (rings / "link").symlink_to("good")
+        os.mkfifo(rings / "fifo")
+        (rings / os.fsdecode(b"\xff")).write_bytes(bytes(5000))
+        assert [topic.endpoint for topic in stats.topics()] == ["good"]
+
+
+class TestStock:
+    """Who is not in the side segment is a stock program."""
+
+    def test_a_publisher_that_the_side_does_not_know(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, RingFile(endpoint) as ring:
+            ring.write_uid = STRANGER_UID
+            topic = stats.topic(endpoint)
+            pub.close()
+        assert (topic.publisher, topic.publisher_kind) == (None, "stock")
+
+    def test_a_topic_without_side_segment(self, endpoint: str) -> None:
+        with RingFile.make(endpoint, 4096) as ring:
+            ring.write_uid = STRANGER_UID
+            ring.publish(b"x")
+        topic = stats.topic(endpoint)
+        assert topic.publisher_kind == "stock"
+        assert (topic.messages, topic.bytes, topic.schema, topic.created_ns) == (None, None, None, None)
+        assert topic.write_position == (0, 16)
+        assert not side_path(endpoint).exists()
+
+    def test_a_slot_of_a_living_thread_counts(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint), RingFile(endpoint) as ring:
+            ring[0], ring[264] = 1, STRANGER_UID | threading.get_native_id()
+            assert stats.topic(endpoint).stock_subscribers == 1
+            ring[264] = STRANGER_UID | ended_thread()
+            assert stats.topic(endpoint).stock_subscribers == 0
+
+
+def test_snapshots_are_frozen(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        for value in (pub.stats(), sub.stats(), stats.topic(endpoint)):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                value.endpoint = "other"

@@ -1,0 +1,70 @@
+#!/bin/sh
+# Compiles the core for AArch64 and lists, function by function, the instructions that order memory, with the shared
+# stores and loads around them. Ends with 1 when one that docs/aarch64.md relies on is missing, with 2 without a compiler.
+# Usage: tools/aarch64.sh [--all]   (--all: every instruction)
+set -eu
+
+compiler=${AARCH64_CC:-aarch64-linux-gnu-gcc}
+command -v "$compiler" >/dev/null || { echo "aarch64.sh: no $compiler (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross)" >&2; exit 2; }
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cat > "$work/probe.c" <<'EOF'
+#include "snapshot.h"
+#define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
+PROBE mq_status publisher_begin(mq_publisher *p, uint64_t n, uint8_t **to) { return mq_publisher_begin(p, n, to); }
+PROBE mq_status publisher_extend(mq_publisher *p, uint64_t need) { return mq_publisher_extend(p, need); }
+PROBE void publisher_announce(mq_publisher *p, uint64_t limit) { mq_publisher_announce(p, limit); }
+PROBE mq_status publisher_commit(mq_publisher *p) { return mq_publisher_commit(p); }
+PROBE void publisher_notify(mq_publisher *p) { mq_publisher_notify(p); }
+PROBE uint64_t publisher_claim(mq_publisher *p, const mq_self *me) { return mq_publisher_claim(p, me, 1, 1); }
+PROBE bool send_in_progress(const mq_publisher_entry *former) { return mq_send_in_progress(former); }
+PROBE mq_status subscriber_refresh(mq_subscriber *s) { return mq_subscriber_refresh(s); }
+PROBE bool subscriber_intact(const mq_subscriber *s, uint64_t at) { return mq_subscriber_intact(s, at); }
+PROBE void subscriber_announce_sleep(mq_subscriber *s) { mq_subscriber_announce_sleep(s); }
+PROBE bool milestone_read(const mq_side *side, mq_milestone *m) { return mq_milestone_read(side, m); }
+PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1); }
+PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
+PROBE bool schema_read(const mq_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
+PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, 1, 1); }
+EOF
+
+"$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -S \
+    -o "$work/probe.s" "$work/probe.c"
+
+body() { awk -v start="$1:" '$1 == start {on = 1} on && !/^[[:space:]]*\./ {print} on && /\.size/ {exit}' "$work/probe.s"; }
+
+list() {
+    if [ "${all:-}" ]; then body "$1"; else
+        body "$1" | grep -E '^[a-z]|dmb|stlr|stlxr|ldar|ldaxr|bl[[:space:]]+(syscall|memcpy)' ; fi
+    echo
+}
+
+failed=0
+# must FUNCTION PATTERN WHY: the pattern matches in the function's instructions, joined by semicolons.
+must() {
+    if body "$1" | tr -s '\n\t ' ';;  ' | grep -qE "$2"; then echo "ok       $1: $3"; else
+        echo "MISSING  $1: $3" >&2; failed=1; fi
+}
+
+[ "${1:-}" = --all ] && all=1
+for name in $(sed -n 's/^PROBE .*[ *]\([a-z_]*\)(mq_.*\|^PROBE .*[ *]\([a-z_]*\)(const.*/\1\2/p' "$work/probe.c"); do
+    list "$name"
+done
+
+must publisher_commit 'stlr' "EDGE commit and done, release"
+must publisher_commit 'stlr.*stlr' "write_pointer and sent are both released"
+must publisher_commit 'dmb;ish' "the fence of a publisher without membarrier"
+must subscriber_refresh 'ldar' "EDGE commit, acquire"
+must send_in_progress 'ldar.*;ldr' "EDGE done, acquire, before begun is loaded"
+must publisher_announce 'str;.*dmb;ish;.*str;.*stlr' "EDGE turn: turn_begin, fence, fields, turn_end"
+must milestone_read 'ldar;.*ldr;.*dmb;ishld;.*ldr' "EDGE turn: turn_end, fields, fence, turn_begin"
+must publisher_extend 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and flags"
+must subscriber_intact 'dmb;ishld;.*ldr' "EDGE grant: the fence before limit is loaded"
+must publisher_claim 'stlr;.*dmb;ish;.*bl;syscall' "EDGE takeover: write_uid, fence, membarrier"
+must subscriber_announce_sleep 'ldaxr;.*stlxr' "EDGE sleep: the bit is set atomically"
+must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid released"
+must schema_write 'dmb;ish;.*stlr' "EDGE schema: turn, fence, text, turn"
+must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"
+exit $failed

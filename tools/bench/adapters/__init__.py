@@ -1,0 +1,29 @@
+"""The measured systems, one small file each. The order here is the order of the table's columns."""
+
+import importlib
+
+from tools.bench.adapters.base import System
+
+OURS = "msgq"
+FLOOR = "floor"
+PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
+SYSTEMS = (OURS, FLOOR, *PEERS)
+
+_CLASSES = {
+    "msgq": "ours:Ours",
+    "floor": "c_floor:Floor",
+    "stock": "stock:Stock",
+    "kickmsg": "kickmsg:Kickmsg",
+    "iceoryx2": "iceoryx2:Iceoryx2",
+    "zmq-ipc": "zeromq:ZeromqIpc",
+    "zmq-tcp": "zeromq:ZeromqTcp",
+    "pipe": "pipe:Pipe",
+    "posix_ipc": "posix_mq:PosixQueue",
+}
+
+
+def adapter(name: str) -> type[System]:
+    """Return the adapter's class. The system itself is imported when the class is instantiated."""
+    module, kind = _CLASSES[name].split(":")
+    found: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
+    return found

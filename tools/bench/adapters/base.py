@@ -1,0 +1,150 @@
+"""What every measured system looks like to the benchmark.
+
+An adapter gives *calls*: a function of the system itself and the arguments a user would write. The loops are compiled
+around them, so no wrapper of ours is timed, except where a system needs several steps for one message.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+
+class Unsupported(Exception):
+    """The system has nothing like what this case measures."""
+
+
+class Call(NamedTuple):
+    """A function and the text of its arguments; senders may say ``message``."""
+
+    function: Callable[..., Any]
+    arguments: str = ""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One channel between two processes.
+
+    Attributes
+    ----------
+    name : unique in the machine, and it contains the run's tag, so that left-overs can be found.
+    size : bytes in a message.
+    depth : how many messages must fit.
+    lossless : nothing may be dropped; otherwise the newest messages win.
+    folder : the run's temporary folder, the same in all processes of the run.
+    tag : begins every name that the run leaves outside of `folder`.
+    """
+
+    name: str
+    size: int
+    depth: int
+    lossless: bool
+    folder: Path
+    tag: str
+
+
+@dataclass
+class Publisher:
+    """The calls of a publisher; what is not given falls back to `send`.
+
+    Attributes
+    ----------
+    send : publishes a message; nobody sleeps.
+    stream : publishes without loss, when the system itself can wait for a slow subscriber.
+    wake : publishes and wakes a sleeping subscriber.
+    in_place : publishes with the fewest copies the system offers.
+    many : publishes `message`, then a two-dimensional array of bytes, one message a row.
+    await_subscribers : blocks until that many subscribers are connected; only for systems that connect late.
+    """
+
+    send: Call
+    stream: Call | None = None
+    wake: Call | None = None
+    in_place: Call | None = None
+    many: Call | None = None
+    await_subscribers: Callable[[int], None] = lambda count: None
+
+
+@dataclass
+class Subscriber:
+    """The calls of a subscriber. Each returns None for "nothing there", and something else with a message.
+
+    Attributes
+    ----------
+    poll : returns at once.
+    block : sleeps until there is a message (or until a long time is up).
+    stream : the better of the two for taking message after message; `poll` when not given.
+    in_place : takes a message with the fewest copies, and looks at its first and last byte where it is a view.
+    array : takes all pending messages as one NumPy array; its argument is the dtype.
+    lost : how many messages were lost, where the system counts them.
+    """
+
+    poll: Call
+    block: Call
+    stream: Call | None = None
+    in_place: Call | None = None
+    array: Callable[[Any], Any] | None = None
+    lost: Callable[[], int | None] = lambda: None
+
+
+class System:
+    """Base of the adapters. One instance in each measured process, for one topic.
+
+    Attributes
+    ----------
+    name : column of the table, and the word on the command line.
+    lossless : the publisher's `stream` waits for a slow subscriber; otherwise the benchmark's credits do.
+    in_flight : most messages of 64 bytes on their way; chosen for each system where it is fastest.
+    readers : how many subscribers a topic can have; where 0 is not in it, sending needs somebody to take the messages.
+    keeps_segment : something of the topic stays when all have closed it, which the next open finds.
+    """
+
+    name: ClassVar[str]
+    lossless: ClassVar[bool] = False
+    in_flight: ClassVar[int] = 4096
+    readers: ClassVar[range] = range(16)
+    keeps_segment: ClassVar[bool] = True
+
+    def __init__(self, topic: Topic) -> None:
+        """Import the system; ImportError says that it is absent."""
+        self.topic = topic
+
+    def version(self) -> str:
+        """Return the version of the measured system, or an empty text."""
+        return ""
+
+    def publisher(self) -> Publisher:
+        """Create the topic if needed, and return its publisher."""
+        raise Unsupported(f"{self.name} has no publisher")
+
+    def subscriber(self) -> Subscriber:
+        """Attach to the topic that a publisher has created."""
+        raise Unsupported(f"{self.name} has no subscriber")
+
+    def open_both(self) -> Any:
+        """Open a publisher and a subscriber, as bare objects: this is timed."""
+        raise Unsupported(f"{self.name} has no open")
+
+    def close_both(self, both: Any) -> None:
+        """Close what `open_both` returned: not timed."""
+        for one in both:
+            one.close()
+
+    def create(self) -> None:
+        """Make the topic exist, with nobody attached."""
+        self.close_both(self.open_both())
+
+    def remove(self) -> None:
+        """Remove the topic, so that the next open creates it."""
+
+    @classmethod
+    def sweep(cls, names: list[str]) -> None:
+        """Remove what these topics may have left where the run's own clean-up cannot see it."""
+
+
+def unlink(path: str | Path) -> None:
+    """Remove a file that may not be there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,110 @@
+"""iceoryx2: loaned samples in shared memory; an event service beside it wakes who sleeps."""
+
+# The methods are described in base.py.
+# ruff: noqa: D102
+
+import ctypes
+from typing import Any
+
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+
+
+class Iceoryx2(System):
+    """Messages are fixed arrays of bytes, loaned, filled by one copy, and sent.
+
+    A full queue makes its publisher wait, so that it needs no credits.
+    """
+
+    name = "iceoryx2"
+    lossless = True
+    in_flight = 1024
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        import iceoryx2
+
+        self.iox = iceoryx2
+        iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+        self.node = self._node()
+        self.kept: list[Any] = []
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return version("iceoryx2")
+
+    def publisher(self) -> Publisher:
+        service = self._service()
+        port = self._publish(service)
+        notifier = self._events().notifier_builder().create()
+        self.kept += [service, port, notifier]
+        loan, move, size, notify = port.loan_uninit, ctypes.memmove, self.topic.size, notifier.notify
+
+        def send(message: bytes) -> None:
+            sample = loan()
+            move(sample.payload_ptr, message, size)
+            sample.assume_init().send()
+
+        def send_and_notify(message: bytes) -> None:
+            send(message)
+            notify()
+
+        return Publisher(Call(send, "message"), wake=Call(send_and_notify, "message"))
+
+    def subscriber(self) -> Subscriber:
+        service = self._service()
+        port = service.subscriber_builder().create()
+        listener = self._events().listener_builder().create()
+        self.kept += [service, port, listener]
+        receive, size, wait = port.receive, self.topic.size, listener.blocking_wait
+
+        def copy() -> bytes | None:
+            sample = receive()
+            return None if sample is None else ctypes.string_at(sample.payload_ptr, size)
+
+        def look() -> int | None:
+            sample = receive()
+            if sample is None:
+                return None
+            data = sample.payload().contents
+            return int(data[0] + data[-1])
+
+        def block() -> bytes:
+            while (message := copy()) is None:
+                wait()
+            return message
+
+        return Subscriber(poll=Call(copy), block=Call(block), in_place=Call(look))
+
+    def open_both(self) -> Any:
+        first, second = self._service(), self._service()
+        return self._publish(first), second.subscriber_builder().create(), first, second
+
+    def close_both(self, both: Any) -> None:
+        both[0].delete()
+        both[1].delete()
+
+    def create(self) -> None:
+        self.kept.append(self._service())
+
+    def _node(self) -> Any:
+        iox = self.iox
+        config = iox.config.default()
+        config.global_cfg.prefix = iox.FileName.new(f"{self.topic.tag}_")
+        config.global_cfg.root_path = iox.Path.new(str(self.topic.folder / "iceoryx2"))
+        builder = iox.NodeBuilder.new().config(config).signal_handling_mode(iox.SignalHandlingMode.Disabled)
+        return builder.create(iox.ServiceType.Ipc)
+
+    def _service(self) -> Any:
+        """Open or create the service; it does not drop when it is full only where nothing may be lost."""
+        builder = self.node.service_builder(self.iox.ServiceName.new(self.topic.name))
+        payload = ctypes.c_uint8 * self.topic.size
+        service = builder.publish_subscribe(payload).max_subscribers(16).subscriber_max_buffer_size(self.topic.depth)
+        return service.enable_safe_overflow(not self.topic.lossless).open_or_create()
+
+    def _publish(self, service: Any) -> Any:
+        wait = self.iox.BackpressureStrategy.RetryUntilDelivered
+        return service.publisher_builder().backpressure_strategy(wait).create()
+
+    def _events(self) -> Any:
+        return self.node.service_builder(self.iox.ServiceName.new(f"{self.topic.name}.wake")).event().open_or_create()

@@ -1,0 +1,56 @@
+"""The library of this project."""
+
+# The methods are described in base.py.
+# ruff: noqa: D102
+
+from typing import Any
+
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, unlink
+
+
+class Ours(System):
+    """`msgq` of this checkout, or the installed one."""
+
+    name = "msgq"
+    in_flight = 8192
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        import msgq
+
+        self.msgq = msgq
+        # The library keeps one message or 64 KiB of the ring free for the write in progress.
+        self.segment = max(1 << 20, (topic.depth + 2) * (topic.size + 16) & ~7)
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return version("msgq-bus")
+
+    def publisher(self) -> Publisher:
+        pub = self._publish()
+        return Publisher(Call(pub.send, "message"), many=Call(pub.send_many, "message"))
+
+    def subscriber(self) -> Subscriber:
+        sub = self._subscribe()
+        room = bytearray(self.topic.size)
+        return Subscriber(
+            poll=Call(sub.receive, "True"),
+            block=Call(sub.receive),
+            in_place=Call(lambda: sub.receive_into(room, True)),
+            array=sub.receive_array,
+            lost=lambda: sub.lost,
+        )
+
+    def open_both(self) -> Any:
+        return self._publish(), self._subscribe()
+
+    def remove(self) -> None:
+        unlink(f"/dev/shm/msgq_{self.topic.name}")
+        unlink(f"/dev/shm/msgqside_{self.topic.name}")
+
+    def _publish(self) -> Any:
+        return self.msgq.pub_sock(self.topic.name, self.segment)
+
+    def _subscribe(self) -> Any:
+        return self.msgq.sub_sock(self.topic.name)

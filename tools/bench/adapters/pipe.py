@@ -1,0 +1,51 @@
+"""multiprocessing.Pipe: the standard library's way to send bytes to another process."""
+
+# The methods are described in base.py.
+# ruff: noqa: D102
+
+import os
+from multiprocessing import Pipe as new_pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, unlink
+
+
+class Pipe(System):
+    """The two ends of a named pipe in `Connection` objects, which is what Pipe(duplex=False) makes of an unnamed one.
+
+    The name is needed because the measured processes are not related.
+    """
+
+    name = "pipe"
+    lossless = True
+    readers = range(1, 2)
+    keeps_segment = False
+
+    def publisher(self) -> Publisher:
+        end = self._end(readable=False)
+        return Publisher(Call(end.send_bytes, "message"))
+
+    def subscriber(self) -> Subscriber:
+        end = self._end(readable=True)
+        ready, receive = end.poll, end.recv_bytes
+
+        def poll() -> bytes | None:
+            return receive() if ready(0) else None
+
+        return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive))
+
+    def open_both(self) -> Any:
+        return new_pipe(duplex=False)
+
+    def remove(self) -> None:
+        unlink(self._path())
+
+    def _path(self) -> str:
+        return str(self.topic.folder / self.topic.name)
+
+    def _end(self, *, readable: bool) -> "Connection[Any, Any]":
+        if not os.path.exists(self._path()):
+            os.mkfifo(self._path())
+        # Opened for both directions, so that neither process waits for the other here.
+        return Connection(os.open(self._path(), os.O_RDWR | os.O_CLOEXEC), readable=readable, writable=not readable)

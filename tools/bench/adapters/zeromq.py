@@ -1,0 +1,108 @@
+"""pyzmq over its two transports between processes."""
+
+# The methods are described in base.py.
+# ruff: noqa: D102
+
+from pathlib import Path
+from typing import Any
+
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+
+
+class Zeromq(System):
+    """XPUB and SUB with unlimited queues where nothing may be lost; the credits keep them short."""
+
+    in_flight = 8192
+    keeps_segment = False
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        import zmq
+
+        self.zmq = zmq
+        self.context = zmq.Context()
+
+    def version(self) -> str:
+        return f"{self.zmq.pyzmq_version()} (libzmq {self.zmq.zmq_version()})"
+
+    def publisher(self) -> Publisher:
+        socket = self._publish()
+
+        def await_subscribers(count: int) -> None:
+            for _ in range(count):
+                socket.recv()
+
+        in_place = Call(socket.send, "message, copy=False")
+        return Publisher(Call(socket.send, "message"), in_place=in_place, await_subscribers=await_subscribers)
+
+    def subscriber(self) -> Subscriber:
+        socket, zmq = self._subscribe(), self.zmq
+        receive, empty, now = socket.recv, zmq.Again, zmq.NOBLOCK
+
+        def poll() -> bytes | None:
+            try:
+                message: bytes = receive(now)
+            except empty:
+                return None
+            return message
+
+        def look() -> int:
+            data = receive(copy=False).buffer
+            return int(data[0] + data[-1])
+
+        return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive), in_place=Call(look))
+
+    def open_both(self) -> Any:
+        return self._publish(), self._subscribe()
+
+    def bind(self, socket: Any) -> None:
+        """Make the socket reachable for subscribers of the topic."""
+        raise NotImplementedError
+
+    def address(self) -> str:
+        """Return where subscribers connect."""
+        raise NotImplementedError
+
+    def _publish(self) -> Any:
+        socket = self.context.socket(self.zmq.XPUB)
+        socket.xpub_verbose = True  # tells of every subscriber, so that they can be counted
+        socket.set_hwm(0 if self.topic.lossless else 1000)
+        socket.linger = 0
+        self.bind(socket)
+        return socket
+
+    def _subscribe(self) -> Any:
+        socket = self.context.socket(self.zmq.SUB)
+        socket.set_hwm(0 if self.topic.lossless else 1000)
+        socket.linger = 0
+        socket.connect(self.address())
+        socket.subscribe(b"")
+        return socket
+
+
+class ZeromqIpc(Zeromq):
+    """Unix domain sockets in the run's folder."""
+
+    name = "zmq-ipc"
+
+    def bind(self, socket: Any) -> None:
+        socket.bind(self.address())
+
+    def address(self) -> str:
+        return f"ipc://{self.topic.folder / self.topic.name}"
+
+
+class ZeromqTcp(Zeromq):
+    """TCP on the loopback; the port is chosen by the kernel and told through a file."""
+
+    name = "zmq-tcp"
+
+    def bind(self, socket: Any) -> None:
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        self._port_file().write_text(str(port))
+
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self._port_file().read_text()}"
+
+    def _port_file(self) -> Path:
+        return self.topic.folder / f"{self.topic.name}.port"

@@ -1,0 +1,156 @@
+"""The rows of the table: what is measured, and what the library must reach."""
+
+from dataclasses import dataclass, replace
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True)
+class Target:
+    """The library's figure must be `bound` times a reference, or better.
+
+    Attributes
+    ----------
+    of : ``floor``, ``peer`` (the best one), the key of another case of ours, or ``absolute`` (the bound is the figure).
+    text : the same in words.
+    """
+
+    of: str
+    bound: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.
+
+    Attributes
+    ----------
+    key : the word on the command line. title : the row's name.
+    unit : ``ns`` (less is better), ``rate`` (messages a second; more is better), or ``wakeups`` (a second; less is
+        better).
+    role, peer_role : what the two processes do, see `roles`; the publisher's side is started first.
+    size : bytes in a message. batch : messages between two looks at the control words.
+    subscribers : how many of them are there.
+    depth : messages that must fit, and that may be on their way; 0: the system's own choice.
+    lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
+    program : the pure C program that stands for the floor.
+    slices : how often the systems take turns within a repeat. seconds : how long a turn takes, without its warm-up.
+    """
+
+    key: str
+    title: str
+    unit: str
+    role: str
+    targets: tuple[Target, ...] = ()
+    peer_role: str = ""
+    size: int = 64
+    subscribers: int = 1
+    batch: int = 64
+    depth: int = 64
+    lossless: bool = False
+    in_place: bool = False
+    fresh: bool = False
+    program: str = ""
+    slices: int = 6
+    seconds: float = 0.05
+
+    def quick(self) -> "Case":
+        """Return the same for a short look."""
+        return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4)
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether the figure is one that should grow."""
+        return self.unit == "rate"
+
+
+_SEND = Case(
+    "send_0", "send(), 64 B, 0 subscribers", "ns", "send", (Target("floor", 2.2, "≤ 2.2x the floor"),), subscribers=0
+)
+_STREAM = Case(
+    "stream_64",
+    "two processes, 64 B, nothing lost, one by one",
+    "rate",
+    "stream_send",
+    (Target("floor", 0.85, "≥ 0.85x the floor"), Target("peer", 1.0, "≥ the best peer")),
+    peer_role="stream_take",
+    depth=0,
+    lossless=True,
+)
+_LARGE = replace(_STREAM, targets=(Target("floor", 0.9, "≥ 0.9x the floor"),), size=64 * KIB, depth=8, batch=4)
+_HUGE = replace(_LARGE, size=MIB, batch=1)
+
+CASES = (
+    _SEND,
+    replace(
+        _SEND,
+        key="send_14",
+        title="send(), 64 B, 14 attached subscribers that do not sleep",
+        targets=(Target("send_0", 1.2, "≤ 1.2x the same with 0"),),
+        peer_role="hold",
+        subscribers=14,
+    ),
+    Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
+    Case("receive_empty", "receive(), nothing there", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)),
+    _STREAM,
+    replace(
+        _STREAM,
+        key="batch_64",
+        title="the same by send_many and receive_array (floor: pure C)",
+        role="batch_send",
+        peer_role="batch_take",
+        targets=(Target("floor", 1 / 3, "≥ a third of pure C"),),
+        batch=1024,
+        program="stream",
+    ),
+    replace(_LARGE, key="stream_64k", title="64 KiB, nothing lost, copied"),
+    replace(_LARGE, key="in_place_64k", title="64 KiB, nothing lost, views or receive_into", in_place=True),
+    replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
+    replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, views or receive_into", in_place=True),
+    Case(
+        "ping",
+        "ping-pong one-way, busy",
+        "ns",
+        "ping",
+        (Target("floor", 1.3, "≤ 1.3x the floor"),),
+        peer_role="pong",
+        batch=16,
+    ),
+    Case(
+        "ping_asleep",
+        "ping-pong one-way, asleep for 2 ms",
+        "ns",
+        "ping_asleep",
+        (Target("floor", 1.1, "≤ 1.1x the floor"),),
+        peer_role="pong_asleep",
+        batch=10,
+        seconds=0.2,
+    ),
+    Case("open", "open a publisher and a subscriber", "ns", "open_both", (Target("absolute", 60_000, "≤ 60 us"),)),
+    Case("open_fresh", "the same, creating the segment", "ns", "open_both", fresh=True),
+    Case(
+        "idle",
+        "wake-ups of an idle blocked subscriber",
+        "wakeups",
+        "idle_publish",
+        (Target("absolute", 0.5, "no periodic wake-up"),),
+        peer_role="idle_subscribe",
+        slices=1,
+        seconds=2.0,
+    ),
+)
+KEYS = tuple(case.key for case in CASES)
+
+LIMITS = {
+    "cache_line_ns": "a cache line from one core to the other, one way",
+    "syscall_ns": "a system call",
+    "clock_ns": "reading the clock",
+    "futex_wake_nobody_ns": "futex wake, nobody sleeps",
+    "futex_wake_call_ns": "futex wake of one sleeper: the call",
+    "futex_wake_to_run_ns": "futex wake of one sleeper: until it runs",
+    "copy_64KiB_GBps": "memcpy of 64 KiB within 512 KiB",
+    "copy_1MiB_GBps": "memcpy of 1 MiB within 8 MiB",
+    "copy_memory_GBps": "memcpy of 1 MiB within 256 MiB",
+}

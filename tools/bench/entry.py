@@ -1,0 +1,181 @@
+"""One system in one case: its fresh processes, and the slices they measure."""
+
+import json
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tools.bench import control
+from tools.bench.adapters import adapter
+from tools.bench.adapters.base import Unsupported
+from tools.bench.cases import Case
+from tools.bench.job import Job
+from tools.bench.machine import cores
+from tools.bench.process import Failed, Process
+from tools.bench.workspace import Workspace
+
+SETTLE_S = 0.3
+LIMIT_S = 60
+TOPICS = ("data", "ping", "pong")
+
+
+class Entry:
+    """The two processes of a case, the publisher's side first.
+
+    They are prepared in steps, so that the entries of a case can start side by side: construct, `prepare`,
+    `await_ready`, and then any number of `measure`.
+    """
+
+    def __init__(self, space: Workspace, case: Case, system: str) -> None:
+        """Start the publisher's side.
+
+        Raises
+        ------
+        Unsupported : the system cannot have that many subscribers.
+        """
+        readers = adapter(system).readers
+        if case.subscribers not in readers:
+            raise Unsupported(f"{system} has {readers.start} to {readers.stop - 1} subscribers")
+        self._space, self._case, self._system = space, case, system
+        self._name = space.new_name()
+        self._words = control.create(self._job("", 0).words_path)
+        self._stack = ExitStack()
+        cpu, self._other_cpu = cores()
+        self._main = self._stack.enter_context(Process(self._job(case.role, cpu)))
+        self._peer: Process | None = None
+
+    def prepare(self) -> None:
+        """Wait for the publisher's side, and start the subscriber's; see `Process.await_ready` for what it raises."""
+        self._main.await_ready()
+        if self._case.peer_role:
+            self._peer = self._stack.enter_context(Process(self._job(self._case.peer_role, self._other_cpu)))
+
+    def await_ready(self) -> None:
+        """Wait for the subscriber's side; see `Process.await_ready` for what it raises."""
+        if self._peer:
+            self._peer.await_ready()
+
+    def measure(self) -> dict[str, Any]:
+        """Measure one slice.
+
+        Returns
+        -------
+        ``value`` in the case's unit, ``waited``, the share of the time that a process had to wait for its core, and
+        what the role adds.
+
+        Raises
+        ------
+        Failed : a process died, or had to be ended, or lost messages.
+        """
+        self._words[control.RECEIVED] = self._words[control.TOTAL] = 0
+        # Subscribers that only have to be there are never started; they leave when they are closed.
+        peer = self._peer if self._case.peer_role != "hold" else None
+        if peer:
+            peer.start()
+        watched = _watch(peer.pid, self._case.seconds) if peer and self._case.unit == "wakeups" else {}
+        self._main.start()
+        result = {**self._main.result(), **watched}
+        if peer:
+            other = peer.result()
+            result["waited"] = max(result["waited"], other["waited"])
+            if other.get("lost"):
+                raise Failed(f"{other['lost']} messages were lost")
+        return result
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End both processes, and remove what they left."""
+        self._stack.__exit__(kind, error, trace)
+        self._words.release()
+        self._space.sweep(self._system, [f"{self._name}-{topic}" for topic in TOPICS], self._name)
+
+    def _job(self, role: str, cpu: int) -> Job:
+        case = self._case
+        return Job(
+            system=self._system,
+            role=role,
+            name=self._name,
+            size=case.size,
+            depth=case.depth or adapter(self._system).in_flight,
+            batch=case.batch,
+            subscribers=case.subscribers,
+            lossless=case.lossless,
+            in_place=case.in_place,
+            fresh=case.fresh,
+            seconds=case.seconds,
+            limit_s=LIMIT_S,
+            cpu=cpu,
+            folder=str(self._space.folder),
+            tag=self._space.tag,
+        )
+
+
+class ProgramEntry:
+    """The floor where it is a program of its own, with both sides in it."""
+
+    def __init__(self, space: Workspace, case: Case) -> None:
+        """Start nothing yet."""
+        first, second = cores()
+        self._space, self._program = space, case.program
+        self._arguments = (case.seconds, first, second, case.size, case.batch, 1 << 20)
+
+    def prepare(self) -> None:
+        """Nothing: the program starts with the slice."""
+
+    def await_ready(self) -> None:
+        """Nothing."""
+
+    def measure(self) -> dict[str, Any]:
+        """Run the program once; it warms up by itself."""
+        return run_program(self._space, self._program, *self._arguments)
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left."""
+
+
+def run_program(space: Workspace, program: str, *arguments: float) -> dict[str, Any]:
+    """Run one of the floor's programs and return what it prints.
+
+    Raises
+    ------
+    Failed : it cannot run, or takes too long.
+    """
+    command = [str(space.folder / program), *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Failed(str(error)) from error
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+def _watch(pid: int, seconds: float) -> dict[str, float]:
+    """Count how often the threads of a process ran because they woke up, while it has nothing to do."""
+    time.sleep(SETTLE_S)
+    before, start = _switches(pid), time.perf_counter()
+    time.sleep(seconds)
+    return {"value": (_switches(pid) - before) / (time.perf_counter() - start)}
+
+
+def _switches(pid: int) -> int:
+    """Return the voluntary context switches of all threads: each ends one sleep and begins another."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        for line in status.read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches"):
+                total += int(line.split()[1])
+    return total

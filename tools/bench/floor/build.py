@@ -1,0 +1,60 @@
+"""Compiles the floor: one Python extension and two programs, in about a second."""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+SOURCES = Path(__file__).parent
+FLAGS = ["-std=c11", "-O3", "-DNDEBUG", "-Wall", "-Wextra"]
+
+
+class FloorError(Exception):
+    """The floor cannot be built here; the text is the compiler's."""
+
+
+def compiler() -> list[str]:
+    """Return the C compiler as words: the environment's CC, the one Python was built with, or cc."""
+    for choice in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc"):
+        words = shlex.split(choice or "")
+        if words and shutil.which(words[0]):
+            return words
+    raise FloorError("no C compiler found; set CC")
+
+
+def build(folder: Path) -> None:
+    """Compile everything into `folder`, which must exist.
+
+    Raises
+    ------
+    FloorError : there is no compiler, or it refuses.
+    """
+    include = "-I" + sysconfig.get_path("include")
+    started = [
+        _start(["-shared", "-fPIC", include, "floormodule.c"], folder / "bench_floor.so"),
+        _start(["stream.c"], folder / "stream"),
+        _start(["-pthread", "limits.c"], folder / "limits"),
+    ]
+    for compilation in started:
+        _, errors = compilation.communicate()
+        if compilation.returncode:
+            raise FloorError(f"{compilation.args!r}\n{errors.strip()}")
+
+
+def load(folder: Path) -> ModuleType:
+    """Import the extension that `build` left in `folder`."""
+    spec = importlib.util.spec_from_file_location("bench_floor", folder / "bench_floor.so")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no floor in {folder}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _start(arguments: list[str], target: Path) -> "subprocess.Popen[str]":
+    command = [*compiler(), *FLAGS, *arguments, "-o", str(target)]
+    return subprocess.Popen(command, cwd=SOURCES, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,175 @@
+/* The floor: the least that a shared-memory ring can do, for one writer and one reader.
+ *
+ * Messages look like those of the library (8 bytes of size, the payload padded to 8, -1 for "continue at the start"), so
+ * that the same bytes cross between the cores. Everything a library owes its users is left out: no checks, no statistics,
+ * no liveness, no second reader. The reader and the writer remember the other side's last cursor and look at the shared
+ * word only when they run out: that is the cheapest known way to do it.
+ */
+#ifndef BENCH_FLOOR_RING_H
+#define BENCH_FLOOR_RING_H
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FLOOR_WRAP UINT64_MAX
+
+/* Shared bytes: one cache line for each writer of them. Positions count bytes since the start and never wrap. */
+typedef struct {
+    _Alignas(64) _Atomic uint64_t write;   /* written by the writer; its low half is the futex word */
+    _Alignas(64) _Atomic uint64_t read;    /* written by the reader */
+    _Alignas(64) _Atomic uint32_t sleeper; /* set by the reader around its sleep */
+    _Alignas(64) unsigned char data[];
+} floor_shared;
+
+/* One side's private state: its own position, the matching offset, and what it last saw of the other side. */
+typedef struct {
+    floor_shared *shared;
+    uint64_t size;
+    uint64_t position;
+    uint64_t offset;
+    uint64_t other;
+} floor_ring;
+
+static inline uint64_t floor_need(uint64_t payload) { return (payload + 8 + 7) & ~(uint64_t)7; }
+
+static inline void floor_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static inline uint64_t floor_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ set-up */
+
+static inline int floor_map(floor_ring *ring, const char *path, uint64_t size)
+{
+    size_t length = sizeof(floor_shared) + size;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -1;
+    struct stat about;
+    int failed = fstat(fd, &about) || ((size_t)about.st_size < length && ftruncate(fd, (off_t)length));
+    void *bytes = failed ? MAP_FAILED : mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (bytes == MAP_FAILED)
+        return -1;
+    *ring = (floor_ring){.shared = bytes, .size = size};
+    return 0;
+}
+
+static inline void floor_unmap(floor_ring *ring)
+{
+    if (ring->shared)
+        munmap(ring->shared, sizeof(floor_shared) + ring->size);
+    ring->shared = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ writing */
+
+/* Where the next message of `need` bytes starts; marks the end of the lap when it does not fit before it. */
+static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need)
+{
+    uint64_t left = ring->size - ring->offset;
+    if (left < need) {
+        if (left)
+            *(uint64_t *)(ring->shared->data + ring->offset) = FLOOR_WRAP;
+        ring->position += left;
+        ring->offset = 0;
+    }
+    return ring->shared->data + ring->offset;
+}
+
+/* Waits until the reader has left `need` bytes from the current lap mark on. */
+static inline void floor_wait_for_room(floor_ring *ring, uint64_t need)
+{
+    uint64_t left = ring->size - ring->offset;
+    uint64_t end = ring->position + need + (left < need ? left : 0);
+    while (end - ring->other > ring->size) {
+        ring->other = atomic_load_explicit(&ring->shared->read, memory_order_acquire);
+        if (end - ring->other > ring->size)
+            floor_relax();
+    }
+}
+
+static inline void floor_write(floor_ring *ring, const void *payload, uint64_t size)
+{
+    uint64_t need = floor_need(size);
+    unsigned char *place = floor_claim(ring, need);
+    *(uint64_t *)place = size;
+    memcpy(place + 8, payload, size);
+    ring->position += need;
+    ring->offset += need;
+}
+
+static inline void floor_publish(floor_ring *ring)
+{
+    atomic_store_explicit(&ring->shared->write, ring->position, memory_order_release);
+}
+
+static inline void floor_wake(floor_ring *ring)
+{
+    /* The cursor must be visible before the flag is looked at: the reader does the same two in the other order. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&ring->shared->sleeper, memory_order_relaxed))
+        syscall(SYS_futex, &ring->shared->write, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ reading */
+
+/* The next message, or NULL when there is none; `size` gets its length. It stays in place until floor_release(). */
+static inline const unsigned char *floor_peek(floor_ring *ring, uint64_t *size)
+{
+    if (ring->position == ring->other) {
+        ring->other = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
+        if (ring->position == ring->other)
+            return NULL;
+    }
+    if (ring->offset == ring->size || *(uint64_t *)(ring->shared->data + ring->offset) == FLOOR_WRAP) {
+        ring->position += ring->size - ring->offset;
+        ring->offset = 0;
+    }
+    *size = *(uint64_t *)(ring->shared->data + ring->offset);
+    return ring->shared->data + ring->offset + 8;
+}
+
+static inline void floor_advance(floor_ring *ring, uint64_t size)
+{
+    ring->position += floor_need(size);
+    ring->offset += floor_need(size);
+}
+
+static inline void floor_release(floor_ring *ring)
+{
+    atomic_store_explicit(&ring->shared->read, ring->position, memory_order_release);
+}
+
+/* Sleeps until there is something to read; a signal ends the sleep early, which the caller's loop does not mind. */
+static inline void floor_sleep(floor_ring *ring)
+{
+    atomic_store_explicit(&ring->shared->sleeper, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    uint64_t seen = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
+    if (seen == ring->position)
+        syscall(SYS_futex, &ring->shared->write, FUTEX_WAIT, (uint32_t)seen, NULL, NULL, 0);
+    atomic_store_explicit(&ring->shared->sleeper, 0, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,134 @@
+"""The timed loops, compiled around the calls of a system as `timeit` does, so that nothing else is timed.
+
+``SEND`` becomes the system's send of `message`, ``TAKE`` its receive, ``BOUND`` the names both need. Every loop is the
+same for all systems.
+"""
+
+from collections.abc import Callable
+from itertools import repeat
+from time import perf_counter_ns, sleep
+from typing import Any
+
+from tools.bench.adapters.base import Call
+from tools.bench.control import RECEIVED, TOTAL
+
+_SEND = """
+def loop(count, BOUND):
+    for _ in repeat(None, count):
+        SEND
+"""
+
+_RECEIVE = """
+def loop(count, BOUND):
+    for _ in repeat(None, count):
+        TAKE
+"""
+
+_PAIR = """
+def loop(count, BOUND):
+    for _ in repeat(None, count):
+        SEND
+        TAKE
+"""
+
+# `room` is what may be on its way beside the batch that is about to be sent. The clock starts at what the subscriber
+# has taken by then, and stops when it has taken everything.
+_STREAM_SEND = """
+def loop(words, batch, calls, room, warm_until, end_at, BOUND):
+    sent = began = before = 0
+    last = False
+    while not last:
+        now = clock()
+        if not began and now >= warm_until:
+            began, before = now, words[RECEIVED]
+        last = began and now >= end_at
+        if last:
+            words[TOTAL] = sent + batch
+        while sent - words[RECEIVED] > room:
+            pass
+        for _ in repeat(None, calls):
+            SEND
+        sent += batch
+    while words[RECEIVED] != sent:
+        pass
+    return sent - before, clock() - began
+"""
+
+_STREAM_TAKE = """
+def loop(words, batch, BOUND):
+    received = 0
+    while words[TOTAL] != received or not received:
+        for _ in repeat(None, batch):
+            while TAKE is None:
+                pass
+        received += batch
+        words[RECEIVED] = received
+    return received
+"""
+
+_TAKE = """
+def loop(BOUND):
+    while TAKE is None:
+        pass
+"""
+
+_PING = """
+def loop(count, BOUND):
+    for _ in repeat(None, count):
+        SEND
+        while TAKE is None:
+            pass
+"""
+
+_PING_TIMED = """
+def loop(count, pause_s, BOUND):
+    took = []
+    for _ in repeat(None, count):
+        if pause_s:
+            sleep(pause_s)
+        start = clock()
+        SEND
+        while TAKE is None:
+            pass
+        took.append(clock() - start)
+    return took
+"""
+
+_PONG = """
+def loop(words, batch, BOUND):
+    served = 0
+    while words[TOTAL] != served or not served:
+        for _ in repeat(None, batch):
+            while TAKE is None:
+                pass
+            SEND
+        served += batch
+    return served
+"""
+
+_SOURCES = {
+    "send": _SEND,
+    "receive": _RECEIVE,
+    "pair": _PAIR,
+    "stream_send": _STREAM_SEND,
+    "stream_take": _STREAM_TAKE,
+    "take": _TAKE,
+    "ping": _PING,
+    "ping_timed": _PING_TIMED,
+    "pong": _PONG,
+}
+
+
+def compiled(name: str, message: Any, *, send: Call | None = None, take: Call | None = None) -> Callable[..., Any]:
+    """Return the loop of that name around the given calls."""
+    bound: dict[str, Any] = {"message": message, "repeat": repeat, "clock": perf_counter_ns, "sleep": sleep}
+    source = _SOURCES[name].replace("RECEIVED", str(RECEIVED)).replace("TOTAL", str(TOTAL))
+    for word, call in (("SEND", send), ("TAKE", take)):
+        if call is not None:
+            source = source.replace(word, f"{word.lower()}({call.arguments})")
+            bound[word.lower()] = call.function
+    # Defaults make them local names, which are the cheapest to look up.
+    source = source.replace("BOUND", ", ".join(f"{each}={each}" for each in bound))
+    exec(compile(source, f"<loop {name}>", "exec"), bound)
+    loop: Callable[..., Any] = bound["loop"]
+    return loop

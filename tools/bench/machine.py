@@ -1,0 +1,83 @@
+"""The machine: what it is, which cores to use, and whether somebody else is using it."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LOOK_S = 0.05
+
+
+class IdleGate:
+    """Waits until nobody else uses the machine, within a budget for the whole run.
+
+    Attributes
+    ----------
+    left_s : seconds that may still be spent waiting.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        """Allow that many seconds of waiting."""
+        self.left_s = budget_s
+
+    def wait(self) -> None:
+        """Wait for an idle machine, or until the budget is spent."""
+        while True:
+            before = _busy_ticks()
+            time.sleep(LOOK_S)
+            if _busy_ticks() == before or self.left_s <= 0:
+                return
+            self.left_s -= LOOK_S
+
+
+def _busy_ticks() -> int:
+    """Return the processor time that all cores have spent since the start of the machine, in clock ticks."""
+    user, nice, system, _idle, _waiting, irq, softirq = Path("/proc/stat").read_text().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq)))
+
+
+def cores() -> tuple[int, int]:
+    """Return the cores of the two sides of a measurement; the same one twice where there is only one.
+
+    The last two that are allowed: the first core of a machine tends to serve the interrupts.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[-1], allowed[-2] if len(allowed) > 1 else allowed[-1]
+
+
+def facts(compiler: list[str], project: Path) -> dict[str, str]:
+    """Return what a reader of the figures must know about the machine and the build."""
+    first, second = cores()
+    return {
+        "CPU": f"{_cpu_model()}, {os.cpu_count()} cores, sides pinned to {first} and {second}",
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "compiler": _first_line([*compiler, "--version"]) if compiler else "none",
+        "commit": _commit(project),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "load average at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "command": " ".join(["python -m tools.bench", *sys.argv[1:]]),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit(project: Path) -> str:
+    commit = _first_line(["git", "-C", str(project), "rev-parse", "--short=12", "HEAD"])
+    changed = _first_line(["git", "-C", str(project), "status", "--porcelain"])
+    return f"{commit or 'none'}{' with changes' if changed else ''}"
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.split("\n", 1)[0].strip() if done.returncode == 0 else ""

@@ -1,0 +1,134 @@
+"""The results as people and as programs read them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tools.bench import figures, machine
+from tools.bench.adapters import FLOOR, OURS, PEERS
+from tools.bench.cases import LIMITS, Case
+from tools.bench.floor import build
+from tools.bench.process import PROJECT
+from tools.bench.run import Record
+from tools.bench.summary import DISTURBED, Row, rows
+
+NOTHING = "-"
+
+
+def markdown(record: Record) -> str:
+    """Return the table, the machine's limits, its facts, and what a reader must know about the run."""
+    parts = [_cases(record), _limits(record), _facts(record), _remarks(record)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def as_json(record: Record) -> str:
+    """Return everything, with all samples. Times are in nanoseconds, rates in messages a second."""
+    return json.dumps(
+        {
+            "machine": _machine(),
+            "versions": record.versions,
+            "absent": record.absent,
+            "limits": record.limits,
+            "rows": [_row_dict(row) for row in rows(record)],
+            "samples": record.samples,
+            "unsupported": [_reason(*item) for item in record.unsupported.items()],
+            "failed": [_reason(*item) for item in record.failed.items()],
+        },
+        indent=1,
+    )
+
+
+def _cases(record: Record) -> str:
+    systems = [name for name in (OURS, FLOOR, *PEERS) if name in record.versions or name in record.absent]
+    head = ["work", *systems, "ours / floor", "ours / best peer", "target", "met"]
+    return _table(head, [_cells(row, record, systems) for row in rows(record)])
+
+
+def _cells(row: Row, record: Record, systems: list[str]) -> list[str]:
+    figures_ = [_cell(row, record, system) for system in systems]
+    peer = f"{row.to_best_peer:.2f} ({row.best_peer})" if row.to_best_peer is not None else NOTHING
+    floor = f"{row.to_floor:.2f}" if row.to_floor is not None else NOTHING
+    met = {True: "yes", False: "no", None: NOTHING}[row.met]
+    target = ", ".join(each.text for each in row.case.targets)
+    return [row.case.title, *figures_, floor, peer, target or NOTHING, met]
+
+
+def _cell(row: Row, record: Record, system: str) -> str:
+    if system in row.medians:
+        return _figure(row.case, row.medians[system]) + (" ~" if system in row.disturbed else "")
+    if system in record.absent:
+        return "absent"
+    return "failed" if (row.case.key, system) in record.failed else NOTHING
+
+
+def _figure(case: Case, value: float) -> str:
+    if case.unit == "rate":
+        return figures.rate(value)
+    return f"{value:.1f}/s" if case.unit == "wakeups" else figures.time_ns(value)
+
+
+def _limits(record: Record) -> str:
+    if not record.limits:
+        return ""
+    lines = []
+    for key, title in LIMITS.items():
+        values = [limits[key] for limits in record.limits]
+        three = figures.median(values), min(values), max(values)
+        lines.append([title, *(_limit(key, value) for value in three)])
+    return _table(["limit of the machine", "median", "least", "most"], lines)
+
+
+def _limit(key: str, value: float) -> str:
+    return f"{value:.1f} GB/s" if key.endswith("GBps") else figures.time_ns(value)
+
+
+def _facts(record: Record) -> str:
+    versions = ", ".join(f"{name} {version}".strip() for name, version in record.versions.items() if version)
+    return "\n".join(f"- {name}: {text}" for name, text in {**_machine(), "versions": versions}.items())
+
+
+def _machine() -> dict[str, str]:
+    try:
+        compiler = build.compiler()
+    except build.FloorError:
+        compiler = []
+    return machine.facts(compiler, PROJECT)
+
+
+def _remarks(record: Record) -> str:
+    waits = [waited for sample in record.samples for waited in sample["waited"]]
+    lines = [
+        f"{sum(waited > DISTURBED for waited in waits)} of {len(waits)} slices were disturbed: a process waited for its"
+        f" core for more than {DISTURBED:.0%} of the time. They are left out; ~ marks a figure that has no others.",
+    ]
+    lines += [f"{case} of {system} failed: {_last_line(why)}" for (case, system), why in record.failed.items()]
+    lines += [f"{name} is absent: {_last_line(why)}" for name, why in record.absent.items()]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rsplit("\n", 1)[-1]
+
+
+def _table(head: Sequence[str], lines: list[list[str]]) -> str:
+    body = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in body)
+
+
+def _row_dict(row: Row) -> dict[str, Any]:
+    return {
+        "case": row.case.key,
+        "title": row.case.title,
+        "unit": row.case.unit,
+        "medians": row.medians,
+        "ours_to_floor": row.to_floor,
+        "ours_to_best_peer": row.to_best_peer,
+        "best_peer": row.best_peer,
+        "disturbed": sorted(row.disturbed),
+        "target": [each.text for each in row.case.targets],
+        "met": row.met,
+    }
+
+
+def _reason(key: tuple[str, str], reason: str) -> dict[str, str]:
+    return {"case": key[0], "system": key[1], "reason": reason}

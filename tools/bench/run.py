@@ -1,0 +1,144 @@
+"""A whole run: every case of every system, again and again, the systems taking turns."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.bench import figures
+from tools.bench.adapters import FLOOR, OURS
+from tools.bench.adapters.base import Unsupported
+from tools.bench.cases import Case
+from tools.bench.entry import Entry, ProgramEntry, run_program
+from tools.bench.floor import build
+from tools.bench.machine import IdleGate, cores
+from tools.bench.process import Absent, Failed
+from tools.bench.workspace import Workspace
+
+WAIT_BUDGET_S = 120.0
+QUICK_WAIT_BUDGET_S = 0.5
+LIMIT_ROUNDS = 200
+QUICK_LIMIT_ROUNDS = 20
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Record:
+    """All that a run has found.
+
+    Attributes
+    ----------
+    versions : of the systems that are there. absent : why the others are not.
+    samples : a dictionary for each case, system and repeat: ``slices`` has the figures, ``value`` their median, and
+        ``waited`` the share (0 to 1) of each slice that a process had to wait for its core.
+    unsupported, failed : (case, system) and the reason.
+    limits : a dictionary for each repeat.
+    """
+
+    cases: list[Case]
+    versions: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    unsupported: dict[tuple[str, str], str] = field(default_factory=dict)
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    limits: list[dict[str, float]] = field(default_factory=list)
+
+
+def run(space: Workspace, cases: list[Case], peers: Sequence[str], *, repeats: int, quick: bool, say: Say) -> Record:
+    """Measure the cases for ours, the floor and the installed peers; `say` gets a line of progress at times."""
+    record = Record([case.quick() for case in cases] if quick else cases)
+    _find_systems(record, space, peers)
+    for name, reason in record.absent.items():
+        say(f"{name} is absent: {reason}")
+    gate = IdleGate(QUICK_WAIT_BUDGET_S if quick else WAIT_BUDGET_S)
+    for repeat in range(repeats):
+        if FLOOR in record.versions:
+            gate.wait()
+            rounds = QUICK_LIMIT_ROUNDS if quick else LIMIT_ROUNDS
+            record.limits.append(run_program(space, "limits", rounds, *cores()))
+        for case in record.cases:
+            say(f"repeat {repeat + 1} of {repeats}: {case.title}")
+            _Contest(record, space, case, repeat).hold(gate)
+    if gate.left_s <= 0:
+        say("the machine was busy: the time for waiting was used up")
+    return record
+
+
+def _find_systems(record: Record, space: Workspace, peers: Sequence[str]) -> None:
+    try:
+        build.build(space.folder)
+    except build.FloorError as error:
+        record.absent[FLOOR] = str(error)
+    for name in (OURS, FLOOR, *peers):
+        if name in record.absent:
+            continue
+        try:
+            with Entry(space, Case("probe", "", "", "probe"), name) as entry:
+                entry.prepare()
+                record.versions[name] = entry.measure()["version"]
+        except (Absent, Failed) as error:
+            record.absent[name] = str(error)
+
+
+class _Contest:
+    """One case in one repeat: fresh processes of all systems, which measure short slices in turns.
+
+    All of them wait for their turn asleep. What the machine does from one second to the next hits every system alike,
+    and the ratios within one round of turns do not see it.
+    """
+
+    def __init__(self, record: Record, space: Workspace, case: Case, repeat: int) -> None:
+        self.record, self.space, self.case, self.repeat = record, space, case, repeat
+        self.entries: dict[str, Entry | ProgramEntry] = {}
+        self.results: dict[str, list[dict[str, Any]]] = {}
+
+    def hold(self, gate: IdleGate) -> None:
+        """Start, take turns, end, and record what came of it."""
+        with ExitStack() as stack:
+            for system in self.record.versions:
+                if (self.case.key, system) not in self.record.unsupported:
+                    self._start(stack, system)
+            for step in ("prepare", "await_ready"):
+                for system in list(self.entries):
+                    with self._dropping(system):
+                        getattr(self.entries[system], step)()
+            for turn in range(self.case.slices):
+                gate.wait()
+                self._round(turn)
+        self.record.samples += [self._sample(system, results) for system, results in self.results.items()]
+
+    def _start(self, stack: ExitStack, system: str) -> None:
+        with self._dropping(system):
+            if self.case.program and system == FLOOR:
+                self.entries[system] = stack.enter_context(ProgramEntry(self.space, self.case))
+            else:
+                self.entries[system] = stack.enter_context(Entry(self.space, self.case, system))
+
+    def _round(self, turn: int) -> None:
+        systems = list(self.entries)
+        first = (turn + self.repeat) % max(1, len(systems))
+        for system in systems[first:] + systems[:first]:
+            with self._dropping(system):
+                self.results.setdefault(system, []).append(self.entries[system].measure())
+
+    @contextmanager
+    def _dropping(self, system: str) -> Iterator[None]:
+        """Take the system out of the contest when it cannot go on."""
+        try:
+            yield
+        except Unsupported as reason:
+            self.record.unsupported[self.case.key, system] = str(reason)
+        except Failed as reason:
+            self.record.failed[self.case.key, system] = str(reason)
+        else:
+            return
+        self.entries.pop(system, None)
+        self.results.pop(system, None)
+
+    def _sample(self, system: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+        slices = [result["value"] for result in results]
+        sample = {"case": self.case.key, "system": system, "repeat": self.repeat}
+        sample |= {"value": figures.median(slices), "slices": slices, "waited": [one["waited"] for one in results]}
+        latencies = [one for result in results for one in result.get("samples", ())]
+        return sample | figures.spread(latencies) | {"count": len(latencies)} if latencies else sample

@@ -1,0 +1,63 @@
+"""Where a run keeps its files, and how nothing of them stays behind."""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tools.bench.adapters import adapter
+from tools.bench.adapters.base import unlink
+
+SHARED = Path("/dev/shm")
+
+
+class Workspace:
+    """The names of one run.
+
+    Attributes
+    ----------
+    folder : a new temporary folder.
+    tag : the folder's name, unique in the machine; part of every name that the run leaves elsewhere.
+    """
+
+    def __init__(self) -> None:
+        """Create the folder."""
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        self.tag = self.folder.name
+        self._count = 0
+
+    def new_name(self) -> str:
+        """Return the name of the next measurement."""
+        self._count += 1
+        return f"{self.tag}-{self._count}"
+
+    def sweep(self, system: str, topics: list[str], name: str) -> None:
+        """Remove what a measurement of the system left. Its processes must have ended."""
+        adapter(system).sweep(topics)
+        for path in SHARED.glob(f"*{name}[-.]*"):
+            unlink(path)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        for path in SHARED.glob(f"*{self.tag}*"):
+            unlink(path)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def workspace() -> Iterator[Workspace]:
+    """Give a workspace that is removed in the end, also after Ctrl-C, SIGTERM and errors."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    space = Workspace()
+    try:
+        yield space
+    finally:
+        space.remove()
+        signal.signal(signal.SIGTERM, before)

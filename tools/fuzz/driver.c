@@ -1,0 +1,327 @@
+/* Fuzzes the C core: publishers and subscribers on shared bytes that a stranger rewrites before, between and during
+ * their calls. Usage: driver SEED FIRST COUNT [SECONDS]. Cases FIRST to FIRST + COUNT - 1 are run, as many as the time
+ * allows; each follows from SEED and its number alone. Ends with 0, or with what went wrong and how to replay it.
+ *
+ * Built with the address and undefined behaviour sanitizers. What is checked: no access outside the two segments or a
+ * caller's buffer, no write by a passive subscriber, no undefined arithmetic, and that every call ends.
+ */
+#include "hostile.h"
+
+#include "snapshot.h"
+
+enum { PUBLISHERS = 2, SUBSCRIBERS = 5, PASSIVE = 3, WITHOUT_SIDE = 4, OPS = 160 };
+
+static mq_publisher publishers[PUBLISHERS];
+static bool started[PUBLISHERS];
+static mq_subscriber subscribers[SUBSCRIBERS];
+static bool joined[SUBSCRIBERS];
+static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
+static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
+
+static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
+static mq_side *side(void) { return (mq_side *)(void *)fuzz_side.writable; }
+
+static void check(bool fact, const char *what) {
+    if (!fact)
+        fuzz_fail(what);
+}
+
+/* ---- publishing, as publisher.pyx does it ---- */
+
+static void start_publisher(int i) {
+    mq_publisher *p = &publishers[i];
+    memset(p, 0, sizeof *p);
+    p->ring = ring();
+    p->side = side();
+    p->data = fuzz_ring.writable + MQ_RING_HEADER;
+    p->data_bytes = fuzz_data_bytes;
+    p->fences = fuzz_one_in(2);
+    int entry = mq_free_publisher_entry(side());
+    started[i] = false;
+    if (entry == MQ_NO_ENTRY)
+        return;
+    uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), entry);
+    const mq_publisher_entry *former = mq_find_publisher(side(), former_uid);
+    if (former && mq_send_in_progress(former) && mq_publisher_life(former) != MQ_DEAD && fuzz_one_in(2)) {
+        mq_publisher_unclaim(p, former_uid);
+        return;
+    }
+    started[i] = mq_publisher_start(p, &self) == MQ_OK;
+    if (!started[i])
+        mq_publisher_unclaim(p, former_uid);
+}
+
+static uint64_t message_size(void) {
+    uint64_t most = mq_need_max(fuzz_data_bytes);
+    switch (fuzz_below(6)) {
+    case 0: return fuzz_value();
+    case 1: return most - fuzz_below(24);
+    case 2: return 0;
+    default: return fuzz_below(most);
+    }
+}
+
+/* A message written in place; what is behind it stays staged as often as not. */
+static void write_message(mq_publisher *p) {
+    uint8_t *payload;
+    uint64_t size = message_size();
+    if (p->pending && !mq_publisher_has_room(p, size))
+        if (mq_publisher_commit(p) == MQ_NOTIFY)
+            mq_publisher_notify(p);
+    if (mq_publisher_begin(p, size, &payload) != MQ_OK)
+        return;
+    check(payload >= p->data + 8 && payload + size <= p->data + p->data_bytes, "a message beyond the ring");
+    if (fuzz_one_in(8)) {
+        mq_publisher_discard(p, MQ_OK);
+        return;
+    }
+    mq_copy_in(payload, payloads, size);
+    mq_publisher_stage(p, size);
+    if (fuzz_one_in(2) && mq_publisher_commit(p) == MQ_NOTIFY)
+        mq_publisher_notify(p);
+}
+
+static void send_message(mq_publisher *p) {
+    uint64_t size = message_size();
+    if (p->pending && mq_publisher_commit(p) == MQ_NOTIFY)
+        mq_publisher_notify(p);
+    if (mq_publisher_send(p, payloads, size) == MQ_NOTIFY)
+        mq_publisher_notify(p);
+}
+
+static void publish(void) {
+    int attached, updated, i = (int)fuzz_below(PUBLISHERS);
+    mq_publisher *p = &publishers[i];
+    if (!started[i] || fuzz_one_in(24)) {
+        fuzz_op = "connect (publisher)";
+        start_publisher(i);
+        return;
+    }
+    switch (fuzz_below(12)) {
+    case 0:
+        fuzz_op = "all_readers_updated";
+        mq_readers_count(p, &attached, &updated);
+        break;
+    case 1:
+        fuzz_op = "notify";
+        mq_publisher_survey(p);
+        mq_publisher_notify(p);
+        break;
+    case 2:
+        fuzz_op = "close (publisher)";
+        mq_publisher_discard(p, MQ_OK);
+        mq_publisher_close(p);
+        started[i] = false;
+        break;
+    case 3: case 4: case 5:
+        fuzz_op = "reserve";
+        write_message(p);
+        break;
+    default:
+        fuzz_op = "send";
+        send_message(p);
+    }
+}
+
+/* ---- subscribing, as subscriber.pyx does it ---- */
+
+static void join(int i) {
+    mq_subscriber *s = &subscribers[i];
+    bool passive = i == PASSIVE;
+    memset(s, 0, sizeof *s);
+    s->passive = passive;
+    s->ring = (mq_ring_header *)(void *)(passive ? fuzz_ring.readable : fuzz_ring.writable);
+    s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
+    s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
+    s->data_bytes = fuzz_data_bytes;
+    int entry = passive || !s->side ? MQ_NO_ENTRY : mq_free_reader_entry(s->side);
+    joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random(), entry) == MQ_OK;
+    if (!joined[i])
+        mq_subscriber_leave(s);
+}
+
+/* Takes one message into a buffer of just its size, so that the sanitizer sees one byte too many. MQ_OK: received;
+ * MQ_EMPTY: nothing there, so that a blocking caller would sleep; MQ_CORRUPT: the caller gets an error. */
+static mq_status receive(mq_subscriber *s, bool conflate) {
+    mq_message message;
+    for (int tries = 0; tries < 1000; tries++) {
+        fuzz_loads = 0;
+        mq_status status = mq_subscriber_next(s, conflate, &message);
+        if (status != MQ_OK) {
+            if (status == MQ_CORRUPT)
+                mq_subscriber_reset(s);
+            return status;
+        }
+        check(message.payload >= s->data + 8 && message.size <= s->data_bytes &&
+                  message.payload + message.size <= s->data + s->data_bytes, "a message beyond the ring");
+        uint8_t *copy = malloc(message.size + 1);
+        mq_copy_out(copy, message.payload, message.size);
+        free(copy);
+        if (mq_subscriber_accept(s, &message))
+            return MQ_OK;
+        if (!conflate && mq_subscriber_reset(s) != MQ_OK)
+            return MQ_CORRUPT;
+    }
+    check(fuzz_rate, "torn again and again, though nobody writes");
+    return MQ_EMPTY;
+}
+
+static void receive_all(mq_subscriber *s) {
+    mq_subscriber_refresh(s);
+    for (int i = 0; i < 100000 && s->cursor != s->published; i++)
+        if (receive(s, false) != MQ_OK)
+            break;
+}
+
+static void receive_array(mq_subscriber *s) {
+    uint64_t size = fuzz_below(40) + 1;
+    mq_subscriber_refresh(s);
+    uint64_t most = mq_subscriber_pending_bytes(s) / mq_need(size);
+    most = most < 4096 ? most : 4096; /* as receive_array takes it, in blocks */
+    uint8_t *out = malloc(most * size + 1);
+    int64_t taken = most ? mq_subscriber_take_block(s, out, size, (int64_t)most) : 0;
+    check(taken <= (int64_t)most, "more messages than there is room for");
+    free(out);
+    if (taken < 0)
+        mq_subscriber_reset(s);
+}
+
+/* A sleep, all but the sleep itself. The caller comes back as long as there is more, so there must be an end to it. */
+static void sleep_on_it(mq_subscriber *s, bool conflate) {
+    uint64_t rate = fuzz_rate;
+    fuzz_rate = 0; /* once the stranger holds still */
+    for (int tries = 0; mq_subscriber_has_more(s) && receive(s, conflate) == MQ_EMPTY; tries++)
+        check(tries < 1000, "a subscriber neither receives nor sleeps");
+    fuzz_rate = rate;
+    if (s->passive || !s->side)
+        return;
+    mq_subscriber_refresh_survey(s);
+    if (fuzz_one_in(4))
+        mq_subscriber_take_signals(s, (uint32_t)fuzz_below(2) * 7);
+    mq_subscriber_announce_sleep(s);
+    check(mq_subscriber_futex(s) != NULL, "no futex");
+}
+
+static void subscribe(void) {
+    int i = (int)fuzz_below(SUBSCRIBERS);
+    mq_subscriber *s = &subscribers[i];
+    mq_message message;
+    bool conflate = fuzz_one_in(3);
+    if (!joined[i]) {
+        fuzz_op = "connect (subscriber)";
+        join(i);
+        return;
+    }
+    switch (fuzz_below(14)) {
+    case 0: fuzz_op = "receive_many"; receive_all(s); break;
+    case 1: case 2: fuzz_op = "receive_array"; receive_array(s); break;
+    case 3: case 4: fuzz_op = "sleep"; sleep_on_it(s, conflate); break;
+    case 5: fuzz_op = "poll"; mq_subscriber_peek(s, &message); break;
+    case 6: fuzz_op = "reset"; mq_subscriber_reset(s); break;
+    case 7:
+        fuzz_op = "rejoin";
+        mq_subscriber_leave(s);
+        if (!s->passive && s->side)
+            mq_subscriber_rejoin(s, &self, (uint32_t)fuzz_random(), mq_free_reader_entry(s->side));
+        else
+            joined[i] = false;
+        break;
+    case 8:
+        fuzz_op = "close (subscriber)";
+        mq_subscriber_leave(s);
+        joined[i] = false;
+        break;
+    default: fuzz_op = conflate ? "receive, conflating" : "receive"; receive(s, conflate);
+    }
+}
+
+/* ---- looking on ---- */
+
+static void look_on(void) {
+    static char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
+    char *data = malloc(MQ_SCHEMA_DATA_MAX);
+    const mq_side *seen = (const mq_side *)(const void *)fuzz_side.readable;
+    const mq_ring_header *header = (const mq_ring_header *)(const void *)fuzz_ring.readable;
+    mq_identity_copy who;
+    mq_reader_copy reader;
+    uint64_t sent, bytes;
+    fuzz_op = "stats";
+    mq_copy_publisher(seen, (int)fuzz_below(MQ_PUBLISHERS), &who, &sent, &bytes);
+    mq_copy_reader(seen, (int)fuzz_below(MQ_READERS), &reader);
+    check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
+    mq_count_stock(header, fuzz_one_in(4) ? NULL : seen);
+    mq_side_check(seen, 1, fuzz_data_bytes);
+    if (mq_schema_read(seen, name, encoding, data, &bytes))
+        check(bytes <= MQ_SCHEMA_DATA_MAX, "a schema beyond the file");
+    free(data);
+    if (fuzz_one_in(8)) {
+        static char text[MQ_SCHEMA_DATA_MAX];
+        fuzz_op = "connect with a schema";
+        memset(text, 'x', sizeof text);
+        mq_schema_write(side(), "name", "encoding", text, fuzz_one_in(4) ? sizeof text : fuzz_below(64));
+    }
+}
+
+/* Rings of any size, 4 GiB included: what position.h derives from it must stay inside. */
+static void reckon(void) {
+    uint32_t size = (uint32_t)(fuzz_one_in(2) ? UINT32_MAX - fuzz_below(64) : 128 + fuzz_below(UINT32_MAX - 128));
+    uint64_t position = fuzz_one_in(2) ? fuzz_random() : fuzz_position();
+    fuzz_op = "reckoning";
+    check((uint64_t)mq_lap_end(size) + 8 < size && mq_need_max(size) <= mq_lap_end(size), "a lap beyond the ring");
+    check(mq_chunk(size) >= 8 && (mq_chunk(size) & 7) == 0, "a chunk that is none");
+    check(!mq_position_possible(position, size) || (uint64_t)mq_offset(position) + 8 <= size, "beyond the ring");
+    if (mq_position_possible(position, size)) {
+        check(mq_ahead(mq_reach(position, size), position) >= 0, "a reach that goes back");
+        check(mq_intact(position, position), "nothing was written, and yet not intact");
+    }
+}
+
+static void fill(void) {
+    if (fuzz_one_in(8)) /* a file of noise; the side segment was checked, so it is at least one of ours */
+        for (size_t i = 0; i + 8 <= fuzz_ring.bytes; i += 8)
+            *fuzz_ring_word(i) = fuzz_value();
+    for (uint64_t honest = fuzz_below(4) * fuzz_data_bytes / 64; honest > 0 && started[0]; honest--)
+        send_message(&publishers[0]);
+}
+
+static void run_case(uint64_t number) {
+    static const uint64_t rates[] = {0, 8, 64, 512};
+    fuzz_case = number;
+    fuzz_state = fuzz_seed * 0x2545f4914f6cdd1dull + number;
+    fuzz_data_bytes = (uint32_t)(128 + (fuzz_one_in(8) ? fuzz_below(FUZZ_ROOM - 512 - 128) : fuzz_below(900)));
+    fuzz_use(&fuzz_ring, MQ_RING_HEADER + fuzz_data_bytes);
+    fuzz_use(&fuzz_side, MQ_SIDE_BYTES);
+    fuzz_rate = fuzz_loads = 0;
+    memset(started, 0, sizeof started);
+    memset(joined, 0, sizeof joined);
+    mq_side_init(side(), ring(), 1, fuzz_data_bytes, 1);
+    start_publisher(0);
+    fill();
+    fuzz_rate = rates[fuzz_below(4)];
+    for (int i = 0; i < OPS; i++) {
+        fuzz_loads = 0;
+        for (uint64_t words = fuzz_one_in(2) ? 0 : fuzz_below(4); words > 0; words--)
+            fuzz_scribble();
+        switch (fuzz_below(16)) {
+        case 0: look_on(); break;
+        case 1: reckon(); break;
+        case 2: case 3: case 4: case 5: publish(); break;
+        default: subscribe();
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4)
+        fuzz_fail("usage: driver SEED FIRST COUNT [SECONDS]");
+    fuzz_seed = strtoull(argv[1], NULL, 10);
+    uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10), done = 0;
+    int64_t end = argc > 4 ? mq_now_ns() + (int64_t)(atof(argv[4]) * 1e9) : INT64_MAX;
+    __sanitizer_set_death_callback(fuzz_say);
+    fuzz_map(&fuzz_ring, FUZZ_ROOM);
+    fuzz_map(&fuzz_side, FUZZ_SIDE);
+    while (done < count && mq_now_ns() < end)
+        run_case(first + done++);
+    printf("%llu cases, %llu calls\n", (unsigned long long)done, (unsigned long long)(done * OPS));
+    return 0;
+}

@@ -1,0 +1,225 @@
+/* A hostile machine for the C core: memory whose every neighbour faults, words that change between two looks, and a
+ * kernel that answers at random. Everything follows from one seed.
+ *
+ * To be included before the core's headers (except atomics.h, which this file includes itself): the macros at its end
+ * put a hook before every shared load, and replace the system calls.
+ */
+#ifndef FUZZ_HOSTILE_H
+#define FUZZ_HOSTILE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "atomics.h"
+
+enum {
+    FUZZ_ROOM = 1 << 16,        /* the largest ring of the fuzzer, header included */
+    FUZZ_SIDE = 65536,
+    FUZZ_LOADS_MAX = 5000000,   /* shared loads in one call: beyond, it hangs. The honest need some thousand */
+};
+
+/* ---- chance ---- */
+
+static uint64_t fuzz_state;
+
+static uint64_t fuzz_random(void) { /* splitmix64 */
+    uint64_t z = fuzz_state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+static uint64_t fuzz_below(uint64_t n) { return fuzz_random() % n; }
+static bool fuzz_one_in(uint64_t n) { return fuzz_below(n) == 0; }
+
+/* ---- what is going on, said when the process dies ---- */
+
+static uint64_t fuzz_seed, fuzz_case, fuzz_loads;
+static const char *fuzz_op = "start";
+
+static void fuzz_say(void) {
+    fprintf(stderr, "fuzz: in %s, after %llu loads; replay with: driver %llu %llu 1\n", fuzz_op,
+            (unsigned long long)fuzz_loads, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
+}
+
+static void fuzz_fail(const char *what) {
+    fprintf(stderr, "fuzz: %s\n", what);
+    fuzz_say();
+    __sanitizer_print_stack_trace();
+    _exit(2);
+}
+
+/* ---- memory ---- */
+
+/* One file, mapped twice: for those who may write, and for those who may not. A page that faults follows each. */
+typedef struct {
+    uint8_t *writable, *readable; /* where what is in use starts; it ends at the faulting page */
+    uint8_t *bases[2];
+    size_t room, bytes;
+} fuzz_memory;
+
+static void fuzz_map(fuzz_memory *m, size_t room) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("msgq-fuzz", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)room) != 0)
+        fuzz_fail("no memory file");
+    for (int i = 0; i < 2; i++) {
+        int protection = i ? PROT_READ : PROT_READ | PROT_WRITE;
+        m->bases[i] = mmap(NULL, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (m->bases[i] == MAP_FAILED ||
+            mmap(m->bases[i], room, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+            fuzz_fail("cannot map");
+    }
+    close(fd);
+    m->room = room;
+}
+
+/* Use the last `bytes` bytes; what is left of their last word and all before them is poisoned. */
+static void fuzz_use(fuzz_memory *m, size_t bytes) {
+    size_t start = m->room - ((bytes + 7) & ~(size_t)7);
+    for (int i = 0; i < 2; i++) {
+        ASAN_UNPOISON_MEMORY_REGION(m->bases[i], m->room);
+        if (i == 0)
+            memset(m->bases[0] + start, 0, m->room - start);
+        ASAN_POISON_MEMORY_REGION(m->bases[i], start);
+        ASAN_POISON_MEMORY_REGION(m->bases[i] + start + bytes, m->room - start - bytes);
+    }
+    m->writable = m->bases[0] + start;
+    m->readable = m->bases[1] + start;
+    m->bytes = bytes;
+}
+
+static fuzz_memory fuzz_ring, fuzz_side;
+static uint32_t fuzz_data_bytes;
+static uint64_t fuzz_rate; /* a hostile store before one in so many loads; 0: none */
+
+/* ---- hostile words ---- */
+
+static uint64_t *fuzz_ring_word(uint64_t offset) { return (uint64_t *)(void *)(fuzz_ring.writable + offset); }
+static uint64_t *fuzz_side_word(uint64_t offset) { return (uint64_t *)(void *)(fuzz_side.writable + offset); }
+
+static uint64_t fuzz_edge_offset(void) {
+    uint64_t bases[] = {0, 8, fuzz_data_bytes, (fuzz_data_bytes - 9) & ~7u, fuzz_data_bytes / 3, fuzz_data_bytes / 2,
+                        fuzz_data_bytes + 384, 1ull << 31, UINT32_MAX, (uint32_t)*fuzz_ring_word(8)};
+    return bases[fuzz_below(sizeof bases / sizeof *bases)] + (fuzz_below(7) - 3) * (fuzz_one_in(4) ? 1 : 8);
+}
+
+static uint64_t fuzz_position(void) {
+    uint64_t cycles[] = {0, 1, UINT32_MAX, UINT32_MAX - 1, 1ull << 31, *fuzz_ring_word(8) >> 32};
+    uint64_t cycle = cycles[fuzz_below(sizeof cycles / sizeof *cycles)] + fuzz_below(3) - 1;
+    return cycle << 32 | (uint32_t)(fuzz_one_in(3) ? fuzz_below(fuzz_data_bytes) & ~7ull : fuzz_edge_offset());
+}
+
+static uint64_t fuzz_uid(void) {
+    static const uint32_t threads[] = {0, 1, 7, INT32_MAX, UINT32_MAX};
+    return (fuzz_random() & 0xffffff00) << 32 | fuzz_below(140) << 32 | threads[fuzz_below(5)];
+}
+
+static uint64_t fuzz_value(void) {
+    switch (fuzz_below(9)) {
+    case 0: return fuzz_random();
+    case 1: return fuzz_below(24);
+    case 2: return 0 - fuzz_below(9);
+    case 3: return (1ull << 63) + fuzz_below(3) - 1;
+    case 4: return fuzz_edge_offset();
+    case 5: return fuzz_uid();
+    case 6: return *fuzz_ring_word(8) + (fuzz_below(65) - 32) * 8;
+    case 7: return *fuzz_side_word(128 + 8 * fuzz_below(6)) + fuzz_below(3) - 1;
+    default: return fuzz_position();
+    }
+}
+
+static uint64_t *fuzz_target(void) {
+    uint64_t words = fuzz_data_bytes / 8;
+    switch (fuzz_below(10)) {
+    case 0: return fuzz_ring_word(8);                                /* write_pointer */
+    case 1: return fuzz_ring_word(8 * fuzz_below(48));               /* the header */
+    case 2: return fuzz_ring_word(384);                              /* the first message */
+    case 3: return fuzz_ring_word(384 + ((uint32_t)*fuzz_ring_word(8) / 8 % words) * 8); /* the next message */
+    case 4: case 5: return fuzz_ring_word(384 + 8 * fuzz_below(words));
+    case 6: return fuzz_side_word(8 * fuzz_below(26));               /* all before the entries */
+    case 7: return fuzz_side_word(128 + 8 * fuzz_below(6));          /* the grant */
+    case 8: return fuzz_side_word(256 + 8 * fuzz_below(2304));       /* the entries */
+    default: return fuzz_side_word(18688 + 8 * fuzz_below(64));      /* the schema */
+    }
+}
+
+static void fuzz_scribble(void) {
+    uint64_t *word = fuzz_target(), value = fuzz_value();
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+/* Before every shared load of the core. */
+static void fuzz_look(void) {
+    if (++fuzz_loads > FUZZ_LOADS_MAX)
+        fuzz_fail("this call does not end");
+    if (fuzz_rate && fuzz_one_in(fuzz_rate))
+        fuzz_scribble();
+}
+
+/* ---- a kernel that says anything ---- */
+
+static int fuzz_answer(void) {
+    static const int errors[] = {ESRCH, ENOENT, EPERM, EINVAL, EACCES};
+    if (!fuzz_one_in(3))
+        return 0;
+    errno = errors[fuzz_below(5)];
+    return -1;
+}
+static long fuzz_syscall(long number, ...) { return number == SYS_gettid ? 7 : fuzz_answer(); }
+static int fuzz_kill(pid_t pid, int signal_number) { return pid < 0 || signal_number < 0 ? -1 : fuzz_answer(); }
+static int fuzz_open(const char *path, int flags) { return path[0] != '/' || flags < 0 ? -1 : fuzz_answer(); }
+static int fuzz_close(int fd) { return fd; }
+static int fuzz_stat(const char *path, struct stat *out) {
+    memset(out, 0, sizeof *out);
+    out->st_ino = fuzz_below(2) * (path[0] == '/');
+    return fuzz_answer();
+}
+
+/* A file of /proc, whole, cut, or nonsense. */
+static ssize_t fuzz_read(int fd, void *buffer, size_t room) {
+    char text[512];
+    int n = 0;
+    switch (fuzz_below(4) + (uint64_t)(fd != 0)) {
+    case 0: n = snprintf(text, sizeof text, "1 (a) b) %c 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0 %llu 9", "RSZX"[fuzz_below(4)],
+                         (int)fuzz_below(3), (unsigned long long)fuzz_below(3)); break;
+    case 1: n = snprintf(text, sizeof text, "Name:\ta\nSigBlk:\t%llx\nSigCgt:\t%llx\n",
+                         (unsigned long long)fuzz_random(), (unsigned long long)fuzz_random()); break;
+    case 2: for (n = 0; n < 100; n++) text[n] = (char)fuzz_random(); break;
+    default: return fuzz_answer();
+    }
+    size_t wanted = fuzz_one_in(4) ? fuzz_below((uint64_t)n) : (size_t)n;
+    memcpy(buffer, text, wanted < room ? wanted : room);
+    return (ssize_t)(wanted < room ? wanted : room);
+}
+
+static ssize_t fuzz_pread(int fd, void *buffer, size_t room, off_t offset) {
+    return offset == 0 && room > 0 && fd >= 0 ? fuzz_read(fd, buffer, room) : -1;
+}
+
+#define mq_load_relaxed_u64(word) (fuzz_look(), mq_load_relaxed_u64(word))
+#define mq_load_acquire_u64(word) (fuzz_look(), mq_load_acquire_u64(word))
+#define mq_load_relaxed_u32(word) (fuzz_look(), mq_load_relaxed_u32(word))
+#define mq_compare_exchange_u64(word, expected, desired) (fuzz_look(), mq_compare_exchange_u64(word, expected, desired))
+#define syscall fuzz_syscall
+#define kill fuzz_kill
+#define open fuzz_open
+#define read fuzz_read
+#define pread fuzz_pread
+#define close fuzz_close
+#define stat(path, out) fuzz_stat(path, out)
+
+#endif

@@ -1,0 +1,74 @@
+"""Runs the two levels in processes of their own, and says how to replay what ended them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from .build import ROOT, SANITIZED, compile_program
+
+FOR_EVER = 2**62
+GRACE_SECONDS = 120.0  # how much longer than asked for a level may take before it counts as hanging
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one level: `ok`, what it said, and the command that replays a failure."""
+
+    ok: bool
+    text: str
+    replay: str = ""
+
+
+def _run(command: list[str], seconds: float, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Run a command; a hang counts as exit code -9."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        out, err = process.communicate(timeout=seconds + GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def build_core(folder: Path) -> Path:
+    """Build the driver of the C core; needs a compiler with the address sanitizer."""
+    return compile_program(Path(__file__).with_name("driver.c"), folder / "driver", *SANITIZED)
+
+
+def fuzz_core(seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None) -> Outcome:
+    """Fuzz the C core, with a driver that was built already or with a new one."""
+    with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
+        program = driver or build_core(Path(folder))
+        code, out, err = _run([str(program), str(seed), str(first), str(count), str(seconds)], seconds)
+    if code == 0:
+        return Outcome(True, out.strip())
+    case = err.rpartition(f"driver {seed} ")[2].split()
+    again = f" --first {case[0]} --count 1" if case else ""
+    return Outcome(False, err[-8000:], f"python -m tools.fuzz --level core --seed {seed}{again}")
+
+
+def fuzz_sockets(seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
+    """Fuzz the sockets, on topics with a prefix of their own."""
+    prefix = f"fuzz-{uuid4().hex[:12]}"
+    command = [sys.executable, "-m", "tools.fuzz.sockets", "--seed", str(seed), "--seconds", str(seconds)]
+    command += ["--first", str(first), "--rounds", str(count)]
+    try:
+        code, out, err = _run(command, seconds, {**os.environ, "OPENPILOT_PREFIX": prefix})
+    finally:
+        for kind in ("msgq_", "msgqside_"):
+            shutil.rmtree(f"/dev/shm/{kind}{prefix}", ignore_errors=True)
+    rounds = out.split()
+    if code == 0:
+        return Outcome(True, f"{len(rounds)} rounds")
+    again = f" --first {rounds[-1]} --count 1" if rounds else ""
+    replay = f"python -m tools.fuzz --level sockets --seed {seed}{again}"
+    return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)

@@ -1,0 +1,11 @@
+"""A random-schedule model of the ring protocol (docs/protocol.md), for `python -m tools.model`.
+
+What it does: it runs the protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
+preempts, delays and kills threads as a seed says (scheduler.py), and compares what subscribers get with what really
+happened (truth.py). The scenarios are in scenarios.py. mutations.py takes the protocol apart, one piece at a time; each
+mutation must be found, or the model could not be trusted when it finds nothing.
+
+What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words, and the C code may
+still differ from the protocol. Not modelled are time, cycle numbers that overflow, foreign bytes, conflation, the
+batches of receive_array, who gets which slot, and loads that a CPU delays behind later stores.
+"""

@@ -1,0 +1,84 @@
+"""Protocols with one thing missing. Each must be found: a model that cannot tell them apart proves nothing."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .memory import RELAXED
+from .rules import PROTOCOL, Rules
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A protocol, the scenario that finds what it misses, and what that is."""
+
+    name: str
+    scenario: str
+    rules: Rules
+    what: str
+
+
+def mutation(name: str, scenario: str, what: str, **changes: Any) -> Mutation:
+    """The protocol with these changes."""
+    return Mutation(name, scenario, replace(PROTOCOL, **changes), what)
+
+
+EDGES = [
+    mutation("commit-release", "ours", "write_pointer is stored relaxed", commit_store=RELAXED),
+    mutation("commit-acquire", "ours", "write_pointer is loaded relaxed", commit_load=RELAXED),
+    mutation("grant-release", "ours", "no fence: limit, payload", grant_fence=RELAXED),
+    mutation("grant-acquire", "ours", "no fence: copy, limit", grant_fence_reader=RELAXED),
+    mutation("grant-release-flags", "stock_subscriber", "no fence: flags, payload", grant_fence=RELAXED),
+    mutation("grant-acquire-stock", "stock_publisher", "no fence: copy, write_pointer", grant_fence_reader=RELAXED),
+    mutation("turn-fence-release", "stock_subscriber_large", "no fence: write_pointer, flags", turn_fence=RELAXED),
+    mutation("turn-fence-acquire", "ours", "no fence: milestone, second look at its turn", turn_fence_reader=RELAXED),
+    mutation("turn-release", "ours", "a milestone's turn is stored relaxed", turn_store=RELAXED),
+    mutation("turn-acquire", "ours", "a milestone's turn is loaded relaxed", turn_load=RELAXED),
+    mutation("done-release", "overlap", "begun and sent are stored relaxed", done_store=RELAXED),
+    mutation("done-acquire-sent", "overlap", "sent is loaded relaxed", done_load_sent=RELAXED),
+    mutation("done-acquire-begun", "overlap", "begun is loaded relaxed", done_load_begun=RELAXED),
+    mutation("takeover-membarrier", "overlap", "no membarrier: write_uid, begun", starter_membarrier=False),
+    mutation("takeover-fence", "overlap", "no fence where membarrier does not reach", publisher_fence=False),
+    mutation("sleep-membarrier", "sleep", "no membarrier: attention, write_pointer", sleeper_membarrier=False),
+    mutation("sleep-fence", "sleep", "no fence where membarrier does not reach", publisher_fence=False),
+]
+
+READING = [
+    mutation("no-check-after-copy", "ours", "validated only before the copy", check_after_copy=False),
+    mutation("no-check-after-copy-stock", "stock_publisher", "the same, stock publisher", check_after_copy=False),
+    mutation("trust-the-flag", "stock_publisher", "the subscriber is a stock one", trust_flag=True),
+    mutation("no-margin", "stock_publisher", "stock: no message in flight is expected", margin_message=False),
+    mutation("no-margin-for-mark", "stock_publisher_alone", "stock: no wrap mark is expected", margin_mark=False),
+    mutation("no-late-cycle", "stock_publisher_alone", "stock: no late cycle is expected", late_cycle=False),
+    mutation("empty-32-bit", "ours", "empty when the offsets are equal", empty_by_all_bits=False),
+    mutation("no-witness", "stock_takeover", "nobody notices that stock started", witness=False),
+    mutation("survey-before-slot", "stock_takeover", "survey first, then the slot", slot_before_survey=False),
+    mutation("margin-for-all", "usage", "ours are validated by margin, too", announced_limit=False),
+    mutation("lost-by-sent", "ours", "losses are counted by `sent`", lost_by_milestone=False),
+]
+
+SENDING = [
+    mutation("limit-after-payload", "ours", "the limit is announced after the payload", limit_before_payload=False),
+    mutation("no-second-look", "replaced", "write_uid is not looked at before the commit", uid_before_commit=False),
+    mutation("stock-wrap", "stock_subscriber", "flags at a wrap are cleared by >", flags_by_limit=False),
+    mutation("one-milestone", "restart", "the milestone is overwritten in place", two_milestones=False),
+    mutation("milestone-ahead", "restart", "the milestone may be ahead of write_pointer", commit_before_extend=False),
+]
+
+TAKING_OVER = [
+    mutation("limit-lowered", "restart", "the limit starts at write_pointer", limit_kept=False),
+    mutation("no-waiting", "overlap", "a send in progress is not waited for", wait_for_send=False),
+    mutation("count-by-sent", "restart", "`sent` is trusted instead of the walk", count_by_walk=False),
+    mutation("claim-by-store", "replaced", "write_uid is read, then stored", claim_by_cas=False),
+    mutation("claim-names-us", "back_from_stock", "after stock: named before the limit is", claim_names_nobody=False),
+    mutation("no-wake-at-start", "sleep_restart", "a starting publisher wakes nobody", starter_wakes=False),
+    mutation("wake-by-attention", "sleep_restart", "it wakes only if attention says so", starter_wakes_all=False),
+]
+
+SLEEPING = [
+    mutation("no-look-before-sleep", "sleep", "write_pointer is not looked at again", look_again=False),
+    mutation("clear-after-wake", "sleep", "attention is cleared after the wake", clear_before_wake=False),
+    mutation("futex-on-write-pointer", "sleep", "sleeps on the low half of write_pointer", futex_on_attention=False),
+    mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", helper_counts=False),
+]
+
+MUTATIONS = {m.name: m for m in EDGES + READING + SENDING + TAKING_OVER + SLEEPING}

@@ -1,0 +1,88 @@
+"""The operations that the protocol's generators yield: the name of a method of `Machine`, and its arguments.
+
+Between two yields a thread is atomic; it can be preempted or killed at every yield, before the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .memory import RELAXED, Order
+
+if TYPE_CHECKING:
+    from .machine import Task
+
+Op = tuple[Any, ...]
+T = TypeVar("T")
+Steps = Generator[Op, Any, T]
+
+
+def load(location: str, order: Order = RELAXED) -> Op:
+    """Its value."""
+    return ("load", location, order)
+
+
+def load_strong(location: str) -> Op:
+    """A sequentially consistent load as AArch64 compiles it: it stays behind all releases before it."""
+    return ("load_strong", location)
+
+
+def store(location: str, value: Any, order: Order = RELAXED) -> Op:
+    """No result."""
+    return ("store", location, value, order)
+
+
+def rmw(location: str, change: Callable[[Any], Any]) -> Op:
+    """Read, modify, write; acquire and release. The value before."""
+    return ("rmw", location, change)
+
+
+def cas(location: str, expected: Any, desired: Any) -> Op:
+    """Compare and exchange; acquire and release. The value before."""
+    return ("cas", location, expected, desired)
+
+
+def fence(order: Order) -> Op:
+    """A relaxed one (a mutation) does nothing."""
+    return ("fence", order)
+
+
+def membarrier() -> Op:
+    """A fence on every thread that registered."""
+    return ("membarrier",)
+
+
+def futex_wait(location: str, unchanged: Callable[[Any], bool]) -> Op:
+    """Sleep if the word is still what it was."""
+    return ("futex_wait", location, unchanged)
+
+
+def futex_wake() -> Op:
+    """Wake all sleepers."""
+    return ("futex_wake",)
+
+
+def tkill() -> Op:
+    """SIGUSR2 for the helper thread."""
+    return ("tkill",)
+
+
+def until(condition: Callable[[], bool]) -> Op:
+    """A system call that blocks; the caller goes on in the same step in which it finds the condition true."""
+    return ("until", condition)
+
+
+def is_alive(task: Task) -> Op:
+    """Neither killed nor closed."""
+    return ("is_alive", task)
+
+
+def preempt(task: Task) -> Op:
+    """The caller runs because `task` lost its CPU."""
+    return ("preempt", task)
+
+
+def pause() -> Op:
+    """Let others run: the end of one round of a polling loop."""
+    return ("pause",)

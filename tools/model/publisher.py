@@ -1,0 +1,180 @@
+"""Our publisher while it owns the ring: docs/protocol.md "Sending"; the numbers in comments are the steps there."""
+
+from collections.abc import Sequence
+from random import Random
+
+from . import addresses as at
+from .memory import SEQ_CST
+from .ops import Steps, fence, futex_wake, load, rmw, store
+from .topic import WRAP_MARK, Topic, intact
+from .truth import Position, Violation, Word
+
+
+class Publisher:
+    """One publisher of ours. `fences`: it could not register for membarrier."""
+
+    def __init__(self, topic: Topic, uid: str, rng: Random, fences: bool = False) -> None:
+        self.topic = topic
+        self.uid = uid
+        self.rng = rng
+        self.fences = fences
+        self.position: Position = (0, 0)  # write_pointer as we last published it
+        self.head: Position = (0, 0)  # end of what is staged
+        self.staged: list[int] = []
+        self.granted: Position = (0, 0)  # up to here no extend is needed
+        self.limit: Position = (0, 0)  # as announced; never goes back
+        self.sequence = 0
+        self.era = 0
+        self.turn = 0
+        self.broke_count = False  # could not continue the count of one of ours
+
+    def send(self, sizes: Sequence[int]) -> Steps[bool]:
+        """Publish messages of these sizes. False: another publisher took over."""
+        rules = self.topic.rules
+        # (1) EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier stands between.
+        yield store(at.begun(self.uid), self.sequence + len(sizes))
+        yield from self.order()
+        if (yield load(at.WRITE_UID)) != self.uid:  # (2)
+            return (yield from self.discard())
+        for size in sizes:
+            if not (yield from self.make_room(1 + size)):
+                return False
+            yield from self.write(size)
+        if not (yield from self.commit()):
+            return False
+        # (7) EDGE done: release. Whoever finds the send done sees all of it.
+        yield store(at.sent(self.uid), self.sequence, rules.done_store)
+        yield from self.order()  # EDGE sleep: write_pointer is stored, then attention is loaded.
+        if (yield load(at.ATTENTION))[1]:  # (8)
+            yield from ring_bell(self.topic)
+        return True
+
+    def order(self) -> Steps[None]:
+        """A store before is ordered with a load after: by the other side's membarrier, or here if that cannot be."""
+        if self.fences and self.topic.rules.publisher_fence:
+            yield fence(SEQ_CST)
+
+    def discard(self) -> Steps[bool]:
+        """Another publisher took over: what is staged stays unpublished. Returns False."""
+        self.head = self.position
+        self.staged.clear()
+        # EDGE done: release. Our bytes come before those of the newcomer, which may start now.
+        yield store(at.begun(self.uid), self.sequence, self.topic.rules.done_store)
+        return False
+
+    def commit(self) -> Steps[bool]:
+        """(5) and (6), for all that is staged."""
+        if not self.staged:
+            return True
+        if self.topic.rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
+            return (yield from self.discard())
+        yield from self.publish(self.head)
+        return True
+
+    def publish(self, end: Position) -> Steps[None]:
+        """Move write_pointer."""
+        # EDGE commit: release. Payload before the position that announces it.
+        yield store(at.WRITE_POINTER, end, self.topic.rules.commit_store)
+        if self.broke_count:
+            raise Violation("account", f"{self.uid} publishes, but could not continue the count of messages")
+        self.topic.truth.publish(self.uid, self.position, end, self.staged)
+        self.sequence += len(self.staged)
+        self.position = self.head = end
+        self.staged.clear()
+
+    def make_room(self, need: int) -> Steps[bool]:
+        """(3): extend the grant if this message goes beyond it, and go to the next cycle if it does not fit."""
+        wraps = self.topic.geometry.wraps(self.head, need)
+        end = (self.head[0] + 1, need) if wraps else (self.head[0], self.head[1] + need)
+        if end <= self.granted:
+            return True
+        if self.topic.rules.commit_before_extend and not (yield from self.commit()):
+            return False
+        self.granted = self.grant(need)
+        yield from self.announce()
+        yield from self.clear_flags()
+        # EDGE grant: release. Limit and flags before the bytes that they warn of.
+        yield fence(self.topic.rules.grant_fence)
+        if wraps:
+            yield store(self.topic.data[self.head[1]], WRAP_MARK)
+            if (yield load(at.WRITE_UID)) != self.uid:
+                return (yield from self.discard())
+            yield from self.publish((self.head[0] + 1, 0))
+        return True
+
+    def grant(self, need: int) -> Position:
+        """How far the next extend goes, for a message of `need` words."""
+        geometry = self.topic.geometry
+        cycle, offset = self.head
+        if geometry.wraps(self.head, need):
+            cycle, offset = cycle + 1, 0
+        return (cycle, min(offset + max(need, geometry.chunk), geometry.lap_end))
+
+    def announce(self) -> Steps[None]:
+        """A milestone, and how far we are going to write."""
+        rules = self.topic.rules
+        self.turn += 1
+        if not rules.two_milestones:
+            yield store(at.TURN_BEGIN, self.turn)
+        # EDGE turn: release. The last turn's number before the cell that it frees (and write_pointer before flags).
+        yield fence(rules.turn_fence)
+        # Two cells: whoever reads the other one is not disturbed, and neither is anybody if we die now.
+        cell = self.turn % 2 if rules.two_milestones else 0
+        yield store(at.milestone(cell, "position"), self.head)
+        yield store(at.milestone(cell, "sequence"), self.sequence + len(self.staged))
+        yield store(at.milestone(cell, "era"), self.era)
+        # EDGE turn: release. The cell is complete before its number is seen.
+        yield store(at.TURN_END, self.turn, rules.turn_store)
+        self.limit = max(self.limit, self.granted) if rules.limit_kept else self.granted
+        if rules.limit_before_payload:
+            yield store(at.LIMIT, self.limit)
+
+    def clear_flags(self) -> Steps[None]:
+        """Stock subscribers trust a flag: clear it for those whose message may be overwritten."""
+        for slot in self.topic.stock_slots:
+            cursor = yield load(at.read_pointer(slot))
+            if not self.spares(cursor):
+                yield store(at.read_valid(slot), 0)
+
+    def spares(self, cursor: Position) -> bool:
+        """Does what is granted leave the message at `cursor` alone?"""
+        if self.topic.rules.flags_by_limit:
+            # One lap behind exactly is not spared: stock takes equal offsets for an empty ring.
+            return intact(self.granted, cursor) and (self.granted[1] != cursor[1] or self.granted[0] == cursor[0])
+        begin, end = self.head, self.granted
+        if end[0] != begin[0]:  # stock: those behind the wrap mark, but not the one on it, and then the new range
+            if cursor[1] > begin[1] and cursor[0] != begin[0]:
+                return False
+            begin = (end[0], 0)
+        return not (begin[1] <= cursor[1] < end[1] and cursor[0] != begin[0])
+
+    def write(self, size: int) -> Steps[None]:
+        """(4): size word and payload, relaxed; they race with readers that are too slow, which find out."""
+        data, offset = self.topic.data, self.head[1]
+        message = self.topic.truth.new_message(size)
+        yield store(data[offset], Word(message, 0, size))
+        for part in range(1, size + 1):
+            yield store(data[offset + part], Word(message, part, any_size(self.topic, self.rng)))
+        if not self.topic.rules.limit_before_payload:
+            yield store(at.LIMIT, self.limit)
+        self.staged.append(message)
+        self.head = (self.head[0], offset + 1 + size)
+
+
+def any_size(topic: Topic, rng: Random) -> int:
+    """A payload word may look like the size of a message."""
+    return int(rng.random() * (topic.geometry.need_max + 1)) - 1
+
+
+def ring_bell(topic: Topic, counted: bool = True) -> Steps[None]:
+    """Wake whoever sleeps. Cleared before the wake: a bit set later belongs to a sleeper that looks after us."""
+    if counted and topic.rules.clear_before_wake:
+        yield rmw(at.ATTENTION, one_more_wake)
+    yield futex_wake()
+    if counted and not topic.rules.clear_before_wake:
+        yield rmw(at.ATTENTION, one_more_wake)
+
+
+def one_more_wake(attention: tuple[int, bool]) -> tuple[int, bool]:
+    """Count, and clear the bit, at once."""
+    return (attention[0] + 1, False)

@@ -1,0 +1,69 @@
+"""The decisions of the protocol that a mutation can take back. The defaults are the protocol."""
+
+from dataclasses import dataclass
+
+from .memory import ACQUIRE, RELEASE, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One protocol: docs/protocol.md, or something that misses a piece of it."""
+
+    # EDGE commit: payload before the write_pointer that announces it.
+    commit_store: Order = RELEASE
+    commit_load: Order = ACQUIRE
+    # EDGE grant: limit and flags before the bytes that they warn of.
+    grant_fence: Order = RELEASE
+    grant_fence_reader: Order = ACQUIRE
+    # EDGE turn: a milestone before the number that announces it, and that before the next milestone.
+    turn_fence: Order = RELEASE
+    turn_fence_reader: Order = ACQUIRE
+    turn_store: Order = RELEASE
+    turn_load: Order = ACQUIRE
+    # EDGE done: what a publisher wrote before the newcomer that finds it done.
+    done_store: Order = RELEASE
+    done_load_sent: Order = ACQUIRE
+    done_load_begun: Order = ACQUIRE
+    # EDGE takeover: begun is stored, write_uid is loaded; the newcomer's membarrier is between.
+    starter_membarrier: bool = True
+    # EDGE sleep: write_pointer is stored, attention is loaded; the sleeper's membarrier is between.
+    sleeper_membarrier: bool = True
+    # Both: a publisher that cannot register for membarrier fences instead.
+    publisher_fence: bool = True
+
+    # Validation by a subscriber of ours.
+    announced_limit: bool = True  # else: the margin of stock publishers, for ours too
+    check_after_copy: bool = True
+    empty_by_all_bits: bool = True
+    witness: bool = True
+    slot_before_survey: bool = True
+    margin_message: bool = True  # D/3: the largest message that a stock publisher may have in flight
+    margin_mark: bool = True  # + 8: the wrap mark
+    late_cycle: bool = True  # the AArch64 rule
+    trust_flag: bool = False  # behave as a stock subscriber
+    lost_by_milestone: bool = True  # else: by the counter `sent`
+
+    # Sending.
+    limit_before_payload: bool = True
+    commit_before_extend: bool = True
+    uid_before_commit: bool = True
+    flags_by_limit: bool = True  # else: the two comparisons of stock publishers
+    two_milestones: bool = True  # else: one cell, overwritten between turn_begin and turn_end
+
+    # Taking over from another publisher.
+    limit_kept: bool = True
+    wait_for_send: bool = True
+    count_by_walk: bool = True  # else: by the counter `sent`
+    claim_by_cas: bool = True  # else: write_uid is stored, whatever it has become since it was read
+    claim_names_nobody: bool = True  # after a stock publisher, until the side segment is true again
+    starter_wakes: bool = True
+    starter_wakes_all: bool = True  # else: only when attention says that somebody may sleep
+
+    # Sleeping.
+    look_again: bool = True
+    clear_before_wake: bool = True
+    futex_on_attention: bool = True  # which counts the wakes; else: on the low half of write_pointer
+    helper_counts: bool = True  # the helper thread's wakes, too
+
+
+PROTOCOL = Rules()

@@ -1,0 +1,37 @@
+"""Running schedules: until one violates a property, or all have run."""
+
+from dataclasses import dataclass
+from random import Random
+
+from .rules import PROTOCOL, Rules
+from .scenarios import SCENARIOS
+from .truth import Violation
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schedule that violates a property."""
+
+    scenario: str
+    seed: int
+    what: str  # a key of PROPERTIES
+    text: str
+    trace: tuple[str, ...]  # empty unless asked for
+
+
+def run_schedule(scenario: str, seed: int, rules: Rules = PROTOCOL, traced: bool = False) -> Found | None:
+    """Run one schedule; the same seed gives the same one."""
+    world = SCENARIOS[scenario](Random(seed), rules, traced)
+    try:
+        world.run()
+    except Violation as violation:
+        return Found(scenario, seed, violation.what, str(violation), tuple(world.schedule.trace or ()))
+    return None
+
+
+def search(scenario: str, schedules: int, seed: int = 0, rules: Rules = PROTOCOL) -> Found | None:
+    """Run so many schedules, from `seed` on, until one violates a property."""
+    for each in range(seed, seed + schedules):
+        if found := run_schedule(scenario, each, rules):
+            return found
+    return None

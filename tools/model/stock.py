@@ -1,0 +1,124 @@
+"""Stock participants, after the protocol of the stock library: they trust a flag, and announce nothing.
+
+The publisher is the one of AArch64, where a sequentially consistent store does not keep back later plain stores. The
+subscriber is the one of x86, where it is an exchange and loads keep their order.
+"""
+
+from random import Random
+
+from . import addresses as at
+from .memory import ACQUIRE, RELEASE
+from .ops import Steps, fence, load, load_strong, rmw, store, tkill
+from .publisher import any_size
+from .topic import WRAP_MARK, Topic
+from .truth import Position, Violation, Word
+
+
+class StockPublisher:
+    """`signals`: somebody takes its SIGUSR2."""
+
+    def __init__(self, topic: Topic, uid: str, rng: Random, signals: bool = False) -> None:
+        self.topic = topic
+        self.uid = uid
+        self.rng = rng
+        self.signals = signals
+        self.num_readers = len(topic.slots)
+
+    def start(self) -> Steps[None]:
+        """Wipe all slots; subscribers come back by themselves."""
+        yield store(at.WRITE_UID, self.uid, RELEASE)
+        for slot in range(len(self.topic.slots) + 1):
+            yield store(at.read_valid(slot), 0, RELEASE)
+            yield store(at.read_uid(slot), 0, RELEASE)
+        self.num_readers = 0
+
+    def send(self, size: int) -> Steps[bool]:
+        """False: another publisher took over, which is looked at here and never again."""
+        topic = self.topic
+        if (yield load_strong(at.WRITE_UID)) != self.uid:
+            return False
+        position: Position = yield load_strong(at.WRITE_POINTER)
+        cycle, offset = position
+        if topic.geometry.wraps(position, 1 + size):
+            yield store(topic.data[offset], WRAP_MARK)
+            yield from self.clear_flags(cycle, offset + 1, topic.geometry.size)
+            yield from self.publish(position, (cycle + 1, 0), [])
+            position = cycle, offset = cycle + 1, 0
+        end = (cycle, offset + 1 + size)
+        yield from self.clear_flags(cycle, offset, end[1])
+        message = topic.truth.new_message(size)
+        yield store(topic.data[offset], Word(message, 0, size))
+        for part in range(1, size + 1):
+            yield store(topic.data[offset + part], Word(message, part, any_size(topic, self.rng)))
+        yield from self.publish(position, end, [message])
+        if self.signals:
+            yield tkill()
+        return True
+
+    def publish(self, begin: Position, end: Position, messages: list[int]) -> Steps[None]:
+        """Move write_pointer."""
+        yield store(at.WRITE_POINTER, end, RELEASE)
+        self.topic.truth.publish(self.uid, begin, end, messages)
+
+    def clear_flags(self, cycle: int, begin: int, end: int) -> Steps[None]:
+        """Of the subscribers in that range of the last lap, as far as it knows."""
+        for slot in range(self.num_readers):
+            reader_cycle, offset = yield load_strong(at.read_pointer(slot))
+            if begin <= offset < end and reader_cycle != cycle:
+                yield store(at.read_valid(slot), 0, RELEASE)
+
+
+class StockSubscriber:
+    """Holds its slot from the beginning."""
+
+    def __init__(self, topic: Topic, name: str, slot: int) -> None:
+        self.topic = topic
+        self.name = name
+        self.pointer = at.read_pointer(slot)
+        self.valid = at.read_valid(slot)
+        self.cursor: Position = (0, 0)
+        self.era = 0
+        self.sequence = None  # it does not count
+        self.last_index = -1
+
+    def receive(self) -> Steps[list[Word] | None]:
+        """Take the next message; None when there is none, or a whole lap of them."""
+        while True:
+            if not (yield load(self.valid, ACQUIRE)):
+                yield from self.reset()
+            write_pointer = yield load(at.WRITE_POINTER, ACQUIRE)
+            if write_pointer[1] == self.cursor[1]:
+                return None
+            words = yield from self.copy()
+            if words and (yield load(self.valid, ACQUIRE)):
+                self.topic.truth.deliver(self, words)
+                return words
+
+    def reset(self) -> Steps[None]:
+        """Go to the present."""
+        yield rmw(self.valid, lambda _: 1)
+        self.cursor = yield load(at.WRITE_POINTER, ACQUIRE)
+        yield from self.show()
+
+    def copy(self) -> Steps[list[Word]]:
+        """The message at the cursor, which moves on. Empty: a wrap mark, or the flag is gone."""
+        cursor, data = self.cursor, self.topic.data
+        header: Word = yield load(data[cursor[1]])
+        yield fence(ACQUIRE)
+        if not (yield load(self.valid, ACQUIRE)):
+            return []
+        behind = self.topic.geometry.after(cursor, header.size)
+        if behind is None:
+            raise Violation("torn", f"{self.name} reads the size {header} at {cursor}, and aborts")
+        words = [header]
+        for part in range(1, header.size + 1):
+            words.append((yield load(data[cursor[1] + part])))
+        yield fence(ACQUIRE)
+        self.cursor = behind
+        yield from self.show()
+        return words if header.size >= 0 else []
+
+    def show(self) -> Steps[None]:
+        """Tell publishers where we are."""
+        cursor = self.cursor
+        yield rmw(self.pointer, lambda _: cursor)

@@ -1,0 +1,196 @@
+"""Our subscriber: it keeps its cursor to itself, and validates by position after it copied."""
+
+from . import addresses as at
+from .memory import ACQUIRE, RELEASE
+from .ops import Steps, cas, fence, futex_wait, load, membarrier, pause, rmw, store
+from .topic import Topic, intact
+from .truth import Position, Violation, Word
+from .walk import walk
+
+
+class Subscriber:
+    """One subscriber of ours. `slot`: the one that it holds, or None."""
+
+    def __init__(self, topic: Topic, name: str, slot: int | None = None) -> None:
+        self.topic = topic
+        self.name = name
+        self.slot = slot
+        self.publisher_uid = topic.publisher
+        self.announced = topic.trusts(topic.publisher)  # the publisher announces its limit: it is ours
+        self.cursor: Position = (0, 0)
+        self.era = 0
+        self.joined = 0 if self.announced else None  # messages of this era before us; None: the count is unknown
+        self.received = 0
+        self.lost = 0
+        self.last_index = -1
+
+    @property
+    def sequence(self) -> int | None:
+        """Messages of this era before the cursor."""
+        return None if self.joined is None else self.joined + self.received + self.lost
+
+    # ---- who publishes ----
+
+    def survey(self) -> Steps[None]:
+        """How positions are validated from now on, and whether the count goes on."""
+        if self.slot is not None and (yield load(at.read_uid(self.slot), ACQUIRE)) != self.name:
+            self.slot = None  # a stock publisher wiped it; this model does not join again
+        self.publisher_uid = yield load(at.WRITE_UID, ACQUIRE)
+        self.announced = self.topic.trusts(self.publisher_uid)
+        if not self.announced:
+            self.joined = None
+            return
+        _, _, era = yield from self.read_milestone()
+        if era != self.era:
+            self.joined, self.era = None, era
+
+    def witness_holds(self) -> Steps[bool]:
+        """No stock publisher has started since the survey."""
+        if self.announced and not self.topic.rules.witness:
+            return True
+        if self.announced and self.slot is not None:
+            return bool((yield load(at.read_uid(self.slot))) == self.name)
+        return bool((yield load(at.WRITE_UID)) == self.publisher_uid)
+
+    def intact(self, position: Position) -> Steps[bool]:
+        """Is everything from `position` on as it was published? To be asked after the bytes were copied."""
+        geometry, rules = self.topic.geometry, self.topic.rules
+        while True:
+            # EDGE grant: acquire. If a copied byte belongs to a newer lap, its warning is seen below.
+            yield fence(rules.grant_fence_reader)
+            if self.announced and rules.announced_limit:
+                good = intact((yield load(at.LIMIT)), position)
+            else:
+                margin = rules.margin_message * (geometry.size // 3) + rules.margin_mark
+                good = geometry.intact_stock((yield load(at.WRITE_POINTER)), position, margin, rules.late_cycle)
+            if (yield from self.witness_holds()):
+                return good
+            yield from self.survey()
+
+    # ---- counting ----
+
+    def read_milestone(self) -> Steps[tuple[Position, int, int]]:
+        """Position, sequence and era, all of one announcement."""
+        rules = self.topic.rules
+        while True:
+            turn = yield load(at.TURN_END, rules.turn_load)  # EDGE turn: acquire
+            cell = turn % 2 if rules.two_milestones else 0
+            position = yield load(at.milestone(cell, "position"))
+            sequence = yield load(at.milestone(cell, "sequence"))
+            era = yield load(at.milestone(cell, "era"))
+            yield fence(rules.turn_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
+            if (yield load(at.TURN_END if rules.two_milestones else at.TURN_BEGIN)) == turn:
+                return position, sequence, era
+            yield pause()
+
+    def present(self) -> Steps[tuple[Position, int | None]]:
+        """write_pointer and the number of messages before it: the milestone's, plus a walk."""
+        while self.announced:
+            begin, sequence, era = yield from self.read_milestone()
+            now = yield load(at.WRITE_POINTER, ACQUIRE)
+            if not self.topic.rules.lost_by_milestone and self.publisher_uid:
+                return now, (yield load(at.sent(str(self.publisher_uid))))
+            walked = yield from walk(self.topic, begin, now)
+            if (yield from self.intact(begin)) and walked is not None and era == self.era and self.announced:
+                return now, sequence + walked
+            if era != self.era:
+                yield from self.survey()
+            yield pause()
+        return (yield load(at.WRITE_POINTER, ACQUIRE)), None
+
+    def lapped(self) -> Steps[None]:
+        """Go to the present, and count what lies between."""
+        if self.topic.lossless:
+            raise Violation("usage", f"{self.name} is lapped at {self.cursor}, though the limit spares it")
+        position, sequence = yield from self.present()
+        if sequence is not None and self.sequence is not None:
+            self.lost += sequence - self.sequence
+        self.go_to(position, sequence)
+
+    def go_to(self, position: Position, sequence: int | None) -> None:
+        """Continue there; after a loss that is counted, `joined` stays as it is."""
+        self.cursor = position
+        self.joined = None if sequence is None else sequence - self.received - self.lost
+
+    # ---- reading ----
+
+    def attach(self) -> Steps[None]:
+        """Join at the present. Slot first, survey second: a stock publisher that starts between changes the witness."""
+        slot, self.slot = self.slot, None
+        if slot is not None and self.topic.rules.slot_before_survey:
+            yield from self.take_slot(slot)
+        yield from self.survey()
+        if slot is not None and not self.topic.rules.slot_before_survey:
+            yield from self.take_slot(slot)
+        self.go_to(*(yield from self.present()))
+
+    def take_slot(self, slot: int) -> Steps[None]:
+        """If it is free."""
+        if (yield cas(at.read_uid(slot), 0, self.name)) == 0:
+            self.slot = slot
+            yield store(at.read_pointer(slot), self.cursor, RELEASE)
+            yield store(at.read_valid(slot), 1, RELEASE)
+
+    def receive(self) -> Steps[list[Word] | None]:
+        """Take the next message; None when there is none."""
+        late = self.topic.rules.check_after_copy
+        while True:
+            if not self.announced and not (yield from self.witness_holds()):
+                yield from self.survey()
+            if (yield from self.nothing_new()):
+                return None
+            header: Word = yield load(self.topic.data[self.cursor[1]])
+            behind = self.topic.geometry.after(self.cursor, header.size)
+            good = late or (yield from self.intact(self.cursor))
+            words = yield from self.copy(header, behind)
+            if late:
+                good = yield from self.intact(self.cursor)
+            if not good:
+                yield from self.lapped()
+            elif behind is None:
+                raise Violation("torn", f"{self.name} reads the size {header} at {self.cursor}, and it is intact")
+            elif header.size < 0:
+                self.cursor = behind
+            else:
+                self.topic.truth.deliver(self, words)
+                self.cursor = behind
+                self.received += 1
+                return words
+
+    def nothing_new(self) -> Steps[bool]:
+        """Has everything been read?"""
+        # EDGE commit: acquire. Payload after the position that announced it.
+        write_pointer: Position = yield load(at.WRITE_POINTER, self.topic.rules.commit_load)
+        if self.topic.rules.empty_by_all_bits:
+            return write_pointer == self.cursor
+        return write_pointer[1] == self.cursor[1]
+
+    def copy(self, header: Word, behind: Position | None) -> Steps[list[Word]]:
+        """The words of the message at the cursor, as far as its size makes sense."""
+        words = [header]
+        if behind is not None:
+            for part in range(1, header.size + 1):
+                words.append((yield load(self.topic.data[self.cursor[1] + part])))
+        return words
+
+    # ---- sleeping ----
+
+    def sleep(self) -> Steps[None]:
+        """Until something may have been published; nothing new was there a moment ago."""
+        rules = self.topic.rules
+        # EDGE sleep: the bit is set, then write_pointer is looked at; membarrier stands between, here and there.
+        expected = somebody_may_sleep((yield rmw(at.ATTENTION, somebody_may_sleep)))
+        if rules.sleeper_membarrier:
+            yield membarrier()
+        if rules.look_again and (yield load(at.WRITE_POINTER, ACQUIRE)) != self.cursor:
+            return
+        if rules.futex_on_attention:
+            yield futex_wait(at.ATTENTION, lambda word: word == expected)
+        else:
+            low_half = self.cursor[1]
+            yield futex_wait(at.WRITE_POINTER, lambda word: word[1] == low_half)
+
+
+def somebody_may_sleep(attention: tuple[int, bool]) -> tuple[int, bool]:
+    """Set the bit."""
+    return (attention[0], True)

@@ -1,0 +1,126 @@
+"""Starting and closing a publisher of ours: docs/protocol.md "Starting a publisher"; the numbers are its steps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import addresses as at
+from .machine import Machine, Task
+from .memory import ACQUIRE, RELEASE, SEQ_CST
+from .ops import Steps, cas, fence, is_alive, load, membarrier, pause, store, until
+from .publisher import Publisher, ring_bell
+from .truth import Position
+from .walk import walk
+
+
+class Starter:
+    """Brings `publisher` into office, and out. `tasks` tells for each uid whom to ask whether it lives."""
+
+    def __init__(self, publisher: Publisher, machine: Machine, tasks: Mapping[str, Task], patience: int) -> None:
+        self.publisher = publisher
+        self.topic = publisher.topic
+        self.machine = machine
+        self.tasks = tasks
+        self.patience = patience  # looks at a send in progress before giving up
+
+    def start(self) -> Steps[bool]:
+        """Under the lock. False: the former publisher lives and its send does not end."""
+        machine = self.machine
+        yield until(lambda: machine.lock_owner is None)
+        machine.lock_owner = self.tasks[self.publisher.uid]
+        former = yield from self.claim()
+        done = yield from self.wait_for_send(former)
+        if done:
+            yield from self.inherit(former)
+            yield from self.wake_sleepers()
+        else:
+            yield cas(at.WRITE_UID, self.publisher.uid, former)
+        yield fence(SEQ_CST)
+        machine.lock_owner = None
+        return done
+
+    def claim(self) -> Steps[Any]:
+        """(2): write_uid says who comes. Returns whom it named before."""
+        rules, uid = self.topic.rules, self.publisher.uid
+        former = yield load(at.WRITE_UID, ACQUIRE)
+        while True:
+            names_us = self.topic.trusts(former) or not rules.claim_names_nobody
+            claim = uid if names_us else f"claim {uid}"
+            if not rules.claim_by_cas:
+                yield store(at.WRITE_UID, claim, RELEASE)
+                break
+            found = yield cas(at.WRITE_UID, former, claim)
+            if found == former:
+                break
+            former = found
+        if rules.starter_membarrier:
+            yield membarrier()  # EDGE takeover: between our write_uid and our look at begun
+        return former
+
+    def wait_for_send(self, former: Any) -> Steps[bool]:
+        """(3): while the former publisher is ours, lives, and is between begun and sent."""
+        rules = self.topic.rules
+        if former not in self.topic.ours or not rules.wait_for_send:
+            return True
+        for _ in range(self.patience):
+            done = yield load(at.sent(former), rules.done_load_sent)  # EDGE done: acquire
+            if (yield load(at.begun(former), rules.done_load_begun)) == done:  # EDGE done: acquire
+                return True
+            if not (yield is_alive(self.tasks[former])):
+                return True
+            yield pause()
+        return False
+
+    def inherit(self, former: Any) -> Steps[None]:
+        """(4): position, count, limit and milestone."""
+        p, topic = self.publisher, self.topic
+        p.position = p.head = p.granted = yield load(at.WRITE_POINTER, ACQUIRE)
+        p.limit = yield load(at.LIMIT)
+        begin, sequence = yield from self.last_milestone()
+        counted = yield from self.count(former, begin, sequence)
+        p.sequence = counted or 0
+        if counted is None:
+            p.era, p.granted = p.era + 1, topic.geometry.reach(p.position)
+            p.broke_count = topic.trusts(former)
+            topic.truth.start_era(p.era)
+        yield from p.announce()
+        p.granted = p.position  # nothing of that is ours to write without an extend
+        yield store(at.begun(p.uid), p.sequence)
+        yield store(at.sent(p.uid), p.sequence, RELEASE)
+        if not topic.trusts(former):
+            yield cas(at.WRITE_UID, f"claim {p.uid}", p.uid)
+
+    def last_milestone(self) -> Steps[tuple[Position, int]]:
+        """Nobody writes it now. Sets turn and era, too."""
+        p, two = self.publisher, self.topic.rules.two_milestones
+        p.turn = yield load(at.TURN_END if two else at.TURN_BEGIN)
+        cell = p.turn % 2 if two else 0
+        position = yield load(at.milestone(cell, "position"))
+        sequence = yield load(at.milestone(cell, "sequence"))
+        p.era = yield load(at.milestone(cell, "era"))
+        return position, sequence
+
+    def count(self, former: Any, begin: Position, sequence: int) -> Steps[int | None]:
+        """The count to continue; None after a stock publisher, which counted nothing (or if there is none)."""
+        p, rules = self.publisher, self.topic.rules
+        if not self.topic.trusts(former):
+            return None
+        if not rules.count_by_walk and former in self.topic.ours:
+            believed: int = yield load(at.sent(former), ACQUIRE)
+            return believed
+        if not rules.two_milestones and (yield load(at.TURN_END)) != p.turn:
+            return None
+        walked = yield from walk(self.topic, begin, p.position)  # `sent` of one that was killed may be one short
+        return None if walked is None else sequence + walked
+
+    def wake_sleepers(self) -> Steps[None]:
+        """(6): a publisher that was killed between commit and wake leaves sleepers."""
+        rules = self.topic.rules
+        if rules.starter_wakes and (rules.starter_wakes_all or (yield load(at.ATTENTION))[1]):
+            yield from ring_bell(self.topic)
+
+    def close(self) -> Steps[None]:
+        """write_uid goes from ours to 0, sleepers are woken, the entry is freed."""
+        yield cas(at.WRITE_UID, self.publisher.uid, 0)
+        yield from ring_bell(self.topic)
+        yield fence(SEQ_CST)
+        self.tasks[self.publisher.uid].closed = True

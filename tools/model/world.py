@@ -1,0 +1,160 @@
+"""Setting the stage: a topic, a machine, a schedule, and the participants of a scenario."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from .machine import Machine, Task
+from .ops import Steps, pause, until
+from .publisher import Publisher, ring_bell
+from .rules import Rules
+from .scheduler import Schedule
+from .stock import StockPublisher, StockSubscriber
+from .subscriber import Subscriber
+from .takeover import Starter
+from .topic import Geometry, Topic
+
+
+class World:
+    """One schedule of one scenario, ready to run."""
+
+    def __init__(
+        self,
+        rng: Random,
+        rules: Rules,
+        traced: bool,
+        geometry: Geometry,
+        *,
+        ours: Sequence[str] = ("A",),
+        slots: Sequence[str] = (),
+        publisher: object = "A",
+    ) -> None:
+        self.rng = rng
+        self.topic = Topic(rules, geometry, tuple(ours), tuple(slots), publisher)
+        staleness = (0.0, 0.3, 0.6)[self.below(3)]
+        self.machine = Machine(self.topic.initial(), rng, staleness)
+        self.schedule = Schedule(rng, self.machine, traced)
+        self.palette = self._palette(geometry.need_max)
+        self.publishers: dict[str, Task] = {}
+        self.sleepers: list[tuple[Task, Subscriber]] = []
+
+    def chance(self, probability: float) -> bool:
+        """True as often as that."""
+        return self.rng.random() < probability
+
+    def below(self, limit: int) -> int:
+        """One of 0 .. limit - 1."""
+        return int(self.rng.random() * limit)
+
+    def _palette(self, need_max: int) -> list[int]:
+        """The sizes that messages have. With few of them, laps end where earlier laps ended."""
+        if self.chance(0.3):
+            return [need_max - 1]
+        return [self.below(need_max) for _ in range(1 + self.below(3))]
+
+    def sizes(self, most: int = 1) -> list[int]:
+        """Of the messages of one send."""
+        return [self.palette[self.below(len(self.palette))] for _ in range(1 + self.below(most))]
+
+    # ---- publishers ----
+
+    def office(self, uid: str, patience: int = 1000) -> Starter:
+        """A publisher of ours that may start."""
+        return Starter(Publisher(self.topic, uid, self.rng), self.machine, self.publishers, patience)
+
+    def publish(self, uid: str, steps: Steps[Any], killed_within: int = 0) -> Task:
+        """A publisher's thread."""
+        task = self.schedule.spawn(uid, steps, killed_within)
+        task.is_writer = True
+        self.publishers[uid] = task
+        return task
+
+    def first(self, office: Starter, count: int, *, most: int = 1, close: bool = True) -> Steps[None]:
+        """The life of the publisher that is in office at the beginning: `count` sends of up to `most` messages."""
+        for _ in range(count):
+            if not (yield from office.publisher.send(self.sizes(most))):
+                break
+        if close:
+            yield from office.close()
+
+    def next(self, office: Starter, count: int, *, close: bool = True) -> Steps[None]:
+        """The life of one that takes over."""
+        if (yield from office.start()):
+            yield from self.first(office, count, close=close)
+
+    def stock_sends(self, stock: StockPublisher, count: int) -> Steps[None]:
+        """The life of a stock publisher after its start."""
+        for _ in range(count):
+            if not (yield from stock.send(self.sizes()[0])):
+                return
+
+    def stock_takes_over(self, stock: StockPublisher, count: int) -> Steps[None]:
+        """The life of a stock publisher, whole."""
+        yield from stock.start()
+        yield from self.stock_sends(stock, count)
+
+    def after(self, uids: Sequence[str], steps: Steps[None]) -> Steps[None]:
+        """Begin when those publishers are gone."""
+        yield from when(lambda: all(self.publishers[uid].finished for uid in uids), steps)
+
+    # ---- subscribers ----
+
+    def subscribe(self, reader: Subscriber | StockSubscriber) -> Task:
+        """A subscriber that polls."""
+        return self.schedule.spawn(reader.name, self.follow(reader))
+
+    def follow(self, reader: Subscriber | StockSubscriber) -> Steps[None]:
+        """Read until there is nothing more and nobody who could publish more."""
+        while True:
+            over = self.schedule.writers_finished()
+            if (yield from reader.receive()) is not None:
+                continue
+            if over:
+                if isinstance(reader, Subscriber):
+                    self.topic.truth.check_end(reader)
+                return
+            yield pause()
+
+    def join_late(self, reader: Subscriber, pauses: int) -> Task:
+        """A subscriber that comes when much or little was published."""
+        return self.schedule.spawn(reader.name, self._follow_late(reader, self.below(pauses)))
+
+    def _follow_late(self, reader: Subscriber, pauses: int) -> Steps[None]:
+        for _ in range(1 + pauses):
+            yield pause()
+        yield from reader.attach()
+        yield from self.follow(reader)
+
+    def sleeper(self, reader: Subscriber, killed_within: int = 0) -> None:
+        """A subscriber that sleeps when there is nothing to read."""
+        task = self.schedule.spawn(reader.name, self._follow_asleep(reader), killed_within)
+        self.sleepers.append((task, reader))
+
+    def _follow_asleep(self, reader: Subscriber) -> Steps[None]:
+        while True:
+            while (yield from reader.receive()) is not None:
+                pass
+            yield from reader.sleep()
+
+    def help_sleepers(self) -> Steps[None]:
+        """The helper thread: takes signals, one for any number of them, and wakes this process's sleepers."""
+        machine = self.machine
+        while True:
+            yield until(lambda: machine.signalled)
+            machine.signalled = False
+            yield from ring_bell(self.topic, counted=self.topic.rules.helper_counts)
+
+    # ---- the run ----
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self.schedule.run()
+        for task, reader in self.sleepers:
+            if not task.dead:
+                self.topic.truth.check_asleep(reader)
+
+
+def when(condition: Callable[[], bool], steps: Steps[None]) -> Steps[None]:
+    """Begin when that is true."""
+    yield until(condition)
+    yield from steps
