@@ -115,6 +115,7 @@ static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
  * one that joins while a stock publisher starts may sit beyond. */
 static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
     for (int i = 0; i < MQ_SLOTS; i++) {
+        /* relaxed, all: whoever moves its cursor now does not move it into the limit's way, for it only moves forward. */
         uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
         /* A cursor at the limit itself goes too: after exactly one lap stock takes equal offsets for an empty ring. */
         bool same_offset = mq_offset(limit) == mq_offset(cursor) && mq_cycle(limit) != mq_cycle(cursor);
@@ -143,10 +144,11 @@ static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     mq_fence_release();
     if (wraps) {
         mq_u64 *mark = (mq_u64 *)(p->data + mq_offset(p->position));
-        mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK);
+        mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK); /* relaxed: the release below publishes it */
         if (!mq_publisher_owns(p))
             return mq_publisher_discard(p, MQ_TAKEN_OVER);
-        mq_store_release_u64(&p->ring->write_pointer, lap); /* EDGE commit: release, of the wrap mark */
+        /* EDGE commit: release, of the wrap mark. Partner: mq_subscriber_refresh */
+        mq_store_release_u64(&p->ring->write_pointer, lap);
         p->position = p->head = lap;
     }
     p->granted_offset = end;
@@ -165,8 +167,8 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
     if (!mq_publisher_owns(p))
         return mq_publisher_drop(p, MQ_TAKEN_OVER); /* and never touch the entry again: somebody may have it now */
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
-     * Partner: mq_publisher_start. If weaker: two publishers write at once. */
-    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1);
+     * Partner: mq_publisher_claim. If weaker: two publishers write at once. */
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: mq_publisher_order follows */
     mq_publisher_order(p);
     if (!mq_publisher_owns(p))
         return mq_publisher_discard(p, MQ_TAKEN_OVER);
@@ -176,7 +178,7 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
             return status;
     }
     uint8_t *message = p->data + mq_offset(p->head);
-    mq_store_relaxed_u64((mq_u64 *)message, size);
+    mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
     *payload = message + 8;
     return MQ_OK;
 }

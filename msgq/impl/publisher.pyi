@@ -71,7 +71,7 @@ class PubSocket:
         run meanwhile.
         """
 
-    def send(self, data: ReadableBuffer, /) -> None:
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
         """Publish one message.
 
         Parameters
@@ -91,7 +91,7 @@ class PubSocket:
         The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
         """
 
-    def send_many(self, messages: Iterable[ReadableBuffer] | npt.NDArray[Any], /) -> int:
+    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
         """Publish several messages, and return how many.
 
         Parameters

@@ -19,7 +19,8 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_find_publisher, mq_free_publisher_entry, mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
+    mq_find_publisher, mq_foreign_publisher_entry, mq_free_publisher_entry,
+    mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
@@ -100,7 +101,9 @@ cdef class PubSocket:
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
         self._publisher.fences = not can_order_stores()
-        entry = mq_free_publisher_entry(self._publisher.side, mq_publisher_current_uid(self._publisher.ring))
+        entry = mq_free_publisher_entry(self._publisher.side)
+        if entry == MQ_NO_ENTRY:
+            entry = mq_foreign_publisher_entry(self._publisher.ring, self._publisher.side)
         if entry == MQ_NO_ENTRY:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)

@@ -24,17 +24,25 @@ static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint
 /* An entry leaves at any time, without the lock: one store. */
 static inline void mq_identity_clear(mq_identity *who) { mq_store_release_u64(&who->uid, 0); }
 
-/* Free ones first, then the dead (asking costs system calls), then those of which nobody can tell. The last were taken
- * over long ago: a publisher does not touch its entry once write_uid is another's. */
-static inline int mq_free_publisher_entry(const mq_side *side, uint64_t current_uid) {
-    for (int pass = 0; pass < 3; pass++)
+static inline int mq_free_publisher_entry(const mq_side *side) {
+    for (int pass = 0; pass < 2; pass++) /* free ones first: asking for the dead costs system calls */
         for (int i = 0; i < MQ_PUBLISHERS; i++) {
             const mq_identity *who = &side->publishers[i].who;
-            uint64_t uid = mq_load_relaxed_u64(&who->uid); /* relaxed: under the lock nobody else fills it */
-            if (uid == 0 || (pass == 1 && mq_identity_life(who) == MQ_DEAD) ||
-                (pass == 2 && uid != current_uid && mq_identity_life(who) == MQ_UNKNOWN))
-                return i;
+            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
+                return i; /* relaxed: under the lock nobody else fills it */
         }
+    return MQ_NO_ENTRY;
+}
+
+/* When there is none: the entry of a publisher in another PID namespace, of which nobody can tell whether it lives. It
+ * was taken over long ago, and does not touch its entry once write_uid is another's. */
+static inline int mq_foreign_publisher_entry(const mq_ring_header *ring, const mq_side *side) {
+    uint64_t current = mq_load_acquire_u64(&ring->write_uid);
+    for (int i = 0; i < MQ_PUBLISHERS; i++) {
+        const mq_identity *who = &side->publishers[i].who; /* relaxed: as above */
+        if (mq_load_relaxed_u64(&who->uid) != current && mq_identity_life(who) == MQ_UNKNOWN)
+            return i;
+    }
     return MQ_NO_ENTRY;
 }
 
@@ -87,7 +95,9 @@ static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t da
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes;
     return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
 }
-static inline uint64_t mq_side_version(const mq_side *side) { return mq_load_relaxed_u64(&side->version); }
+static inline uint64_t mq_side_version(const mq_side *side) {
+    return mq_load_relaxed_u64(&side->version); /* relaxed: constant */
+}
 
 /* ---- publishers ---- */
 
@@ -105,10 +115,6 @@ static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
 static inline mq_life mq_publisher_life(const mq_publisher_entry *entry) { return mq_identity_life(&entry->who); }
 static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
     return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
-}
-
-static inline uint64_t mq_publisher_current_uid(const mq_ring_header *ring) {
-    return mq_load_acquire_u64(&ring->write_uid);
 }
 
 /* The process that publishes now; 0 when that is nobody, or a stock program. */

@@ -27,14 +27,14 @@ static inline void mq_copy_identity(const mq_identity *who, mq_identity_copy *ou
 
 static inline void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent,
                                      uint64_t *bytes) {
-    mq_copy_identity(&side->publishers[entry].who, who);
+    mq_copy_identity(&side->publishers[entry].who, who); /* relaxed below, as everywhere here: see the top */
     *sent = mq_load_relaxed_u64(&side->publishers[entry].sent);
     *bytes = mq_load_relaxed_u64(&side->publishers[entry].bytes);
 }
 
 static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out) {
     const mq_reader_entry *reader = &side->readers[entry];
-    mq_copy_identity(&reader->who, &out->who);
+    mq_copy_identity(&reader->who, &out->who); /* relaxed below, as everywhere here: see the top */
     out->cursor = mq_load_relaxed_u64(&reader->cursor);
     out->received = mq_load_relaxed_u64(&reader->received);
     out->lost = mq_load_relaxed_u64(&reader->lost);
@@ -43,10 +43,14 @@ static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy
 }
 
 static inline uint64_t mq_read_write_pointer(const mq_ring_header *ring) {
-    return mq_load_relaxed_u64(&ring->write_pointer);
+    return mq_load_relaxed_u64(&ring->write_pointer); /* relaxed: see the top */
 }
-static inline uint64_t mq_read_write_uid(const mq_ring_header *ring) { return mq_load_relaxed_u64(&ring->write_uid); }
-static inline uint64_t mq_read_created_ns(const mq_side *side) { return mq_load_relaxed_u64(&side->created_ns); }
+static inline uint64_t mq_read_write_uid(const mq_ring_header *ring) {
+    return mq_load_relaxed_u64(&ring->write_uid); /* relaxed: see the top */
+}
+static inline uint64_t mq_read_created_ns(const mq_side *side) {
+    return mq_load_relaxed_u64(&side->created_ns); /* relaxed: constant */
+}
 
 /* Living stock subscribers; without a side segment everybody in a slot counts. */
 static inline int mq_count_stock(const mq_ring_header *ring, const mq_side *side) {

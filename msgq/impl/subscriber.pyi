@@ -125,7 +125,7 @@ class SubSocket:
         InvalidValueError : a negative `max_messages`.
         """
 
-    def receive_into(self, buffer: WriteableBuffer, non_blocking: bool = False) -> int | None:
+    def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's.
 
         Parameters

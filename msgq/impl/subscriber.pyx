@@ -13,7 +13,8 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_CORRUPT, MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out,
-    mq_free_reader_entry, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need, mq_now_ns,
+    mq_free_reader_entry, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need,
+    mq_now_ns,
     mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt,
     mq_subscriber_futex,
     mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
@@ -236,7 +237,7 @@ cdef class SubSocket:
     cdef int _corrupt(self) except -1:
         cdef uint64_t cursor = self._subscriber.cursor
         mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
-        text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32}, of {self._subscriber.data_bytes} bytes: "
+        text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
                 "somebody wrote nonsense there, or resized the ring (close and connect again)")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 

@@ -112,7 +112,12 @@ class TestReserve:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(2) as view:
             view[:] = b"ok"
-            for call in (lambda: pub.send(b"x"), lambda: pub.send_many([b"x"]), lambda: pub.reserve(1)):
+            calls: list[Callable[[], Any]] = [
+                lambda: pub.send(b"x"),
+                lambda: pub.send_many([b"x"]),
+                lambda: pub.reserve(1),
+            ]
+            for call in calls:
                 with pytest.raises(ConcurrentUseError, match="reservation"):
                     call()
         assert collect(sub, 1) == [b"ok"]

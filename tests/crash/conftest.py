@@ -12,6 +12,7 @@ import pytest
 
 import msgq
 from tests.crash.victims import Topic
+from tests.stress.scene import Scene
 from tests.stress.traffic import new_seed
 
 HERE = Path(__file__).parent
@@ -21,6 +22,13 @@ HEADERS = Path(msgq.__file__).parent / "impl"
 @pytest.fixture
 def seed() -> int:
     return new_seed()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.close()
 
 
 @pytest.fixture(scope="session")

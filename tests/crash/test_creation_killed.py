@@ -10,7 +10,7 @@ import pytest
 
 import msgq
 from msgq.impl.segment import unlink_topic
-from tests.stress.roles import publisher, subscriber
+from tests.stress.roles import fork, publisher, subscriber
 from tests.support import SHM, Child, run_child
 
 CALLS = ("allocate", "fchmod", "link", "lock", "unlock")
@@ -27,7 +27,7 @@ def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
     """Child: fork one process for each endpoint, which dies as planned; return their exit codes."""
     codes = {}
     for endpoint, plan in plans.items():
-        if (pid := os.fork()) == 0:
+        if (pid := fork()) == 0:
             os.environ["MSGQ_TEST_CALLS"] = plan
             connect(endpoint, role)
             os._exit(0)

@@ -6,12 +6,17 @@ import os
 import random
 import signal
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import msgq
-from tests.stress.roles import publisher, subscriber
+from tests.stress.roles import fork, publisher, subscriber, told
+from tests.stress.scene import Scene, assert_complete, finish, ring
 from tests.stress.traffic import LONGER, Ledger, Stream, largest
-from tests.support import SHM, Child, hear, say
+from tests.support import SHM, say
 
 RING = 4096
 
@@ -33,15 +38,13 @@ def join_for_ever(endpoint: str, stream: Stream, rng: random.Random) -> None:
                 ledger.take([] if message is None else [message], socket.lost)
 
 
-def forked(function: Any, *args: Any) -> int:
+def forked(function: Callable[..., None], *args: Any) -> int:
     """Run a function in a forked process until it is killed; it ends in another way only by a mistake."""
-    if pid := os.fork():
+    if pid := fork():
         return pid
     try:
         function(*args)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     os._exit(1)
 
@@ -58,6 +61,7 @@ def massacre(endpoint: str, seed: int, kills: int) -> dict[str, int]:
             return forked(publish_for_ever, endpoint, stream)
         return forked(join_for_ever, endpoint, stream, random.Random(rng.random()))
 
+    say("ready")
     pids = {role: start(role) for role in range(4)}
     failed = 0
     for _ in range(kills):
@@ -77,8 +81,6 @@ def end(pid: int) -> bool:
 
 def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
     """Child: subscribe before all others, check everything, until told to stop."""
-    from tests.stress.roles import told
-
     ledger = Ledger(Stream(seed, largest(RING), 16), kind=kind)
     with subscriber(endpoint, passive=kind == "passive", conflate=kind == "conflate") as socket:
         say("ready")
@@ -86,11 +88,11 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
             message = socket.receive()
             ledger.take([] if message is None else [message], socket.lost)
             if message is None and told():
-                hear()
                 return ledger.report()
 
 
-def test_kill_anybody_at_any_moment(endpoint: str, seed: int) -> None:
+@pytest.mark.watchdog(60.0 * max(LONGER, 1))
+def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int) -> None:
     """What: processes that publish, or join and leave, are killed at random moments, hundreds of times; three
     subscribers watch from the start.
 
@@ -99,32 +101,16 @@ def test_kill_anybody_at_any_moment(endpoint: str, seed: int) -> None:
     Failure would mean: a crash somewhere costs or repeats messages, breaks the count, keeps others out, or leaves a
     file behind.
     """
-    first = msgq.SubSocket()
-    first.connect(msgq.context, endpoint, segment_size=RING)
-    first.close()
-    with (
-        Child(watch, endpoint, seed, "plain") as plain,
-        Child(watch, endpoint, seed, "passive") as passive,
-        Child(watch, endpoint, seed, "conflate") as conflate,
-    ):
-        watchers = [plain, passive, conflate]
-        assert [watcher.hear() for watcher in watchers] == ["ready"] * 3
-        with Child(massacre, endpoint, seed, int(500 * LONGER)) as killer:
-            result = killer.result()
+    with ring(endpoint, RING):
+        watchers = scene.start_all([(watch, endpoint, seed, kind) for kind in ("plain", "passive", "conflate")])
+        result = scene.start(massacre, endpoint, seed, int(500 * LONGER)).result()
         assert result["failed"] == 0, result
         with publisher(endpoint) as pub:
-            published = pub.stats().messages
-            snapshot = msgq.stats.topic(endpoint)
-            assert snapshot.publisher.pid == os.getpid()
-            assert {info.participant.pid for info in snapshot.subscribers if info.participant.alive} == {
-                plain.pid,
-                conflate.pid,
-            }
-            assert snapshot.messages == published
-        for watcher in watchers:
-            watcher.say("over")
-        for report in [watcher.result() for watcher in watchers]:
-            print(report)
-            assert report["received"] + report["lost"] == published, f"{report} of {published}"
+            published, snapshot = pub.stats().messages, msgq.stats.topic(endpoint)
+        assert snapshot.publisher.pid == os.getpid()
+        living = {info.participant.pid for info in snapshot.subscribers if info.participant.alive}
+        assert living == {watchers[0].pid, watchers[2].pid}, "passive ones are not seen"
+        assert snapshot.messages == published
+        assert_complete(finish(watchers), published)
     left = sorted(path.name for path in SHM.iterdir() if endpoint in path.name)
     assert left == [f"msgq_{endpoint}", f"msgqside_{endpoint}"]

@@ -1,7 +1,7 @@
-"""The bytes of both files, pinned: what the compiler makes of layout.h, what the library writes, what docs/layout.md says.
+"""The bytes of both files, pinned: by the compiler, by what the library writes, and in docs/layout.md.
 
-A failure means that other processes would misread the files: stock programs the ring, other versions of this library the
-side segment (which then needs another MQ_SIDE_VERSION).
+A failure means that other processes would misread the files: stock programs the ring, other versions of this library
+the side segment (which then needs another MQ_SIDE_VERSION).
 """
 
 from __future__ import annotations

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import random
 import select
+import signal
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
-from tests.stress.traffic import Ledger, Stream, largest
-from tests.support import DEADLINE, DEADLINE_MS, hear, say
+from tests.stress.traffic import LONGER, Ledger, Stream, largest
+from tests.support import CHILD_LIFETIME, DEADLINE, DEADLINE_MS, hear, say
 
 #: How a subscriber takes messages. "slow" pauses so that it is lapped again and again.
 KINDS = ("plain", "conflate", "passive", "slow", "many", "into", "poller")
@@ -249,30 +252,36 @@ def columns(endpoint: str, seed: int, words: int, passive: bool) -> dict[str, An
             ending = ending or (not len(got) and told())
 
 
+def fork() -> int:
+    """As os.fork. The child ends by itself, should its parent forget it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other threads are none of Python's
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(int(CHILD_LIFETIME * max(LONGER, 1)))
+    return pid
+
+
 def forked(endpoint: str, seed: int, children: int, count: int) -> list[int]:
-    """Subscribe, fork, and let everybody, each fork's forks included, receive all that comes; return exit codes."""
-    stream = Stream(seed, largest(1 << 20) // 64)
-    socket, ledger = subscriber(endpoint), Ledger(stream)
+    """Subscribe, fork, and let everybody, forks of forks included, receive all that comes; return exit codes."""
+    ledger, depth, pids = Ledger(Stream(seed, largest(1 << 20) // 64)), 0, []
+    socket = subscriber(endpoint)
     socket.setTimeout(DEADLINE_MS)
     say("ready")
-    pids = []
-    depth = 0
     for i in range(children):
         ledger.take([socket.receive() or b""], socket.lost)
-        if (pid := os.fork()) == 0:
-            depth, pids = i + 1, []
-            if i % 3:  # most stop forking, some go on
-                break
-        else:
+        if pid := fork():
             pids.append(pid)
+            continue
+        depth, pids = depth + 1, []
+        if i % 3:  # two of three fork no more
+            break
     try:
         for messages in rest(socket, count - ledger.received):
             ledger.take(messages, socket.lost)
         good = ledger.last == count - 1 and socket.lost == 0
         socket.close()
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         good = False
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]

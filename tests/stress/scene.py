@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
-from tests.support import Child
+from tests.stress.traffic import LONGER
+from tests.support import CHILD_LIFETIME, Child
 
 Role = tuple[Callable[..., Any], *tuple[Any, ...]]
 
@@ -20,19 +23,23 @@ class Scene:
 
     def start(self, function: Callable[..., Any], *args: Any) -> Child:
         """Start a role and wait until it is connected."""
-        child = self._stack.enter_context(Child(function, *args))
-        assert child.hear() == "ready"
-        return child
+        return self.start_all([(function, *args)])[0]
 
     def start_all(self, roles: list[Role]) -> list[Child]:
         """The same for many, which start side by side."""
-        children = [self._stack.enter_context(Child(*role)) for role in roles]
+        children = [self._stack.enter_context(Child(enact, f.__module__, f.__name__, args)) for f, *args in roles]
         for child in children:
             assert child.hear() == "ready"
         return children
 
     def close(self) -> None:
         self._stack.close()
+
+
+def enact(module: str, name: str, args: list[Any]) -> Any:
+    """Child: play a role, with a watchdog as patient as the test."""
+    faulthandler.dump_traceback_later(CHILD_LIFETIME * max(LONGER, 1), exit=True)
+    return getattr(importlib.import_module(module), name)(*args)
 
 
 def finish(children: list[Child]) -> list[Any]:

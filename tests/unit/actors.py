@@ -21,7 +21,7 @@ kept: list[msgq.SubSocket] = []
 
 def participate(endpoint: str, roles: list[str]) -> None:
     """Connect sockets, say so, and keep them until told to end; then end without closing."""
-    makers = {"pub": msgq.pub_sock, "sub": msgq.sub_sock}
+    makers: dict[str, Any] = {"pub": msgq.pub_sock, "sub": msgq.sub_sock}
     sockets = [makers[role](endpoint) for role in roles]
     say([os.getpid(), threading.get_native_id()])
     hear()
@@ -56,7 +56,7 @@ def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
 def without_descriptors(endpoint: str) -> list[Any]:
     """Connect with no descriptor left; afterwards with some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    errors = []
+    errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
@@ -174,6 +174,15 @@ def subscribe_in_namespace(endpoint: str) -> None:
         libc.mount(b"proc", b"/proc", b"proc", 0, None)
         sub = msgq.sub_sock(endpoint)
         say("subscribed")
-        say(sub.receive().decode())
+        say((sub.receive() or b"").decode())
         os._exit(0)
     os.waitpid(child, 0)
+
+
+def publish_after_a_word(endpoint: str) -> None:
+    """Take over and publish one number for each word."""
+    with msgq.pub_sock(endpoint) as pub:
+        say("ready")
+        for i in range(5):
+            hear()
+            pub.send(b"%d" % i)

@@ -68,7 +68,9 @@ class World:
         messages = []
         for _ in range(self.random.choice([1, 3, 20, 100])):
             messages.append(self.message())
-        assert self.pub.send_many(self.random.choice([list, tuple, iter])(messages)) == len(messages)
+        assert self.pub.send_many(self.random.choice([list(messages), tuple(messages), iter(messages)])) == len(
+            messages
+        )
         self.account(messages)
 
     def abandon(self) -> None:
@@ -115,7 +117,7 @@ class World:
         how = self.random.randrange(3)
         if how == 0:
             return socket.receive_many(most)
-        messages = []
+        messages: list[bytes] = []
         buffer = bytearray(self.size)
         while len(messages) < most:
             if how == 1:
@@ -152,8 +154,10 @@ class World:
         self.random.choices(work, [30, 8, 40, 2, 2, 3, 1])[0]()
 
     def close(self) -> None:
-        for socket in (self.pub, *self.retired, *(reader.socket for reader in self.readers)):
-            socket.close()
+        for pub in (self.pub, *self.retired):
+            pub.close()
+        for reader in self.readers:
+            reader.socket.close()
         self.ring.bytes.close()
 
 

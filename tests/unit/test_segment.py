@@ -481,7 +481,7 @@ class TestCreation:
 
     def test_a_child_that_execs_inherits_nothing(self, endpoint: str) -> None:
         """Files are open for an instant only; then one is caught open, its flag is checked."""
-        flags = []
+        flags: list[int] = []
 
         def look() -> None:
             while not done.is_set():

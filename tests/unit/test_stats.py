@@ -194,4 +194,4 @@ def test_snapshots_are_frozen(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         for value in (pub.stats(), sub.stats(), stats.topic(endpoint)):
             with pytest.raises(dataclasses.FrozenInstanceError):
-                value.endpoint = "other"
+                value.endpoint = "other"  # type: ignore[misc]

@@ -147,11 +147,13 @@ class Round:
 
     def receive_into(self) -> None:
         """Receive into a buffer that may be too small."""
-        self._chance.choice(self.subscribers).receive_into(bytearray(self._chance.choice((0, 24, 5000))))
+        buffer = bytearray(self._chance.choice((0, 24, 5000)))
+        self._chance.choice(self.subscribers).receive_into(buffer, self._chance.random() < 0.5)
 
     def receive_array(self) -> None:
         """Receive records."""
-        self._chance.choice(self.subscribers).receive_array(self._chance.choice(DTYPES))
+        dtype, wait = self._chance.choice(DTYPES), self._chance.random() < 0.5
+        self._chance.choice(self.subscribers).receive_array(dtype, wait_for_one=wait)
 
     def poll(self) -> None:
         """Poll all subscribers."""

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from random import Random
 
 from . import addresses as at
-from .machine import Task
 from .ops import Op, Steps, preempt, until
 from .rules import Rules
 from .stock import StockPublisher, StockSubscriber
@@ -138,10 +137,10 @@ def overlap(rng: Random, rules: Rules, traced: bool) -> World:
     old.publisher.fences = world.chance(0.2)
     task = world.publish("A", world.first(old, 2 + world.below(3), most=3))
     task.registered = not old.publisher.fences
-    begins, anywhere = world.below(60), world.chance(0.2)
+    begins, moment = world.below(60), (in_a_send, in_a_send, at_a_wrap, anywhere)[world.below(4)]
 
     def may_come() -> bool:
-        return task.finished or (world.machine.clock >= begins and (anywhere or in_a_send(task)))
+        return task.next_op is None or (world.machine.clock >= begins and moment(task.next_op))
 
     new = world.office("B", patience=1000 if world.chance(0.7) else 1 + world.below(3))
     world.publish("B", when(may_come, world.next(new, 1 + world.below(3))))
@@ -150,9 +149,19 @@ def overlap(rng: Random, rules: Rules, traced: bool) -> World:
     return world
 
 
-def in_a_send(task: Task) -> bool:
+def in_a_send(op: Op) -> bool:
     """Or about to begin one."""
-    return task.next_op is not None and task.next_op[0] == "store"
+    return bool(op[0] == "store")
+
+
+def at_a_wrap(op: Op) -> bool:
+    """About to publish a new cycle, and then, replaced, nothing more."""
+    return bool(op[0] == "store" and op[1] == at.WRITE_POINTER and op[2][1] == 0)
+
+
+def anywhere(op: Op) -> bool:
+    """Or between two sends."""
+    return True
 
 
 def stock_takeover(rng: Random, rules: Rules, traced: bool) -> World:

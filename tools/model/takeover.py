@@ -92,7 +92,7 @@ class Starter:
     def last_milestone(self) -> Steps[tuple[Position, int]]:
         """Nobody writes it now. Sets turn and era, too."""
         p, two = self.publisher, self.topic.rules.two_milestones
-        p.turn = yield load(at.TURN_END if two else at.TURN_BEGIN)
+        p.turn = yield load(at.TURN_END if two else at.TURN_BEGIN, ACQUIRE)  # EDGE turn: acquire
         cell = p.turn % 2 if two else 0
         position = yield load(at.milestone(cell, "position"))
         sequence = yield load(at.milestone(cell, "sequence"))

@@ -1,0 +1,87 @@
+"""README.md does what it says: its Python blocks run in order, and what they print is the text block that follows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from tests.meta.sources import ROOT
+
+README = (ROOT / "README.md").read_text()
+# Run by CI in its own steps, or changing the machine.
+NOT_RUN = ("make", "pip", "git", "apt-get", "python -m venv")
+MARK = "\0next block\0"
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+
+    @property
+    def id(self) -> str:
+        return f"line-{self.line}"
+
+
+def blocks() -> list[Block]:
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [Block(match[1], match[2], README.count("\n", 0, match.start()) + 2) for match in found]
+
+
+BLOCKS = blocks()
+SHELL = [block for block in BLOCKS if block.language in ("sh", "console")]
+
+
+@pytest.fixture
+def environment():
+    prefix = f"readme-{uuid4().hex[:12]}"
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+    yield {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
+    for kind in ("msgq_", "msgqside_"):
+        shutil.rmtree(f"/dev/shm/{kind}{prefix}", ignore_errors=True)
+
+
+def test_python_blocks_print_what_the_readme_says(environment):
+    python = [(i, block) for i, block in enumerate(BLOCKS) if block.language == "python"]
+    assert python
+    program = f"print({MARK!r})\n".join(block.text for _, block in python)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(f"{MARK}\n")
+    for (i, block), output in zip(python, printed, strict=True):
+        follows = BLOCKS[i + 1] if i + 1 < len(BLOCKS) else None
+        if follows and follows.language == "text":
+            assert output == follows.text, f"README.md, line {block.line}"
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
+def test_shell_blocks_run(block, environment):
+    for line in block.text.splitlines():
+        command = line.removeprefix("$ ").partition("  #")[0].strip()
+        if (block.language == "console" and not line.startswith("$ ")) or not command or command.startswith("#"):
+            continue
+        if command.startswith(NOT_RUN):
+            words = shlex.split(command)
+            if words[0] == "make":
+                assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
+            continue
+        done = subprocess.run(
+            command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"README.md, line {block.line}: {command}\n{done.stderr}"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README):
+        assert (ROOT / target).exists(), target

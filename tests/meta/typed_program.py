@@ -1,0 +1,59 @@
+"""A program of a user who has everything checked by ``mypy --strict``; test_mypy.py reads it, nobody runs it."""
+
+from typing import assert_type
+
+import numpy as np
+
+import msgq
+from msgq import errors, stats
+
+
+def publish() -> int:
+    with msgq.pub_sock("topic", segment_size=1 << 16) as pub:
+        pub.send(b"bytes")
+        pub.send(memoryview(bytearray(3)))
+        pub.send(np.arange(3))
+        pub.send_many(np.zeros((4, 2)))
+        with pub.reserve(10) as view:
+            assert_type(view, memoryview)
+        assert_type(pub.all_readers_updated(), bool)
+        assert_type(pub.stats(), stats.PublisherStats)
+        pub.wait_for_readers(timeout=None, n=2)
+        return pub.send_many([b"a", bytearray(b"b")]) + pub.send_many(np.zeros((4, 2)))
+
+
+def subscribe() -> None:
+    poller = msgq.Poller()
+    sub = msgq.SubSocket()
+    sub.connect(msgq.Context(), "topic", conflate=True, passive=True, spin_us=5)
+    sub.setTimeout(-1)
+    poller.registerSocket(sub)
+    assert_type(poller.poll(5), list[msgq.SubSocket])
+    assert_type(sub.receive(), bytes | None)
+    assert_type(sub.receive_many(max_messages=3), list[bytes])
+    assert_type(sub.receive_into(bytearray(8)), int | None)
+    assert_type(sub.receive_array("f8").ndim, int)
+    assert_type(sub.lost, int | None)
+    assert_type(msgq.drain_sock_raw(sub, wait_for_one=True), list[bytes])
+
+
+def look() -> None:
+    for topic in stats.topics():
+        assert_type(topic.publisher, stats.Participant | None)
+        assert_type(topic.schema, msgq.Schema | None)
+    try:
+        msgq.sub_sock("topic", timeout=5)
+    except errors.SegmentError as error:
+        assert_type(error.path, str)
+    except msgq.IpcError as error:
+        assert_type(error.endpoint, str)
+
+
+def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket) -> None:
+    pub.send("text")  # type: ignore[arg-type]
+    pub.send(5)  # type: ignore[arg-type]
+    sub.receive_into(b"not writable, which only running it can tell")
+    sub.receive(timeout=5)  # type: ignore[call-arg]
+    sub.setTimeout(None)  # type: ignore[arg-type]
+    sub.lost = 5  # type: ignore[misc]
+    print(sub.receive() + b"!")  # type: ignore[operator]
