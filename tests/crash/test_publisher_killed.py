@@ -116,3 +116,32 @@ def check(topic: Topic, sizes: list[int], operations: str, at: int, former_lives
         expected = 310 + (0 if kind == "late" else whole)
         assert sub.lost is not None, f"{kind}: lost is unknown"
         assert sub.stats().received + sub.lost == expected, f"{kind}: {sub.stats()} of {expected}"
+
+
+@pytest.mark.parametrize("succeeded", [True, False], ids=["new publisher", "nobody"])
+def test_what_a_dead_send_overwrote_is_not_read(topic: Topic, succeeded: bool) -> None:
+    """What: the victim dies at each step of a large message, the first of a lap, that overwrites what a subscriber has
+    not read yet.
+
+    Why: the bytes stay, though the message was never published, and only the limit tells of them.
+
+    Failure would mean: the subscriber takes the dead one's bytes for its own next message; that happens when a new
+    publisher announces less than the dead one did.
+    """
+    operations = "claim arm send:320:40"
+    with topic.another("trace") as trial:
+        prepare(trial, [16] * 40, former_lives=False)
+        names = trial.points(operations)
+    assert "mq_publisher_extend: stored mark" in names
+    for at, name in enumerate(names, 1):
+        with topic.another(at) as place:
+            subs = dict(readers(place))
+            prepare(place, [16] * 40, former_lives=False)
+            place.kill(operations, at=at)
+            if succeeded:
+                place.pub()
+            for kind, sub in subs.items():
+                got = drain(sub)
+                assert sub.lost is not None, f"{kind}, {name}: lost is unknown"
+                assert got == [*range(sub.lost, sub.lost + len(got))], f"{kind}, {name}"
+                assert sub.lost + len(got) in (40, 41), f"{kind}, {name}"

@@ -24,9 +24,9 @@ def lap(topic: Topic, pub: msgq.PubSocket) -> int:
     return 60
 
 
-def lap_and_be_writing(topic: Topic, pub: msgq.PubSocket) -> int:
-    """Lap it, and leave a large message at the start of the next lap half done: it is not published."""
-    sent = lap(topic, pub)
+def be_writing(topic: Topic, pub: msgq.PubSocket) -> int:
+    """Leave a large message at the start of the next lap half done: the wrap is published, the message is not."""
+    sent = 0
     while msgq.stats.topic(topic.endpoint).write_position[1] < RING - 200:
         pub.send(message(ONES, 16))
         sent += 1
@@ -34,6 +34,10 @@ def lap_and_be_writing(topic: Topic, pub: msgq.PubSocket) -> int:
     view = reservation.__enter__()
     view[:] = b"\xff" * 320
     return sent
+
+
+def lap_and_be_writing(topic: Topic, pub: msgq.PubSocket) -> int:
+    return lap(topic, pub) + be_writing(topic, pub)
 
 
 def close(topic: Topic, pub: msgq.PubSocket) -> int:
@@ -53,7 +57,9 @@ def lap_and_restart(topic: Topic, pub: msgq.PubSocket) -> int:
 
 
 @pytest.mark.parametrize("conflate", [0, 1], ids=["plain", "conflate"])
-@pytest.mark.parametrize("meanwhile", [stay, lap, lap_and_be_writing, close, lap_and_close, lap_and_restart])
+@pytest.mark.parametrize(
+    "meanwhile", [stay, lap, be_writing, lap_and_be_writing, close, lap_and_close, lap_and_restart]
+)
 def test_stopped_at_every_step_of_a_receive(
     topic: Topic, meanwhile: Callable[[Topic, msgq.PubSocket], int], conflate: int
 ) -> None:

@@ -18,15 +18,16 @@ from tools.fuzz import build
 from tools.fuzz.parent import Outcome, build_core, fuzz_core, fuzz_sockets
 
 SECONDS = 4.0
+pytestmark = pytest.mark.watchdog(300.0)  # above those of the levels themselves, which say more
 SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_core(tmp_path_factory.mktemp("fuzz"))
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    return build_core(tmp_path)
 
 
 def seed_of(seed: int | None) -> int:

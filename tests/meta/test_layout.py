@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import struct
 import subprocess
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -162,15 +160,6 @@ def test_documentation_tells_the_same_constants():
 
 
 # ---- what the library writes ----
-
-
-@pytest.fixture
-def prefix(monkeypatch):
-    name = f"layout-{uuid4().hex[:12]}"
-    monkeypatch.setenv("OPENPILOT_PREFIX", name)
-    yield name
-    for kind in ("msgq_", "msgqside_"):
-        shutil.rmtree(f"/dev/shm/{kind}{name}", ignore_errors=True)
 
 
 def words(data: bytes, offset: int, count: int = 1) -> tuple[int, ...]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pytest
 
@@ -42,12 +40,9 @@ SHELL = [block for block in BLOCKS if block.language in ("sh", "console")]
 
 
 @pytest.fixture
-def environment():
-    prefix = f"readme-{uuid4().hex[:12]}"
+def environment(prefix: str) -> dict[str, str]:
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-    yield {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
-    for kind in ("msgq_", "msgqside_"):
-        shutil.rmtree(f"/dev/shm/{kind}{prefix}", ignore_errors=True)
+    return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
 
 
 def test_python_blocks_print_what_the_readme_says(environment):

@@ -29,6 +29,7 @@ def test_each_compiled_module_has_a_stub():
     assert sorted(STUBS) == MODULES
 
 
+@pytest.mark.watchdog(300.0)
 def test_stubs_agree_with_the_compiled_modules():
     names = [f"msgq.impl.{module}" for module in MODULES]
     command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(ALLOWED), *names]

@@ -19,6 +19,7 @@ SECONDS = 4
 WATCHDOG = 240
 # Built-in memcpy and memset would be inlined after the instrumentation, unseen by the sanitizer.
 THREAD = ("-O1", "-g", "-fsanitize=thread", "-fno-builtin", "-Wno-tsan")
+pytestmark = pytest.mark.watchdog(2 * WATCHDOG)
 needs_tsan = pytest.mark.skipif(not build.has_sanitizer("thread"), reason="the compiler has no thread sanitizer")
 
 
@@ -33,7 +34,7 @@ def run(program: Path) -> dict[str, int]:
 
 
 def check_counts(counts: dict[str, int]) -> None:
-    """The stress was one: everything that it is about took place."""
+    """Everything that the stress is about took place."""
     idle = [name for name, value in counts.items() if not value and name != "membarrier"]
     assert not idle, counts
 

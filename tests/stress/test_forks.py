@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgq
 from tests.stress import roles
 from tests.stress.scene import Scene, ring
 from tests.stress.traffic import LONGER, Stream, largest
+from tests.support import DEADLINE
+
+FAMILY = 28  # processes, when a subscriber forks eight times and every third child goes on forking
 
 
 def test_every_fork_gets_the_rest_of_the_stream(scene: Scene, endpoint: str, seed: int) -> None:
@@ -20,7 +24,12 @@ def test_every_fork_gets_the_rest_of_the_stream(scene: Scene, endpoint: str, see
             stream = Stream(round_seed, largest(1 << 20) // 64)
             child = scene.start(roles.forked, endpoint, round_seed, 8, 300)
             with roles.publisher(endpoint) as socket:
-                for number in range(300):  # all fit into the ring, so nothing may be lost
+                for number in range(299):  # all fit into the ring, so nothing may be lost
                     socket.send(stream.message(number))
+                socket.wait_for_readers(DEADLINE, n=FAMILY)
+                socket.wait_for_readers(DEADLINE)
+                living = {info.participant.pid for info in msgq.stats.topic(endpoint).subscribers}
+                assert len(living) == FAMILY, "each has an entry of its own"
+                socket.send(stream.message(299))
                 codes = child.result()
             assert codes == [0] * 9

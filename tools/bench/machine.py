@@ -5,31 +5,41 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LOOK_S = 0.05
+LOOKS = 20
 
 
 class IdleGate:
-    """Waits until nobody else uses the machine, within a budget for the whole run.
+    """Time that a run may spend on waiting for an idle machine, and on measuring again what was disturbed.
 
     Attributes
     ----------
-    left_s : seconds that may still be spent waiting.
+    left_s : seconds that are left of it.
     """
 
     def __init__(self, budget_s: float) -> None:
-        """Allow that many seconds of waiting."""
+        """Allow that many seconds."""
         self.left_s = budget_s
 
     def wait(self) -> None:
-        """Wait for an idle machine, or until the budget is spent."""
-        while True:
+        """Wait until nobody else uses the machine, for a second at most."""
+        for _ in range(LOOKS):
             before = _busy_ticks()
             time.sleep(LOOK_S)
             if _busy_ticks() == before or self.left_s <= 0:
                 return
             self.left_s -= LOOK_S
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Take the time of what is done inside."""
+        start = time.monotonic()
+        yield
+        self.left_s -= time.monotonic() - start
 
 
 def _busy_ticks() -> int:

@@ -9,8 +9,8 @@ from tools.bench.adapters import FLOOR, OURS, PEERS
 from tools.bench.cases import LIMITS, Case
 from tools.bench.floor import build
 from tools.bench.process import PROJECT
-from tools.bench.run import Record
-from tools.bench.summary import DISTURBED, Row, rows
+from tools.bench.run import DISTURBED, Record
+from tools.bench.summary import Row, rows
 
 NOTHING = "-"
 

@@ -15,8 +15,11 @@ from tools.bench.machine import IdleGate, cores
 from tools.bench.process import Absent, Failed
 from tools.bench.workspace import Workspace
 
-WAIT_BUDGET_S = 120.0
+WAIT_BUDGET_S = 180.0
 QUICK_WAIT_BUDGET_S = 0.5
+RETRIES = 3
+# A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
+DISTURBED = 0.02
 LIMIT_ROUNDS = 200
 QUICK_LIMIT_ROUNDS = 20
 
@@ -105,7 +108,7 @@ class _Contest:
                         getattr(self.entries[system], step)()
             for turn in range(self.case.slices):
                 gate.wait()
-                self._round(turn)
+                self._round(turn, gate)
         self.record.samples += [self._sample(system, results) for system, results in self.results.items()]
 
     def _start(self, stack: ExitStack, system: str) -> None:
@@ -115,12 +118,24 @@ class _Contest:
             else:
                 self.entries[system] = stack.enter_context(Entry(self.space, self.case, system))
 
-    def _round(self, turn: int) -> None:
+    def _round(self, turn: int, gate: IdleGate) -> None:
         systems = list(self.entries)
         first = (turn + self.repeat) % max(1, len(systems))
         for system in systems[first:] + systems[:first]:
             with self._dropping(system):
-                self.results.setdefault(system, []).append(self.entries[system].measure())
+                result = self._quietest(self.entries[system], gate)
+                self.results.setdefault(system, []).append(result)
+
+    @staticmethod
+    def _quietest(entry: Entry | ProgramEntry, gate: IdleGate) -> dict[str, Any]:
+        """Measure a slice, and again if it was disturbed, as long as there is time for waiting; the quietest counts."""
+        best = entry.measure()
+        for _ in range(RETRIES):
+            if best["waited"] <= DISTURBED or gate.left_s <= 0:
+                break
+            with gate.charging():
+                best = min(best, entry.measure(), key=lambda result: float(result["waited"]))
+        return best
 
     @contextmanager
     def _dropping(self, system: str) -> Iterator[None]:

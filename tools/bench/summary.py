@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from tools.bench.adapters import FLOOR, OURS
 from tools.bench.cases import Case, Target
 from tools.bench.figures import median
-from tools.bench.run import Record
-
-# A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
-DISTURBED = 0.02
+from tools.bench.run import DISTURBED, Record
 
 # (repeat, turn within it) -> figure
 Figures = dict[tuple[int, int], float]

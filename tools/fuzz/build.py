@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "msgq" / "impl"
-SANITIZED = ("-O2", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# Not optimised: that is compiled in a tenth of the time, runs at half the speed, and hides nothing.
+SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def compiler() -> str:

@@ -194,12 +194,20 @@ static ssize_t fuzz_read(int fd, void *buffer, size_t room) {
     char text[512];
     int n = 0;
     switch (fuzz_below(4) + (uint64_t)(fd != 0)) {
-    case 0: n = snprintf(text, sizeof text, "1 (a) b) %c 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0 %llu 9", "RSZX"[fuzz_below(4)],
-                         (int)fuzz_below(3), (unsigned long long)fuzz_below(3)); break;
-    case 1: n = snprintf(text, sizeof text, "Name:\ta\nSigBlk:\t%llx\nSigCgt:\t%llx\n",
-                         (unsigned long long)fuzz_random(), (unsigned long long)fuzz_random()); break;
-    case 2: for (n = 0; n < 100; n++) text[n] = (char)fuzz_random(); break;
-    default: return fuzz_answer();
+    case 0:
+        n = snprintf(text, sizeof text, "1 (a) b) %c 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0 %llu 9",
+                     "RSZX"[fuzz_below(4)], (int)fuzz_below(3), (unsigned long long)fuzz_below(3));
+        break;
+    case 1:
+        n = snprintf(text, sizeof text, "Name:\ta\nSigBlk:\t%llx\nSigCgt:\t%llx\n",
+                     (unsigned long long)fuzz_random(), (unsigned long long)fuzz_random());
+        break;
+    case 2:
+        for (n = 0; n < 100; n++)
+            text[n] = (char)fuzz_random();
+        break;
+    default:
+        return fuzz_answer();
     }
     size_t wanted = fuzz_one_in(4) ? fuzz_below((uint64_t)n) : (size_t)n;
     memcpy(buffer, text, wanted < room ? wanted : room);

@@ -167,7 +167,8 @@ class Round:
 
     def close(self) -> None:
         """Close everybody."""
-        for socket in [*self.publishers, *self.subscribers]:
+        sockets: list[msgq.PubSocket | msgq.SubSocket] = [*self.publishers, *self.subscribers]
+        for socket in sockets:
             with guarded():
                 socket.close()
 
