@@ -30,7 +30,7 @@ bench: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
-	$(BIN)/cython-lint msgq
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq
 	$(BIN)/mypy
 
 clean:

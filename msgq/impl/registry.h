@@ -226,7 +226,8 @@ static inline void mq_schema_write(mq_side *side, const char *name, const char *
     uint64_t turn = mq_load_relaxed_u64(&side->schema_turn); /* relaxed: only lock holders write it */
     mq_store_relaxed_u64(&side->schema_turn, turn | 1);
     mq_fence_release(); /* EDGE schema: release. Partner: mq_schema_read */
-    memset(side->schema_name, 0, sizeof side->schema_name + sizeof side->schema_encoding);
+    static const char blank[MQ_SCHEMA_NAME + MQ_SCHEMA_ENCODING];
+    mq_copy_in(side->schema_name, blank, sizeof blank);
     mq_copy_in(side->schema_name, name, strlen(name));
     mq_copy_in(side->schema_encoding, encoding, strlen(encoding));
     mq_copy_in(side->schema_data, data, bytes);

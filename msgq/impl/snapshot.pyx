@@ -88,7 +88,9 @@ cdef object _schema(const mq_side *side):
         name[MQ_SCHEMA_NAME] = encoding[MQ_SCHEMA_ENCODING] = 0
         if not mq_schema_read(side, name, encoding, data, &size) or not name[0]:
             return None
-        return Schema((<bytes> name).decode(errors="replace"), (<bytes> encoding).decode(errors="replace"), data[:size])
+        return Schema((<bytes> name).decode(), (<bytes> encoding).decode(), data[:size])
+    except ValueError:
+        return None  # not UTF-8, so no text of ours
     finally:
         free(data)
 

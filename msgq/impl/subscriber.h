@@ -74,9 +74,12 @@ static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_
     return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
 }
 
-/* Count the messages from `from` to `to`; *last is the position of the last one. -1: the bytes do not lead there. */
+/* Count the messages from `from` to `to`; *last is the position of the last one. -1: the bytes do not lead there, or
+ * the two are more than a lap apart, so that counting might take for ever. */
 static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
     int64_t count = 0;
+    if (mq_ahead(to, from) > 0 && !mq_intact(to, from))
+        return -1;
     while (mq_ahead(to, from) > 0) {
         bool is_message;
         uint64_t next = mq_step(data, data_bytes, from, &is_message);
@@ -232,11 +235,18 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
         if (mq_subscriber_locate(s) != MQ_EMPTY)
             return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
     }
-    if (mq_milestone_read(s->side, &m) && mq_position_possible(m.position, s->data_bytes)) {
+    for (int tries = 0; tries < 100 && mq_milestone_read(s->side, &m); tries++) {
+        /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
+        /* A stranger's milestone may lie anywhere; from this one every step is intact, or we would be here for ever. */
+        if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
+            !mq_subscriber_intact(s, m.position) || !mq_subscriber_intact(s, now))
+            continue;
         s->cursor = s->published = m.position;
         s->sequence_base = m.sequence - s->received;
         s->era = m.era;
         s->sequence_known = true;
+        break;
     }
     return MQ_OK;
 }
@@ -266,6 +276,7 @@ static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
     /* EDGE commit: acquire. Partner: mq_publisher_commit. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
+        s->published = now; /* a stranger may have put it back */
         /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
         if (mq_unlikely(!mq_subscriber_witness_holds(s)))
             mq_subscriber_survey_again(s);
@@ -304,7 +315,8 @@ static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message
         mq_status status = mq_subscriber_doubt(s);
         if (status == MQ_EMPTY)
             continue; /* at the present now; published says whether more has come */
-        if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0)
+        if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0 ||
+            mq_ahead(s->published, mq_next_lap(s->cursor)) < 0)
             return MQ_CORRUPT;
         s->cursor = mq_next_lap(s->cursor);
     }
@@ -346,9 +358,9 @@ static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *messa
             from = s->cursor;
             count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
         }
-        if (count > 0 && before >= 0 && mq_subscriber_intact(s, from)) {
+        if (count > 0 && before >= 0 && mq_subscriber_intact(s, from) && mq_subscriber_intact(s, last)) {
             if (mq_ahead(last, s->cursor) > 0)
-                mq_subscriber_pass(s, last, before + count - 1);
+                mq_subscriber_pass(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
             return mq_subscriber_peek(s, message);
         }
         if (count == 0)

@@ -275,8 +275,11 @@ cdef class SubSocket:
                 self._refuse()
             while self._find(&message, non_blocking):
                 if message.size > <uint64_t> view.len:
-                    if mq_subscriber_doubt(&self._subscriber) != MQ_OK:
+                    status = mq_subscriber_doubt(&self._subscriber)
+                    if status == MQ_EMPTY:
                         continue
+                    if status != MQ_OK:
+                        self._corrupt()
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, message.payload, message.size)
