@@ -82,6 +82,14 @@ _Static_assert(sizeof(mq_reader_entry) == 128, "bump MQ_SIDE_VERSION");
 
 enum { MQ_ATTENTION_WAITERS = 1, MQ_ATTENTION_SLOTS = 2 };
 
+/* A place in the ring of which the count of messages is known. */
+typedef struct {
+    mq_u64 position;        /* a message boundary at or before write_pointer */
+    mq_u64 sequence;        /* messages published before it in this era */
+    mq_u64 era;             /* grows when the count restarts, because a stock publisher was here */
+} mq_milestone_words;
+_Static_assert(sizeof(mq_milestone_words) == 24, "bump MQ_SIDE_VERSION");
+
 typedef struct {
     /* Constant once the file has a name. */
     mq_u64 magic;
@@ -100,16 +108,15 @@ typedef struct {
     /* The grant. Written by the current publisher, once a chunk. turn_begin first, turn_end last. */
     mq_u64 turn_begin;
     mq_u64 limit;               /* position that no byte being written goes beyond */
-    mq_u64 milestone_position;  /* a message boundary at or before write_pointer */
-    mq_u64 milestone_sequence;  /* messages published before it in this era */
-    mq_u64 era;                 /* grows when the count restarts, because a stock publisher was here */
+    mq_milestone_words milestone_even; /* of even turns. One is valid while the other is being written */
     mq_u64 turn_end;
     mq_u64 grant_pad[2];
 
     /* The schema descriptor. Written under the lock; schema_turn is odd while it changes. */
     mq_u64 schema_turn;
     mq_u64 schema_bytes;        /* of schema_data; 0 with an empty name: none */
-    mq_u64 schema_pad[6];
+    mq_milestone_words milestone_odd; /* of odd turns; as milestone_even */
+    mq_u64 schema_pad[3];
 
     mq_publisher_entry publishers[MQ_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
@@ -120,6 +127,7 @@ typedef struct {
 
 _Static_assert(offsetof(mq_side, attention) == 64, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, turn_begin) == 128, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, turn_end) == 168, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");

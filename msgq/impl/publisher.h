@@ -99,15 +99,16 @@ static inline mq_status mq_publisher_commit(mq_publisher *p) {
 static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
     mq_side *side = p->side;
     /* relaxed: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
-    uint64_t turn = mq_load_relaxed_u64(&side->turn_begin) + 1;
+    uint64_t turn = mq_load_relaxed_u64(&side->turn_end) + 1;
+    mq_milestone_words *milestone = turn & 1 ? &side->milestone_odd : &side->milestone_even;
     if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) > 0)
         limit = mq_load_relaxed_u64(&side->limit);
     mq_store_relaxed_u64(&side->turn_begin, turn);
     mq_fence_release(); /* EDGE turn: release. Whoever reads a field below sees turn_begin. Partner: mq_milestone_read */
     mq_store_relaxed_u64(&side->limit, limit);
-    mq_store_relaxed_u64(&side->milestone_position, p->position);
-    mq_store_relaxed_u64(&side->milestone_sequence, p->sequence);
-    mq_store_relaxed_u64(&side->era, p->era);
+    mq_store_relaxed_u64(&milestone->position, p->position);
+    mq_store_relaxed_u64(&milestone->sequence, p->sequence);
+    mq_store_relaxed_u64(&milestone->era, p->era);
     mq_store_release_u64(&side->turn_end, turn); /* EDGE turn: release. Partner: mq_milestone_read */
 }
 

@@ -19,12 +19,12 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_find_publisher, mq_foreign_publisher_entry, mq_free_publisher_entry,
+    mq_foreign_publisher_entry, mq_free_publisher_entry,
     mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
-    mq_ring_header, mq_schema_write, mq_send_in_progress, mq_side, mq_thread_life,
+    mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_side, mq_thread_life,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, open_topic
@@ -121,15 +121,14 @@ cdef class PubSocket:
 
     cdef int _await_former(self, uint64_t uid) except -1:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
-        cdef const mq_publisher_entry *former = mq_find_publisher(self._publisher.side, uid)
+        cdef const mq_publisher_entry *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
         if self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD:
             with nogil:  # a stock one does not say what it does; it needs microseconds
                 usleep(STOCK_SEND_US)
-        while former != NULL and mq_send_in_progress(former):
-            life = mq_publisher_life(former)
-            if life == MQ_DEAD or life == MQ_UNKNOWN and mq_now_ns() > deadline:
-                break  # unknown: of another PID namespace, so it may be dead, and nobody else could ever tell
+        while (former := mq_other_send_in_progress(&self._publisher)) != NULL:
+            if mq_publisher_life(former) == MQ_UNKNOWN and mq_now_ns() > deadline:
+                break  # of another PID namespace: it may be dead, and nobody here could ever tell
             if mq_now_ns() > deadline:
                 text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)

@@ -75,7 +75,7 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->created_ns, created_ns);
     mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
-    mq_store_relaxed_u64(&side->milestone_position, now);
+    mq_store_relaxed_u64(&side->milestone_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
 
@@ -110,6 +110,18 @@ static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
 static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
     return mq_load_relaxed_u64(&former->begun) != sent; /* relaxed: the newcomer's membarrier made it visible */
+}
+
+/* A living publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer
+ * that waited for one may have died, and the one waited for is still there. */
+static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p) {
+    for (int i = 0; i < MQ_PUBLISHERS; i++) {
+        const mq_publisher_entry *other = &p->side->publishers[i];
+        if (other != p->entry && mq_load_acquire_u64(&other->who.uid) && mq_send_in_progress(other) &&
+            mq_identity_life(&other->who) != MQ_DEAD)
+            return other;
+    }
+    return NULL;
 }
 
 static inline mq_life mq_publisher_life(const mq_publisher_entry *entry) { return mq_identity_life(&entry->who); }
@@ -191,7 +203,7 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
         p->sequence = m.sequence + (uint64_t)walked;
         p->era = m.era;
     } else /* a stock publisher was here, or the bytes are not to be trusted */
-        p->era = mq_load_relaxed_u64(&side->era) + 1; /* relaxed: under the lock, and no other publisher */
+        p->era = (readable ? m.era : 0) + 1;
     /* The limit never goes back: a send that died left bytes up to there. */
     mq_publisher_announce(p, walked >= 0 ? p->position : mq_reach(p->position, p->data_bytes));
     mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed: equal again before anybody cares */
@@ -206,6 +218,8 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     mq_publishers_sweep(p);
     mq_slots_sweep(p->ring, side);
     p->looks = 1;
+    /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
+    mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
     mq_publisher_notify(p);
     return MQ_OK;
 }

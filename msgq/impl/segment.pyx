@@ -20,6 +20,7 @@ from msgq.impl.core cimport (
     mq_side_check, mq_side_init, mq_side_version,
 )
 
+import contextlib
 import os
 import time
 
@@ -68,7 +69,7 @@ cdef extern from "registry.h" nogil:
 
 cdef enum:
     DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
-    LOCK_WAIT_NS = 1000000000        # the lock is held for microseconds; longer means that its holder is stopped
+    LOCK_WAIT_NS = 5000000000        # held for microseconds, or 1 s by a publisher that waits for another's send
 
 
 cdef class Segment:
@@ -185,7 +186,7 @@ cdef int _lock(int fd, str endpoint, str path) except -1:
         if errno != EAGAIN and errno != EINTR:
             raise _failure("cannot lock", endpoint, path, errno)
         if mq_now_ns() > deadline:
-            raise SegmentError("locked by another process for over 1 s; is one stopped while it connects?",
+            raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
                                endpoint, path, EAGAIN)
         with nogil:
             usleep(200)
@@ -279,7 +280,8 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
         return side
     if check == MQ_SIDE_STALE:
         if writable:
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         return None
     if check == MQ_SIDE_VERSION_DIFFERS:
         text = (f"has layout version {mq_side_version(<mq_side *> side.address)}, this library has {MQ_SIDE_VERSION}; "

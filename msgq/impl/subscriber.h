@@ -49,12 +49,14 @@ typedef struct {
 static inline bool mq_milestone_read(const mq_side *side, mq_milestone *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
         m->turn = mq_load_acquire_u64(&side->turn_end); /* EDGE turn: acquire. Partner: mq_publisher_announce */
+        const mq_milestone_words *words = m->turn & 1 ? &side->milestone_odd : &side->milestone_even;
         /* relaxed: a newer value than turn_end's is found out by turn_begin below. */
-        m->position = mq_load_relaxed_u64(&side->milestone_position);
-        m->sequence = mq_load_relaxed_u64(&side->milestone_sequence);
-        m->era = mq_load_relaxed_u64(&side->era);
+        m->position = mq_load_relaxed_u64(&words->position);
+        m->sequence = mq_load_relaxed_u64(&words->sequence);
+        m->era = mq_load_relaxed_u64(&words->era);
         mq_fence_acquire(); /* EDGE turn: acquire. Partner: mq_publisher_announce */
-        if (mq_load_relaxed_u64(&side->turn_begin) == m->turn)
+        /* The next turn writes the other copy, so only the one after it disturbs us; one that died harms nobody. */
+        if (mq_load_relaxed_u64(&side->turn_begin) - m->turn <= 1)
             return true;
     }
     return false;
@@ -112,6 +114,14 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     }
 }
 
+/* Is this the uid of a publisher of ours? 0 is: nobody publishes, and the grant tells the truth. */
+static inline bool mq_publisher_announces(const mq_side *side, uint64_t uid) {
+    for (int i = 0; uid && i < MQ_PUBLISHERS; i++)
+        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
+            return true;
+    return uid == 0;
+}
+
 /* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
  * started. */
 static inline void mq_subscriber_survey(mq_subscriber *s) {
@@ -119,12 +129,14 @@ static inline void mq_subscriber_survey(mq_subscriber *s) {
         mq_subscriber_take_slot(s);
     /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
      * before we joined is seen here, and one that comes later changes the witness. */
-    s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
+    for (int tries = 0; tries < 100; tries++) { /* again if it changed: an entry may be cleared before we find it */
+        s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
+        s->announced = s->side && mq_publisher_announces(s->side, s->publisher_uid);
+        if (s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
+            break;
+    }
     s->witness = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
     s->witness_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
-    s->announced = s->side && s->publisher_uid == 0;
-    for (int i = 0; s->side && i < MQ_PUBLISHERS; i++)
-        s->announced |= s->publisher_uid && mq_load_acquire_u64(&s->side->publishers[i].who.uid) == s->publisher_uid;
 }
 
 /* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
@@ -176,8 +188,8 @@ static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s
 static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
     mq_milestone m;
     uint64_t last;
-    if (s->announced && s->sequence_known && mq_load_relaxed_u64(&s->side->era) == s->era)
-        return MQ_OK; /* relaxed: an era that changes now is found at the next survey, which its publisher causes */
+    if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era)
+        return MQ_OK;
     s->sequence_known = false;
     for (int tries = 0; s->announced && tries < 100; tries++) {
         if (!mq_milestone_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
@@ -319,6 +331,7 @@ static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message
             mq_ahead(s->published, mq_next_lap(s->cursor)) < 0)
             return MQ_CORRUPT;
         s->cursor = mq_next_lap(s->cursor);
+        mq_subscriber_show(s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
     }
     return MQ_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
 }
@@ -363,8 +376,8 @@ static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *messa
                 mq_subscriber_pass(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
             return mq_subscriber_peek(s, message);
         }
-        if (count == 0)
-            s->cursor = s->published; /* a bare wrap mark */
+        if (count == 0 && mq_subscriber_intact(s, s->cursor))
+            mq_subscriber_pass(s, s->published, 0); /* a bare wrap mark */
         else if (mq_subscriber_doubt(s) == MQ_OK)
             return MQ_CORRUPT;
     }
