@@ -64,6 +64,7 @@ GOLDEN = {
         "reserved": (56, 8),
         "": (0, 64),
     },
+    "mq_milestone_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
     "mq_publisher_entry": {
         "who": (0, 64),
         "begun": (64, 8),
