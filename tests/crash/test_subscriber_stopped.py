@@ -104,7 +104,7 @@ def sleep_twice(endpoint: str) -> int:
         return len(socket.receive() or b"")
 
 
-_KNOWN = pytest.mark.xfail(strict=True, reason="known: after whole laps the futex word is what it was; it needs a count of wakes")
+_KNOWN = pytest.mark.xfail(strict=True, reason="known: after whole laps the futex word looks unchanged")
 
 
 @pytest.mark.parametrize("laps", [0, pytest.param(1, marks=_KNOWN), pytest.param(3, marks=_KNOWN)])
