@@ -50,7 +50,7 @@ cdef enum:
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class PubSocket:
-    """Publishes messages on one endpoint. See the type stub (ring.pyi) for the contract of each method."""
+    """Publishes messages on one endpoint. See the type stub (publisher.pyi) for the contract of each method."""
 
     def __cinit__(self):
         self._ticket = CLOSED

@@ -45,7 +45,7 @@ cdef enum:
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class SubSocket:
-    """Receives the messages of one endpoint. See the type stub (ring.pyi) for the contract of each method."""
+    """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
 
     def __cinit__(self):
         self._ticket = CLOSED
@@ -467,7 +467,7 @@ cdef int _raise_if_closing(list sockets) except -1:
 
 
 cdef class Poller:
-    """Waits for several subscribers at once. See the type stub (ring.pyi)."""
+    """Waits for several subscribers at once. See the type stub (subscriber.pyi)."""
 
     def __cinit__(self):
         self._sockets = []
