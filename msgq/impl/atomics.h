@@ -38,12 +38,14 @@ static inline int mq_compare_exchange_u64(mq_u64 *word, uint64_t expected, uint6
 static inline uint32_t mq_load_relaxed_u32(const mq_u32 *word) {
     return atomic_load_explicit(&word->value, memory_order_relaxed);
 }
-/* Sequentially consistent, a full barrier: both sides of EDGE sleep rely on it. */
-static inline uint32_t mq_exchange_u32(mq_u32 *word, uint32_t value) {
-    return atomic_exchange(&word->value, value);
+static inline uint32_t mq_load_acquire_u32(const mq_u32 *word) {
+    return atomic_load_explicit(&word->value, memory_order_acquire);
 }
-static inline void mq_fetch_or_u32(mq_u32 *word, uint32_t bits) {
-    atomic_fetch_or(&word->value, bits);
+/* Sequentially consistent, as all that changes a word on top of its old value; they return that. */
+static inline uint32_t mq_fetch_or_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_or(&word->value, bits); }
+static inline uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n) { return atomic_fetch_add(&word->value, n); }
+static inline int mq_compare_exchange_u32(mq_u32 *word, uint32_t expected, uint32_t desired) {
+    return atomic_compare_exchange_strong(&word->value, &expected, desired);
 }
 
 static inline void mq_fence_acquire(void) { atomic_thread_fence(memory_order_acquire); }

@@ -74,7 +74,6 @@ cdef extern from "futex.h" nogil:
         uint64_t expected
         uint64_t address
         uint32_t flags
-    uint32_t *mq_futex_word(mq_u64 *position)
     int64_t mq_now_ns()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
@@ -146,9 +145,11 @@ cdef extern from "subscriber.h" nogil:
     int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     void mq_subscriber_refresh_survey(mq_subscriber *s)
     void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
-    void mq_subscriber_announce_sleep(mq_subscriber *s)
+    bint mq_subscriber_lacks_side(mq_subscriber *s)
+    void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
+    uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
     bint mq_subscriber_has_more(const mq_subscriber *s)
-    uint32_t *mq_subscriber_futex(const mq_subscriber *s)
+    uint32_t *mq_subscriber_futex(mq_subscriber *s)
 
 
 cdef extern from "registry.h" nogil:
@@ -179,5 +180,5 @@ cdef extern from "registry.h" nogil:
 
 
 cdef extern from "helper.h" nogil:
-    uint32_t mq_helper_watch(mq_ring_header *ring, const char *path)
+    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path)
     void mq_helper_unwatch(mq_ring_header *ring)

@@ -26,8 +26,8 @@ typedef struct {
     uint32_t reserved;
 } mq_futex_many;
 
-/* The low half of a position, the word that subscribers sleep on. */
-static inline uint32_t *mq_futex_word(mq_u64 *position) { return (uint32_t *)position; }
+/* The word for the system calls. */
+static inline uint32_t *mq_futex_word(mq_u32 *shared) { return (uint32_t *)shared; }
 
 static inline struct timespec mq_timespec(int64_t ns) {
     struct timespec t = {ns / 1000000000, ns % 1000000000};

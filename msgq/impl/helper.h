@@ -22,6 +22,7 @@ enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
 
 typedef struct {
     mq_ring_header *ring;
+    mq_side *side;
     int watch;
     uint64_t seen_uid;
     bool changed;
@@ -64,8 +65,10 @@ static inline void mq_helper_wake(bool all, bool restart) {
         w->changed = (w->changed && !restart) || uid != w->seen_uid;
         w->seen_uid = uid;
         /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
-        if (all || w->changed)
-            mq_futex_wake_all(mq_futex_word(&w->ring->write_pointer));
+        if (all || w->changed) {
+            mq_fetch_add_u32(&w->side->attention, MQ_ATTENTION_WAKE); /* the flags are for the publisher */
+            mq_futex_wake_all(mq_futex_word(&w->side->attention));
+        }
     }
     pthread_mutex_unlock(&mq_helper.mutex);
 }
@@ -134,7 +137,7 @@ static inline int mq_helper_launch(void) {
 }
 
 /* Be told of stock publishers of this ring. Returns the helper's thread id, which they may signal; 0: not possible. */
-static inline uint32_t mq_helper_watch(mq_ring_header *ring, const char *path) {
+static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path) {
     uint32_t thread_id = 0;
     pthread_mutex_lock(&mq_helper.mutex);
     if (mq_helper.count == mq_helper.room) {
@@ -150,7 +153,8 @@ static inline uint32_t mq_helper_watch(mq_ring_header *ring, const char *path) {
     int watch = inotify_add_watch(mq_helper.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
-    mq_watched added = {.ring = ring, .watch = watch, .seen_uid = mq_load_acquire_u64(&ring->write_uid)};
+    uint64_t uid = mq_load_acquire_u64(&ring->write_uid);
+    mq_watched added = {.ring = ring, .side = side, .watch = watch, .seen_uid = uid};
     mq_helper.watched[mq_helper.count++] = added;
     thread_id = mq_helper.thread_id;
 done:

@@ -32,7 +32,7 @@ enum {
 
 typedef struct {
     mq_u64 num_readers;              /* slots handed out so far, 0..15; joiners, stock publishers */
-    mq_u64 write_pointer;            /* position of the next message; the publisher. Low half: the futex word */
+    mq_u64 write_pointer;            /* position of the next message; the publisher */
     mq_u64 write_uid;                /* uid of the current publisher; a starting publisher. 0: none */
     mq_u64 read_pointers[MQ_SLOTS];  /* the slot's owner */
     mq_u64 read_valids[MQ_SLOTS];    /* 0 or 1; the slot's owner sets, the publisher clears */
@@ -80,7 +80,13 @@ typedef struct {
 } mq_reader_entry;
 _Static_assert(sizeof(mq_reader_entry) == 128, "bump MQ_SIDE_VERSION");
 
-enum { MQ_ATTENTION_WAITERS = 1, MQ_ATTENTION_SLOTS = 2 };
+/* `attention`: two flags, and above them a count of wakes. */
+enum {
+    MQ_ATTENTION_WAITERS = 1,   /* somebody may sleep */
+    MQ_ATTENTION_SLOTS = 2,     /* slots changed hands */
+    MQ_ATTENTION_FLAGS = 3,
+    MQ_ATTENTION_WAKE = 4,      /* one wake */
+};
 
 /* A place in the ring of which the count of messages is known. */
 typedef struct {
@@ -101,7 +107,8 @@ typedef struct {
     mq_u64 ring_data_bytes;
     mq_u64 created_ns;      /* CLOCK_REALTIME */
 
-    /* Subscribers set bits, the publisher clears them; it reads the line at every send, so it must stay quiet. */
+    /* Subscribers set flags; the publisher clears them and counts a wake. The futex word of all sleepers. The publisher
+     * reads the line at every send, so it must stay quiet. */
     mq_u32 attention;
     mq_u32 attention_pad[15];
 

@@ -55,6 +55,7 @@ static inline mq_status mq_publisher_drop(mq_publisher *p, mq_status why) {
 
 /* The same, and the send is over. */
 static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
+    /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. */
     mq_store_release_u64(&p->entry->begun, p->sequence);
     return mq_publisher_drop(p, why);
 }
@@ -90,7 +91,7 @@ static inline mq_status mq_publisher_commit(mq_publisher *p) {
      * message. */
     mq_publisher_order(p);
     /* relaxed: the edge's order comes from the membarrier; num_readers is only compared. */
-    bool attention = mq_load_relaxed_u32(&p->side->attention) != 0;
+    bool attention = mq_load_relaxed_u32(&p->side->attention) & MQ_ATTENTION_FLAGS;
     bool joined = mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
     return mq_unlikely(attention || joined || p->stock_count || p->looks) ? MQ_NOTIFY : MQ_OK;
 }
@@ -244,11 +245,21 @@ static inline void mq_publisher_signal(mq_stock_reader *reader) {
         syscall(SYS_tkill, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
+/* Clear the flags, count a wake, and return the flags as they were. */
+static inline uint32_t mq_attention_take(mq_u32 *attention) {
+    uint32_t old;
+    do
+        old = mq_load_relaxed_u32(attention); /* relaxed: the exchange below checks it */
+    while (!mq_compare_exchange_u32(attention, old, (old | MQ_ATTENTION_FLAGS) + 1));
+    return old & MQ_ATTENTION_FLAGS;
+}
+
 /* Wake whoever sleeps; to be called after MQ_NOTIFY. The only part of publishing that makes system calls. */
 static inline void mq_publisher_notify(mq_publisher *p) {
     enum { LOOKS = 64 };
-    /* Cleared before the wake: a bit set later belongs to a sleeper that looks at write_pointer after us. */
-    uint32_t attention = mq_exchange_u32(&p->side->attention, 0);
+    /* Cleared before the wake: a flag set later belongs to a sleeper that looks at write_pointer after us; one set
+     * earlier to a sleeper that the kernel finds asleep, or does not let sleep, because the word has changed. */
+    uint32_t attention = mq_attention_take(&p->side->attention);
     bool news = (attention & MQ_ATTENTION_SLOTS) || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
     if (news || p->looks || p->stock_count) { /* relaxed: only compared */
         bool unsettled;
@@ -257,7 +268,7 @@ static inline void mq_publisher_notify(mq_publisher *p) {
         p->looks = !unsettled ? 0 : news ? LOOKS : p->looks - (p->looks > 0);
     }
     if (attention & MQ_ATTENTION_WAITERS)
-        mq_futex_wake_all(mq_futex_word(&p->ring->write_pointer));
+        mq_futex_wake_all(mq_futex_word(&p->side->attention));
     for (uint32_t i = 0; i < p->stock_count; i++)
         mq_publisher_signal(&p->stock[i]);
 }

@@ -20,7 +20,7 @@ from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, che
 from msgq.impl.core cimport (
     MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
     mq_foreign_publisher_entry, mq_free_publisher_entry,
-    mq_need, mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
+    mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
@@ -167,13 +167,16 @@ cdef class PubSocket:
             mq_publisher_notify(&self._publisher)
             return 0
         if status == MQ_TOO_LARGE:
-            most = mq_need_max(self._publisher.data_bytes) - 8
-            text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
-                    f"{self._publisher.data_bytes}; this one needs {3 * mq_need(size)}")
-            raise MessageTooLargeError(text, self._endpoint)
+            raise self._too_large(size)
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    cdef object _too_large(self, object size):
+        most = mq_need_max(self._publisher.data_bytes) - 8
+        text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
+                f"{self._publisher.data_bytes}; this one needs {3 * (size + 15 & ~7)}")
+        return MessageTooLargeError(text, self._endpoint)
 
     def send(self, data):
         cdef Py_ssize_t size
@@ -291,6 +294,8 @@ cdef class PubSocket:
             self._refuse()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+        if size >= 2**32:
+            raise self._too_large(size)
         reservation._socket = self
         reservation._size = size
         return reservation

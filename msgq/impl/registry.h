@@ -56,13 +56,6 @@ static inline int mq_free_reader_entry(const mq_side *side) {
     return MQ_NO_ENTRY;
 }
 
-static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid) {
-    for (int i = 0; side && uid && i < MQ_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
-            return &side->publishers[i];
-    return NULL;
-}
-
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
 static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                                 uint64_t created_ns) {
@@ -106,10 +99,11 @@ static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
     return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
 }
 
-/* Is the former publisher, one of ours, between begun and sent? EDGE done: acquire. Partner: mq_publisher_commit. */
+/* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
+ * EDGE done: acquire, both. Partners: mq_publisher_commit, mq_publisher_discard. */
 static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
-    return mq_load_relaxed_u64(&former->begun) != sent; /* relaxed: the newcomer's membarrier made it visible */
+    return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
 
 /* A living publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer
@@ -138,8 +132,7 @@ static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, cons
 /* Prepare `p` and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back if that fails. */
 static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry) {
     mq_side *side = p->side;
-    uint64_t former = mq_load_acquire_u64(&p->ring->write_uid);
-    p->after_stock = former != 0 && !mq_find_publisher(side, former);
+    uint64_t former;
     p->entry = &side->publishers[entry];
     p->uid = mq_uid(random, (unsigned)entry, (uint32_t)self->thread_id);
     for (int i = 0; i < MQ_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
@@ -151,11 +144,15 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
     mq_identity_clear(&p->entry->who);
     mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->entry->sent, p->sequence);
-    /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
-     * time; after a stock publisher only once mq_publisher_start is done, so until then write_uid names no entry. */
-    if (!p->after_stock)
-        mq_identity_write(&p->entry->who, self, p->uid);
-    mq_store_release_u64(&p->ring->write_uid, mq_publisher_claim_uid(p));
+    do { /* again when a stock publisher starts meanwhile: it takes no lock */
+        former = mq_load_acquire_u64(&p->ring->write_uid);
+        p->after_stock = former != 0 && !mq_find_publisher(side, former);
+        mq_identity_clear(&p->entry->who);
+        /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
+         * time; after a stock one only once mq_publisher_start is done, so until then write_uid names no entry. */
+        if (!p->after_stock)
+            mq_identity_write(&p->entry->who, self, p->uid);
+    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)));
     mq_fence_seq_cst();
     mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
     return former;

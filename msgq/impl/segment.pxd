@@ -21,3 +21,5 @@ cdef class Topic:
 
 cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
 cdef Topic watch_topic(str endpoint, str in_prefix)
+cdef int await_side(Topic topic, str in_prefix) except -1
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring)

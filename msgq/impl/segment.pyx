@@ -315,23 +315,34 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
 
 
 cdef Topic watch_topic(str endpoint, str in_prefix):
-    """Map both files read-only, without the lock and without a trace; the topic must exist."""
+    """Map both files read-only, without the lock and without a trace; the ring must exist."""
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
     path = naming.ring_path(endpoint, in_prefix)
     cdef int fd = _open(endpoint, path, O_RDONLY)
     if fd < 0:
         raise _failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
-    try:
-        _check(fd, &found, endpoint, path)
-        _check_ring_size(&found, 0, endpoint, path)
-        topic.ring = _map(fd, &found, False, endpoint, path)
-    finally:
-        close(fd)
+    topic.lock_fd = fd
     topic.endpoint = endpoint
+    _check(fd, &found, endpoint, path)
+    _check_ring_size(&found, 0, endpoint, path)
+    topic.ring = _map(fd, &found, False, endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
-    topic.side = _open_side(endpoint, naming.side_path(endpoint, in_prefix), topic.ring, False)
+    topic.side = find_side(endpoint, in_prefix, topic.ring)
     return topic
+
+
+cdef int await_side(Topic topic, str in_prefix) except -1:
+    """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
+    _lock(topic.lock_fd, topic.endpoint, topic.ring.path)
+    topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
+    topic.unlock()
+    return 0
+
+
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
+    """Return the ring's side segment, read-only; None when there is none (yet)."""
+    return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False)
 
 
 cdef class TopicLock:

@@ -1,4 +1,5 @@
-/* The ring's 15 reader slots: needed only to be heard by, and to speak to, stock programs.
+/* Whose is this uid: of one of ours, or of a stock program? And the ring's 15 reader slots, needed only to be heard by,
+ * and to speak to, stock programs.
  *
  * A uid's low half is the thread to signal (0: nobody), its high half is the owner's choice: ours keep the number of
  * their side entry + 1 in its lowest byte, so that a slot's owner is found without a search.
@@ -20,6 +21,14 @@ static inline const mq_reader_entry *mq_slot_entry(const mq_side *side, uint64_t
     if (!side || entry >= MQ_READERS || mq_load_acquire_u64(&side->readers[entry].who.uid) != (uid & ~0xffffffffull))
         return NULL;
     return &side->readers[entry];
+}
+
+/* The entry of our publisher with this uid; NULL: a stock one, or (0) nobody. */
+static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid) {
+    for (int i = 0; side && uid && i < MQ_PUBLISHERS; i++)
+        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
+            return &side->publishers[i];
+    return NULL;
 }
 
 static inline mq_life mq_slot_life(const mq_side *side, uint64_t uid) {

@@ -10,7 +10,8 @@
 
 typedef struct {
     mq_ring_header *ring;         /* mapped read-only when passive */
-    mq_side *side;                /* NULL: there is none, every publisher is treated as stock */
+    mq_side *side;                /* NULL: there is none, every publisher is treated as stock; only when passive */
+    uint64_t sideless_uid;        /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
     uint32_t data_bytes;
     bool passive;                 /* writes nothing to shared memory */
@@ -29,6 +30,7 @@ typedef struct {
     uint64_t resets;
     mq_reader_entry *entry;       /* in the side segment, or private_entry */
     mq_reader_entry private_entry;
+    mq_u32 private_attention;
     int slot;                     /* -1: none */
     bool yields;                  /* leaves the slots to stock subscribers */
     uint64_t uid;                 /* high half of the slot's uid; 0: may not take a slot */
@@ -114,14 +116,6 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     }
 }
 
-/* Is this the uid of a publisher of ours? 0 is: nobody publishes, and the grant tells the truth. */
-static inline bool mq_publisher_announces(const mq_side *side, uint64_t uid) {
-    for (int i = 0; uid && i < MQ_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
-            return true;
-    return uid == 0;
-}
-
 /* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
  * started. */
 static inline void mq_subscriber_survey(mq_subscriber *s) {
@@ -131,7 +125,8 @@ static inline void mq_subscriber_survey(mq_subscriber *s) {
      * before we joined is seen here, and one that comes later changes the witness. */
     for (int tries = 0; tries < 100; tries++) { /* again if it changed: an entry may be cleared before we find it */
         s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
-        s->announced = s->side && mq_publisher_announces(s->side, s->publisher_uid);
+        /* 0: nobody publishes, and the grant tells the truth. */
+        s->announced = s->side && (s->publisher_uid == 0 || mq_find_publisher(s->side, s->publisher_uid));
         if (s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
             break;
     }
@@ -150,10 +145,20 @@ static inline bool mq_subscriber_intact(const mq_subscriber *s, uint64_t positio
     return mq_intact_unannounced(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
 }
 
-/* A stock publisher started, our slot was taken, or the publisher changed: judge anew. */
+/* False: a stock publisher started, our slot was taken, or the publisher changed; judge anew. */
 static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
-    /* relaxed: follows the fence of mq_subscriber_intact. */
-    return mq_likely(mq_load_relaxed_u64(s->witness) == s->witness_value);
+    /* acquire: the value may be the same again because a stock publisher came and went, and one of ours after it. Then
+     * what that one announced is seen by whoever looks at the limit after this. */
+    return mq_likely(mq_load_acquire_u64(s->witness) == s->witness_value) &&
+           mq_likely(s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
+}
+
+/* intact, and by a survey that is still true. Witness first, limit second.
+ * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the witness, and what comes after
+ * those is seen in the limit. Partner: mq_publisher_extend. */
+static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t position) {
+    mq_fence_acquire();
+    return mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
 }
 
 static inline mq_status mq_subscriber_locate(mq_subscriber *s);
@@ -163,25 +168,34 @@ static inline void mq_subscriber_survey_again(mq_subscriber *s) {
     mq_subscriber_locate(s); /* whatever it finds: an unknown sequence is remembered as such */
 }
 
-/* intact, whoever published since the last survey. */
+/* Are the bytes at the cursor intact, whoever published since the last survey? */
 static inline bool mq_subscriber_validate(mq_subscriber *s) {
-    bool intact = false;
     for (int tries = 0; tries < 100; tries++) {
-        intact = mq_subscriber_intact(s, s->cursor);
-        bool surveyed = mq_subscriber_witness_holds(s);
-        if (mq_unlikely(!s->announced)) /* relaxed: as the witness */
-            surveyed = surveyed && mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
-        if (mq_likely(surveyed))
-            break;
+        if (mq_likely(mq_subscriber_certain(s, s->cursor)))
+            return true;
+        if (mq_subscriber_witness_holds(s))
+            return false;
         mq_subscriber_survey_again(s);
-        intact = false;
     }
-    return intact;
+    return false;
 }
 
 /* ---- counting ---- */
 
 static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
+
+/* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
+static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
+    uint64_t before = s->sideless_uid;
+    if (mq_likely(s->side))
+        return false;
+    s->sideless_uid = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
+    return s->sideless_uid != before;
+}
+static inline void mq_subscriber_adopt(mq_subscriber *s, mq_side *side) {
+    s->side = side;
+    mq_subscriber_survey_again(s);
+}
 
 /* Find the sequence at the cursor, by walking between it and the milestone. MQ_OK: found, or the publisher does not
  * announce any; MQ_EMPTY: overtaken while walking; MQ_CORRUPT: the bytes between them make no sense. */
@@ -197,7 +211,7 @@ static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
         bool behind = mq_ahead(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
         int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
-        if (!mq_subscriber_intact(s, s->cursor))
+        if (!mq_subscriber_certain(s, s->cursor))
             return MQ_EMPTY;
         if (!mq_subscriber_intact(s, from))
             continue;
@@ -237,8 +251,8 @@ static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64
  * the milestone, whose sequence is at hand; it lies at most a chunk before the present. */
 static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
     mq_milestone m;
-    mq_subscriber_survey(s);
     for (int tries = 0; tries < 8; tries++) {
+        mq_subscriber_survey(s);
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
         if (!mq_position_possible(now, s->data_bytes))
             return MQ_CORRUPT;
@@ -248,11 +262,12 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
             return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
     }
     for (int tries = 0; tries < 100 && mq_milestone_read(s->side, &m); tries++) {
+        mq_subscriber_survey(s);
         /* EDGE commit: acquire. Partner: mq_publisher_commit */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
         /* A stranger's milestone may lie anywhere; from this one every step is intact, or we would be here for ever. */
         if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
-            !mq_subscriber_intact(s, m.position) || !mq_subscriber_intact(s, now))
+            !mq_subscriber_certain(s, m.position) || !mq_subscriber_intact(s, now))
             continue;
         s->cursor = s->published = m.position;
         s->sequence_base = m.sequence - s->received;
@@ -371,14 +386,17 @@ static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *messa
             from = s->cursor;
             count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
         }
-        if (count > 0 && before >= 0 && mq_subscriber_intact(s, from) && mq_subscriber_intact(s, last)) {
+        if (count > 0 && before >= 0 && mq_subscriber_certain(s, from) && mq_subscriber_intact(s, last)) {
             if (mq_ahead(last, s->cursor) > 0)
                 mq_subscriber_pass(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
             return mq_subscriber_peek(s, message);
         }
-        if (count == 0 && mq_subscriber_intact(s, s->cursor))
+        if (!mq_subscriber_certain(s, s->cursor)) {
+            if (mq_subscriber_doubt(s) == MQ_CORRUPT)
+                return MQ_CORRUPT;
+        } else if (count == 0)
             mq_subscriber_pass(s, s->published, 0); /* a bare wrap mark */
-        else if (mq_subscriber_doubt(s) == MQ_OK)
+        else
             return MQ_CORRUPT;
     }
     return MQ_EMPTY; /* as in mq_subscriber_peek */
@@ -423,8 +441,8 @@ static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, u
 
 /* Has the publisher or our slot changed since the last survey? Asked before sleeping, when nothing was read. */
 static inline void mq_subscriber_refresh_survey(mq_subscriber *s) {
-    /* relaxed: whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
-    bool same = mq_load_relaxed_u64(&s->ring->write_uid) == s->publisher_uid;
+    /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
+    bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     if (!same || !mq_subscriber_witness_holds(s))
         mq_subscriber_survey_again(s);
 }
@@ -437,15 +455,20 @@ static inline void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
     mq_subscriber_survey(s);
 }
 
-/* To be followed by a membarrier and another look at write_pointer. Then either the publisher wakes us, or the futex
- * finds that write_pointer has changed. */
-static inline void mq_subscriber_announce_sleep(mq_subscriber *s) {
+/* The word to sleep on. Without a side segment nobody can wake us, and it is one that never changes. */
+static inline mq_u32 *mq_subscriber_attention(mq_subscriber *s) {
+    return s->side ? &s->side->attention : &s->private_attention;
+}
+static inline uint32_t *mq_subscriber_futex(mq_subscriber *s) { return mq_futex_word(mq_subscriber_attention(s)); }
+
+/* Returns what the futex word shall be when the sleep begins. To be followed by a membarrier and another look at
+ * write_pointer. Then either the publisher sees the flag and wakes us, or it has counted a wake since. */
+static inline uint32_t mq_subscriber_announce_sleep(mq_subscriber *s) {
     /* EDGE sleep: sequentially consistent, then membarrier. Partner: mq_publisher_commit. If missing: a subscriber
      * sleeps through a message. */
-    mq_fetch_or_u32(&s->side->attention, MQ_ATTENTION_WAITERS);
+    return s->passive ? mq_load_acquire_u32(mq_subscriber_attention(s))
+                      : mq_fetch_or_u32(&s->side->attention, MQ_ATTENTION_WAITERS) | MQ_ATTENTION_WAITERS;
 }
-
-static inline uint32_t *mq_subscriber_futex(const mq_subscriber *s) { return mq_futex_word(&s->ring->write_pointer); }
 
 /* Is there anything behind the cursor (perhaps just a wrap mark)? EDGE commit: acquire. Partner: mq_publisher_commit */
 static inline bool mq_subscriber_has_more(const mq_subscriber *s) {

@@ -22,6 +22,7 @@ cdef class SubSocket:
     cdef object __weakref__
     cdef int _map(self, Topic topic) except -1
     cdef int _refuse(self) except -1
+    cdef int _look_for_side(self) except -1
     cdef int _rejoin(self) except -1
     cdef int _leave(self) except -1
     cdef int _torn(self) except -1

@@ -15,14 +15,14 @@ from msgq.impl.core cimport (
     MQ_CORRUPT, MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_copy_out,
     mq_free_reader_entry, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_need,
     mq_now_ns,
-    mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_announce_sleep, mq_subscriber_doubt,
-    mq_subscriber_futex,
-    mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
+    mq_ring_header, mq_side, mq_status, mq_subscriber_accept, mq_subscriber_adopt, mq_subscriber_announce_sleep,
+    mq_subscriber_doubt, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_lacks_side,
+    mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
     mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin,
     mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
-from msgq.impl.segment cimport Topic, open_topic, watch_topic
+from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
 from msgq.impl.wake cimport order_stores, sleep_on
 
 from msgq import naming
@@ -41,6 +41,15 @@ cdef enum:
     UNORDERED_NS = 5000000          # this process may not call membarrier, so a wake-up may be missed
     PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
+
+
+cdef inline int enter(SubSocket socket) except -1:
+    """What each call does first."""
+    if socket._ticket != fork_generation:
+        socket._refuse()
+    if socket._subscriber.side == NULL:
+        socket._look_for_side()
+    return 0
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -99,6 +108,8 @@ cdef class SubSocket:
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         topic = watch_topic(name, self._prefix) if passive else open_topic(name, self._prefix, segment_size, mode)
         try:
+            if topic.side is None:
+                await_side(topic, self._prefix)
             self._map(topic)
             if not passive:
                 entry = mq_free_reader_entry(self._subscriber.side)
@@ -154,6 +165,18 @@ cdef class SubSocket:
             return self._rejoin()
         raise misuse(self._ticket, self._endpoint)
 
+    cdef int _look_for_side(self) except -1:
+        """There was no side segment: has a publisher of ours come since?"""
+        if not mq_subscriber_lacks_side(&self._subscriber):
+            return 0
+        side = find_side(self._endpoint, self._prefix, self._ring)
+        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+            self._refuse()
+        if side is not None:
+            self._side = side
+            mq_subscriber_adopt(&self._subscriber, <mq_side *> side.address)
+        return 0
+
     cdef int _rejoin(self) except -1:
         """In a forked child: take places of our own, and go on from the same cursor."""
         cdef Topic topic
@@ -185,8 +208,7 @@ cdef class SubSocket:
     def receive(self, bint non_blocking=False):
         cdef mq_message message
         cdef bytes out
-        if self._ticket != fork_generation:
-            self._refuse()
+        enter(self)
         while True:
             status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_OK:
@@ -230,6 +252,7 @@ cdef class SubSocket:
     cdef int _torn(self) except -1:
         """The message was overwritten while it was copied: go on at the present."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
+        enter(self)  # a handler may have closed the socket
         if not self._conflate and mq_subscriber_reset(&self._subscriber) != MQ_OK:
             self._corrupt()
         return 0
@@ -244,8 +267,7 @@ cdef class SubSocket:
     def receive_many(self, max_messages=None, bint wait_for_one=False):
         cdef list messages = []
         cdef uint64_t most = self._most(max_messages)
-        if self._ticket != fork_generation:
-            self._refuse()
+        enter(self)
         if wait_for_one:
             if (first := self.receive() if most else None) is None:
                 return messages
@@ -271,8 +293,7 @@ cdef class SubSocket:
         cdef Py_buffer view
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            if self._ticket != fork_generation:
-                self._refuse()
+            enter(self)
             while self._find(&message, non_blocking):
                 if message.size > <uint64_t> view.len:
                     status = mq_subscriber_doubt(&self._subscriber)
@@ -298,8 +319,7 @@ cdef class SubSocket:
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
-        if self._ticket != fork_generation:
-            self._refuse()
+        enter(self)
         while True:
             if wait_for_one and most and not self._find(&message, False):
                 return numpy.empty(0, dtype)
@@ -350,12 +370,11 @@ cdef class SubSocket:
     cdef bint _ready(self) except -1:
         """Whether a receive would return (or raise) at once."""
         cdef mq_message message
-        if self._ticket != fork_generation:
-            self._refuse()
+        enter(self)
         return mq_subscriber_peek(&self._subscriber, &message) != MQ_EMPTY
 
     cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2:
-        """Make sure that somebody wakes us. Returns how long we may sleep, in ns; -1: for ever."""
+        """Make sure that somebody can wake us. Returns how long we may sleep, in ns; -1: for ever."""
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
         mq_subscriber_refresh_survey(&self._subscriber)
@@ -364,7 +383,6 @@ cdef class SubSocket:
             self._watch()
         if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
             mq_subscriber_take_signals(&self._subscriber, self._helper)
-        mq_subscriber_announce_sleep(&self._subscriber)
         if not self._subscriber.announced and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
         if self._watched:
@@ -372,7 +390,7 @@ cdef class SubSocket:
         return UNHEARD_NS if self._watch_failed else UNWATCHED_NS - slept_ns
 
     cdef int _watch(self) except -1:
-        self._helper = mq_helper_watch(self._subscriber.ring, self._ring.path.encode())
+        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._ring.path.encode())
         self._watched = self._helper != 0
         self._watch_failed = not self._watched
         return 0
@@ -405,6 +423,7 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
     """Announce the sleep of all; returns for how long at most, in ns (-1: for ever; 0: there is something already)."""
     cdef SubSocket socket
     cdef int64_t nap, shortest = FOR_EVER
+    cdef uint32_t expected
     cdef unsigned count = 0
     cdef bint announced = False
     for socket in sockets:
@@ -412,16 +431,17 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
         if nap >= 0 and (shortest < 0 or nap < shortest):
             shortest = nap
         announced = announced or not socket._passive
+        expected = mq_subscriber_announce_sleep(&socket._subscriber)
+        if count < MQ_FUTEX_MANY:
+            words[count].address = <uint64_t> <size_t> mq_subscriber_futex(&socket._subscriber)
+            words[count].expected = expected
+            words[count].flags = MQ_FUTEX_32
+            count += 1
     if announced and not order_stores() and not 0 <= shortest < UNORDERED_NS:
         shortest = UNORDERED_NS
     for socket in sockets:
         if mq_subscriber_has_more(&socket._subscriber):
             return 0
-        if count < MQ_FUTEX_MANY:
-            words[count].address = <uint64_t> <size_t> mq_subscriber_futex(&socket._subscriber)
-            words[count].expected = <uint32_t> socket._subscriber.cursor
-            words[count].flags = MQ_FUTEX_32
-            count += 1
     return shortest
 
 

@@ -83,6 +83,29 @@ def test_what_was_not_read_yet_survives_the_change_of_publisher(endpoint, stack,
         assert sub.lost in (0, None)
 
 
+@pytest.mark.parametrize("receive", ["receive", "receive_many", "receive_array", "receive_into", "poll"])
+def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(endpoint, stack, receive):
+    """It finds the side segment that came later, and so knows what it loses."""
+    stock = stack.enter_context(publisher("stock", endpoint, SMALL_RING))
+    passive = stack.enter_context(subscriber(endpoint, passive=True))
+    stock.flood(3)
+    assert sequences(passive) == [0, 1, 2]
+    ours = stack.enter_context(publisher("ours", endpoint, SMALL_RING))
+    poller = msgq.Poller()
+    poller.registerSocket(passive)
+    look = {
+        "receive": lambda: passive.receive(True),
+        "receive_many": lambda: passive.receive_many(),
+        "receive_array": lambda: passive.receive_array("V8"),
+        "receive_into": lambda: passive.receive_into(bytearray(8), True),
+        "poll": lambda: poller.poll(0),
+    }
+    look[receive]()
+    ours.flood(5000, 12, 20, first=3)
+    received = len(sequences(passive))
+    assert passive.lost == 5000 - received > 0
+
+
 @pytest.mark.parametrize("ending", ["close", "kill"])
 def test_sleeping_readers_outlive_the_change_of_publisher(endpoint, stack, ending):
     thread = Receiving(stack.enter_context(subscriber(endpoint)), rounds=12)

@@ -62,8 +62,9 @@ static void copy_out(void *to, const void *shared, size_t n, const char *functio
 #define mq_load_relaxed_u64(word) VALUE_THEN(mq_load_relaxed_u64(word), "loaded", word)
 #define mq_load_acquire_u64(word) VALUE_THEN(mq_load_acquire_u64(word), "loaded", word)
 #define mq_compare_exchange_u64(word, a, b) VALUE_THEN(mq_compare_exchange_u64(word, a, b), "exchanged", word)
-#define mq_exchange_u32(word, value) VALUE_THEN(mq_exchange_u32(word, value), "exchanged", word)
-#define mq_fetch_or_u32(word, bits) (mq_fetch_or_u32(word, bits), POINT("set", word))
+#define mq_load_relaxed_u32(word) VALUE_THEN(mq_load_relaxed_u32(word), "loaded", word)
+#define mq_compare_exchange_u32(word, a, b) VALUE_THEN(mq_compare_exchange_u32(word, a, b), "exchanged", word)
+#define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
 #define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
 #define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)
@@ -207,12 +208,12 @@ static void receive(bool conflate, uint64_t count)
 static void doze(void)
 {
     mq_subscriber_refresh_survey(&subscriber);
-    mq_subscriber_announce_sleep(&subscriber);
+    uint32_t expected = mq_subscriber_announce_sleep(&subscriber);
     mq_membarrier();
     if (mq_subscriber_has_more(&subscriber))
         return;
     POINT("goes to", sleep);
-    mq_futex_wait(mq_subscriber_futex(&subscriber), (uint32_t)subscriber.cursor, -1);
+    mq_futex_wait(mq_subscriber_futex(&subscriber), expected, -1);
 }
 
 static void perform(char *operation)

@@ -28,7 +28,7 @@ NAMED = {
     "first start": [
         "claim: holds lock",
         "mq_identity_write: stored &who->uid",
-        "mq_publisher_claim: stored &p->ring->write_uid",
+        "mq_publisher_claim: exchanged &p->ring->write_uid",
         "mq_publisher_claim: ordered membarrier",
         "mq_publisher_start: stored &p->entry->sent",
         "claim: gave back lock",
@@ -40,7 +40,7 @@ NAMED = {
         "mq_publisher_send: copied to payload",
         "mq_publisher_commit: stored &p->ring->write_pointer",
         "mq_publisher_commit: stored &p->entry->sent",
-        "mq_publisher_notify: exchanged &p->side->attention",
+        "mq_attention_take: exchanged attention",
     ],
     "send that extends the grant": ["mq_publisher_announce: stored &side->limit"],
     "send that wraps": ["mq_publisher_extend: stored mark", "mq_publisher_extend: stored &p->ring->write_pointer"],

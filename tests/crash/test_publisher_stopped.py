@@ -137,7 +137,7 @@ def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic) -> None:
             assert msgq.stats.topic(place.endpoint).write_position == before, names[at - 1]
 
 
-STARTING = ["claim: holds lock", "mq_publisher_claim: stored &p->ring->write_uid", "mq_publisher_start: stored*sent"]
+STARTING = ["claim: holds lock", "mq_publisher_claim: exchanged &p->ring->write_uid", "mq_publisher_start: stored*sent"]
 
 
 @pytest.mark.parametrize("point", STARTING)

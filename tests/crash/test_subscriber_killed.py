@@ -137,7 +137,7 @@ def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
     """
     sleeper = topic.driver("join doze", at=1 << 30)
     wait_until(lambda: state(sleeper.pid) == "S" and attention(topic) & 1, "the subscriber sleeps")
-    topic.kill("arm claim", "mq_publisher_notify: exchanged*")
+    topic.kill("arm claim", "mq_attention_take: exchanged*")
     topic.pub()
     sleeper.ended(0)
 

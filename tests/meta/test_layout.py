@@ -99,6 +99,8 @@ CONSTANTS = {
     "MQ_DEFAULT_DATA_BYTES": 1048576,
     "MQ_ATTENTION_WAITERS": 1,
     "MQ_ATTENTION_SLOTS": 2,
+    "MQ_ATTENTION_FLAGS": 3,
+    "MQ_ATTENTION_WAKE": 4,
 }
 # Sections of docs/layout.md, and the struct that each has a table of.
 SECTIONS = {

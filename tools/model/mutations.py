@@ -51,6 +51,7 @@ READING = [
     mutation("no-late-cycle", "stock_publisher_alone", "stock: no late cycle is expected", late_cycle=False),
     mutation("empty-32-bit", "ours", "empty when the offsets are equal", empty_by_all_bits=False),
     mutation("no-witness", "stock_takeover", "nobody notices that stock started", witness=False),
+    mutation("limit-before-witness", "same_witness", "the witness is newer than the limit", witness_first=False),
     mutation("survey-before-slot", "stock_takeover", "survey first, then the slot", slot_before_survey=False),
     mutation("margin-for-all", "usage", "ours are validated by margin, too", announced_limit=False),
     mutation("lost-by-sent", "ours", "losses are counted by `sent`", lost_by_milestone=False),

@@ -36,6 +36,7 @@ class Rules:
     check_after_copy: bool = True
     empty_by_all_bits: bool = True
     witness: bool = True
+    witness_first: bool = True  # else: after the limit, and so perhaps newer than it
     slot_before_survey: bool = True
     margin_message: bool = True  # D/3: the largest message that a stock publisher may have in flight
     margin_mark: bool = True  # + 8: the wrap mark

@@ -192,6 +192,24 @@ def back_from_stock(rng: Random, rules: Rules, traced: bool) -> World:
     return world
 
 
+def same_witness(rng: Random, rules: Rules, traced: bool) -> World:
+    """Ours leaves a backlog; a stock publisher sends while it is copied; ours comes and goes before it is validated:
+    write_uid is 0 again, as it was when the subscriber looked at it before."""
+    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B"))
+
+    def reads(location: object) -> Callable[[], bool]:
+        return lambda: world.machine.clock >= 400 or (task.next_op or ())[:2] == ("load", location)
+
+    place = world.topic.data[world.below(8)]
+    world.publish("A", world.first(world.office("A"), 2 + world.below(4)))
+    life = world.stock_takes_over(StockPublisher(world.topic, "S", rng), 2 + world.below(4))
+    world.publish("S", world.after("A", when(reads(place), life))).unbroken = True
+    life = world.next(world.office("B"), world.below(2))
+    world.publish("B", world.after("AS", when(reads(at.WRITE_UID), life))).unbroken = True
+    task = world.subscribe(Subscriber(world.topic, "no slot"))
+    return world
+
+
 def replaced(rng: Random, rules: Rules, traced: bool) -> World:
     """A stock publisher starts and sends, all at once, just before ours (starting or not) looks at write_uid.
 
@@ -268,6 +286,6 @@ def sleep_stock(rng: Random, rules: Rules, traced: bool) -> World:
 
 ALL: list[Scenario] = [ours, usage]
 ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
-ALL += [restart, overlap, stock_takeover, back_from_stock, replaced]
+ALL += [restart, overlap, stock_takeover, back_from_stock, same_witness, replaced]
 ALL += [sleep, sleep_restart, sleep_stock]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL}

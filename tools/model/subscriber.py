@@ -49,8 +49,8 @@ class Subscriber:
         if self.announced and not self.topic.rules.witness:
             return True
         if self.announced and self.slot is not None:
-            return bool((yield load(at.read_uid(self.slot))) == self.name)
-        return bool((yield load(at.WRITE_UID)) == self.publisher_uid)
+            return bool((yield load(at.read_uid(self.slot), ACQUIRE)) == self.name)
+        return bool((yield load(at.WRITE_UID, ACQUIRE)) == self.publisher_uid)
 
     def intact(self, position: Position) -> Steps[bool]:
         """Is everything from `position` on as it was published? To be asked after the bytes were copied."""
@@ -58,12 +58,15 @@ class Subscriber:
         while True:
             # EDGE grant: acquire. If a copied byte belongs to a newer lap, its warning is seen below.
             yield fence(rules.grant_fence_reader)
+            if rules.witness_first and not (yield from self.witness_holds()):
+                yield from self.survey()
+                continue
             if self.announced and rules.announced_limit:
                 good = intact((yield load(at.LIMIT)), position)
             else:
                 margin = rules.margin_message * (geometry.size // 3) + rules.margin_mark
                 good = geometry.intact_stock((yield load(at.WRITE_POINTER)), position, margin, rules.late_cycle)
-            if (yield from self.witness_holds()):
+            if rules.witness_first or (yield from self.witness_holds()):
                 return good
             yield from self.survey()
 
