@@ -56,13 +56,13 @@ def futex_waitv() -> Check:
 
 
 def membarrier() -> Check:
-    """The fence that a sleeping subscriber pays for, so that the publisher does not."""
+    """The fence that a starting publisher pays for, so that sends do not."""
     number = _MEMBARRIER.get(platform.machine())
     commands = -1 if number is None else _libc.syscall(number, 0, 0, 0)
     if commands >= 0 and commands & _MEMBARRIER_GLOBAL_EXPEDITED:
-        return Check("membarrier", "ok", "publishers need no fence")
+        return Check("membarrier", "ok", "publishers need no second fence")
     why = f"unknown on {platform.machine()}" if number is None else _because() if commands < 0 else "not offered"
-    text = f"{why}: publishers execute a fence for each message (the kernel has it since 4.16)"
+    text = f"{why}: publishers execute a second fence for each message (the kernel has it since 4.16)"
     return Check("membarrier", "note", text)
 
 

@@ -78,7 +78,6 @@ cdef extern from "futex.h" nogil:
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
     void mq_futex_wake_all(uint32_t *word)
-    bint mq_membarrier()
     bint mq_membarrier_register()
 
 
@@ -98,6 +97,7 @@ cdef extern from "publisher.h" nogil:
         uint8_t *data
         uint32_t data_bytes
         bint after_stock
+        bint unordered
         bint fences
         uint64_t uid
         uint64_t position

@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 
@@ -73,11 +74,17 @@ static inline void mq_helper_wake(bool all, bool restart) {
     pthread_mutex_unlock(&mq_helper.mutex);
 }
 
-static void *mq_helper_run(void *started) {
+typedef struct {
+    sem_t running;
+    uint32_t thread_id;
+} mq_helper_start;
+
+static void *mq_helper_run(void *argument) {
+    mq_helper_start *start = argument;
     struct pollfd on[2] = {{.fd = mq_helper.inotify, .events = POLLIN}, {.fd = mq_helper.signals, .events = POLLIN}};
     int looks = 0;
-    __atomic_store_n((uint32_t *)started, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
-    mq_futex_wake_all(started);
+    start->thread_id = (uint32_t)syscall(SYS_gettid);
+    sem_post(&start->running);
     for (;;) {
         if (poll(on, 2, looks ? 1 << (MQ_LOOKS - looks) : -1) < 0 && errno != EINTR)
             return NULL;
@@ -104,13 +111,14 @@ static void mq_helper_forget(void) {
 /* Called with the mutex held. 0, or -1 with nothing left behind. */
 static inline int mq_helper_launch(void) {
     static bool forget_registered;
-    uint32_t thread_id = 0;
+    mq_helper_start start;
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before, usr2;
     sigemptyset(&usr2);
     sigaddset(&usr2, SIGUSR2);
     sigfillset(&all);
+    sem_init(&start.running, 0, 0);
     mq_helper.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     mq_helper.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
     pthread_attr_init(&attributes);
@@ -118,7 +126,7 @@ static inline int mq_helper_launch(void) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool opened = mq_helper.inotify >= 0 && mq_helper.signals >= 0;
-    bool running = opened && pthread_create(&thread, &attributes, mq_helper_run, &thread_id) == 0;
+    bool running = opened && pthread_create(&thread, &attributes, mq_helper_run, &start) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (!running) {
@@ -128,11 +136,11 @@ static inline int mq_helper_launch(void) {
             close(mq_helper.signals);
         return -1;
     }
-    while (!__atomic_load_n(&thread_id, __ATOMIC_ACQUIRE))
-        mq_futex_wait(&thread_id, 0, -1);
+    while (sem_wait(&start.running) != 0) /* a signal */
+        continue;
     if (!forget_registered)
         forget_registered = pthread_atfork(NULL, NULL, mq_helper_forget) == 0;
-    mq_helper.thread_id = thread_id;
+    mq_helper.thread_id = start.thread_id;
     return 0;
 }
 

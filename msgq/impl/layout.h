@@ -112,18 +112,16 @@ typedef struct {
     mq_u32 attention;
     mq_u32 attention_pad[15];
 
-    /* The grant. Written by the current publisher, once a chunk. turn_begin first, turn_end last. */
-    mq_u64 turn_begin;
+    /* The grant. Written by the current publisher, once a chunk; `turn` last. */
     mq_u64 limit;               /* position that no byte being written goes beyond */
     mq_milestone_words milestone_even; /* of even turns. One is valid while the other is being written */
-    mq_u64 turn_end;
-    mq_u64 grant_pad[2];
+    mq_u64 turn;                /* grows with each grant */
+    mq_milestone_words milestone_odd;  /* of odd turns */
 
     /* The schema descriptor. Written under the lock; schema_turn is odd while it changes. */
     mq_u64 schema_turn;
     mq_u64 schema_bytes;        /* of schema_data; 0 with an empty name: none */
-    mq_milestone_words milestone_odd; /* of odd turns; as milestone_even */
-    mq_u64 schema_pad[3];
+    mq_u64 schema_pad[6];
 
     mq_publisher_entry publishers[MQ_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
@@ -133,8 +131,8 @@ typedef struct {
 } mq_side;
 
 _Static_assert(offsetof(mq_side, attention) == 64, "bump MQ_SIDE_VERSION");
-_Static_assert(offsetof(mq_side, turn_begin) == 128, "bump MQ_SIDE_VERSION");
-_Static_assert(offsetof(mq_side, turn_end) == 168, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, limit) == 128, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, turn) == 160, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");

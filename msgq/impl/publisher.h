@@ -30,7 +30,8 @@ typedef struct {
     uint8_t *data;
     uint32_t data_bytes;
     bool after_stock;         /* while starting: the former publisher was a stock one */
-    bool fences;              /* no membarrier here: fence after every publish instead */
+    bool unordered;           /* while starting: no membarrier, so the former publisher's `begun` may be seen late */
+    bool fences;              /* no membarrier reaches this process: it fences instead */
     uint64_t uid;
     uint64_t era;             /* grows when the count of messages cannot be continued */
     uint64_t position;        /* write_pointer as we last published it */
@@ -60,13 +61,6 @@ static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
     return mq_publisher_drop(p, why);
 }
 
-/* A store before it is ordered with a load after it: by the other side's membarrier, or here when that cannot be. */
-static inline void mq_publisher_order(const mq_publisher *p) {
-    if (mq_unlikely(p->fences))
-        mq_fence_seq_cst();
-    mq_fence_compiler();
-}
-
 static inline bool mq_publisher_owns(const mq_publisher *p) {
     /* relaxed: a newcomer's membarrier orders its store before our next load (EDGE takeover). */
     return mq_likely(mq_load_relaxed_u64(&p->ring->write_uid) == p->uid);
@@ -86,11 +80,10 @@ static inline mq_status mq_publisher_commit(mq_publisher *p) {
     mq_store_relaxed_u64(&p->entry->bytes, p->bytes); /* relaxed: read by stats only */
     /* EDGE done: release. Who sees sent == begun also sees the write_pointer above. Partner: mq_send_in_progress. */
     mq_store_release_u64(&p->entry->sent, p->sequence);
-    /* EDGE sleep: write_pointer is stored, then attention is loaded. The sleeper's membarrier stands between the two,
-     * so that it costs no fence here. Partner: mq_subscriber_announce_sleep. If weaker: a subscriber sleeps through a
-     * message. */
-    mq_publisher_order(p);
-    /* relaxed: the edge's order comes from the membarrier; num_readers is only compared. */
+    /* EDGE sleep: sequentially consistent. write_pointer is stored, then attention is loaded. Partner:
+     * mq_subscriber_announce_sleep. If weaker: a subscriber sleeps through a message. */
+    mq_fence_seq_cst();
+    /* relaxed: ordered by the fence; num_readers is only compared. */
     bool attention = mq_load_relaxed_u32(&p->side->attention) & MQ_ATTENTION_FLAGS;
     bool joined = mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
     return mq_unlikely(attention || joined || p->stock_count || p->looks) ? MQ_NOTIFY : MQ_OK;
@@ -99,18 +92,19 @@ static inline mq_status mq_publisher_commit(mq_publisher *p) {
 /* Tell everybody how far we are going to write, and where they may start counting. */
 static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
     mq_side *side = p->side;
-    /* relaxed: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
-    uint64_t turn = mq_load_relaxed_u64(&side->turn_end) + 1;
+    /* relaxed, all: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
+    uint64_t turn = mq_load_relaxed_u64(&side->turn) + 1;
     mq_milestone_words *milestone = turn & 1 ? &side->milestone_odd : &side->milestone_even;
-    if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) > 0)
-        limit = mq_load_relaxed_u64(&side->limit);
-    mq_store_relaxed_u64(&side->turn_begin, turn);
-    mq_fence_release(); /* EDGE turn: release. Whoever reads a field below sees turn_begin. Partner: mq_milestone_read */
-    mq_store_relaxed_u64(&side->limit, limit);
+    if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0)
+        mq_store_relaxed_u64(&side->limit, limit);
     mq_store_relaxed_u64(&milestone->position, p->position);
     mq_store_relaxed_u64(&milestone->sequence, p->sequence);
     mq_store_relaxed_u64(&milestone->era, p->era);
-    mq_store_release_u64(&side->turn_end, turn); /* EDGE turn: release. Partner: mq_milestone_read */
+    mq_store_release_u64(&side->turn, turn); /* EDGE turn: release. Partner: mq_milestone_read */
+    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of, and this turn before the
+     * next one overwrites the other milestone. Partners: mq_subscriber_intact, mq_milestone_read, and a stock
+     * subscriber's second look at its flag. If weaker: torn messages pass. */
+    mq_fence_release();
 }
 
 /* Stock subscribers trust a flag: clear it for those whose message we may overwrite. All slots, not only num_readers:
@@ -138,12 +132,9 @@ static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
     uint64_t end = start + (need > chunk ? need : chunk);
     if (end > lap_end)
         end = lap_end;
-    mq_publisher_announce(p, lap + end);
     mq_publisher_invalidate(p, lap + end);
+    mq_publisher_announce(p, lap + end);
     p->looks += p->looks == 0; /* and once a chunk the slots are looked at in any case */
-    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of. Partners:
-     * mq_subscriber_intact, and a stock subscriber's second look at its flag. If weaker: torn messages pass. */
-    mq_fence_release();
     if (wraps) {
         mq_u64 *mark = (mq_u64 *)(p->data + mq_offset(p->position));
         mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK); /* relaxed: the release below publishes it */
@@ -170,8 +161,10 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
         return mq_publisher_drop(p, MQ_TAKEN_OVER); /* and never touch the entry again: somebody may have it now */
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
      * Partner: mq_publisher_claim. If weaker: two publishers write at once. */
-    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: mq_publisher_order follows */
-    mq_publisher_order(p);
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
+    if (mq_unlikely(p->fences))
+        mq_fence_seq_cst();
+    mq_fence_compiler();
     if (!mq_publisher_owns(p))
         return mq_publisher_discard(p, MQ_TAKEN_OVER);
     if (!mq_publisher_has_room(p, size)) {

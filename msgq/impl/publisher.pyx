@@ -45,7 +45,7 @@ from msgq.stats import PublisherStats
 cdef enum:
     BATCH = 64                      # messages that send_many publishes at once
     SEND_IN_PROGRESS_NS = 1000000000
-    STOCK_SEND_US = 2000
+    UNHEARD_SEND_US = 2000
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -123,9 +123,10 @@ cdef class PubSocket:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
         cdef const mq_publisher_entry *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
-        if self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD:
-            with nogil:  # a stock one does not say what it does; it needs microseconds
-                usleep(STOCK_SEND_US)
+        unheard = self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD
+        if unheard or self._publisher.unordered:
+            with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
+                usleep(UNHEARD_SEND_US)
         while (former := mq_other_send_in_progress(&self._publisher)) != NULL:
             if mq_publisher_life(former) == MQ_UNKNOWN and mq_now_ns() > deadline:
                 break  # of another PID namespace: it may be dead, and nobody here could ever tell

@@ -154,7 +154,7 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
             mq_identity_write(&p->entry->who, self, p->uid);
     } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)));
     mq_fence_seq_cst();
-    mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
+    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
     return former;
 }
 

@@ -50,15 +50,16 @@ typedef struct {
 /* A consistent copy of the grant's milestone. False: it changed all the time, or there is no side segment. */
 static inline bool mq_milestone_read(const mq_side *side, mq_milestone *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
-        m->turn = mq_load_acquire_u64(&side->turn_end); /* EDGE turn: acquire. Partner: mq_publisher_announce */
+        m->turn = mq_load_acquire_u64(&side->turn); /* EDGE turn: acquire. Partner: mq_publisher_announce */
         const mq_milestone_words *words = m->turn & 1 ? &side->milestone_odd : &side->milestone_even;
-        /* relaxed: a newer value than turn_end's is found out by turn_begin below. */
+        /* relaxed: a newer value than this turn's is found out by the second look at it. */
         m->position = mq_load_relaxed_u64(&words->position);
         m->sequence = mq_load_relaxed_u64(&words->sequence);
         m->era = mq_load_relaxed_u64(&words->era);
-        mq_fence_acquire(); /* EDGE turn: acquire. Partner: mq_publisher_announce */
-        /* The next turn writes the other copy, so only the one after it disturbs us; one that died harms nobody. */
-        if (mq_load_relaxed_u64(&side->turn_begin) - m->turn <= 1)
+        /* EDGE grant: acquire. The next turn writes the other copy and leaves this one alone, also when its publisher
+         * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_publisher_announce */
+        mq_fence_acquire();
+        if (mq_load_relaxed_u64(&side->turn) == m->turn)
             return true;
     }
     return false;
@@ -137,7 +138,7 @@ static inline void mq_subscriber_survey(mq_subscriber *s) {
 /* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
 static inline bool mq_subscriber_intact(const mq_subscriber *s, uint64_t position) {
     /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
-     * that warned of it. Partner: mq_publisher_extend. If weaker: torn messages pass. */
+     * that warned of it. Partner: mq_publisher_announce. If weaker: torn messages pass. */
     mq_fence_acquire();
     /* relaxed: ordered by the fence above. */
     if (mq_likely(s->announced))
@@ -155,7 +156,7 @@ static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
 
 /* intact, and by a survey that is still true. Witness first, limit second.
  * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the witness, and what comes after
- * those is seen in the limit. Partner: mq_publisher_extend. */
+ * those is seen in the limit. Partner: mq_publisher_announce. */
 static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t position) {
     mq_fence_acquire();
     return mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
@@ -461,13 +462,16 @@ static inline mq_u32 *mq_subscriber_attention(mq_subscriber *s) {
 }
 static inline uint32_t *mq_subscriber_futex(mq_subscriber *s) { return mq_futex_word(mq_subscriber_attention(s)); }
 
-/* Returns what the futex word shall be when the sleep begins. To be followed by a membarrier and another look at
- * write_pointer. Then either the publisher sees the flag and wakes us, or it has counted a wake since. */
+/* Returns what the futex word shall be when the sleep begins. To be followed by another look at write_pointer. Then
+ * either the publisher sees the flag and wakes us, or it has counted a wake since. */
 static inline uint32_t mq_subscriber_announce_sleep(mq_subscriber *s) {
-    /* EDGE sleep: sequentially consistent, then membarrier. Partner: mq_publisher_commit. If missing: a subscriber
-     * sleeps through a message. */
-    return s->passive ? mq_load_acquire_u32(mq_subscriber_attention(s))
-                      : mq_fetch_or_u32(&s->side->attention, MQ_ATTENTION_WAITERS) | MQ_ATTENTION_WAITERS;
+    if (s->passive)
+        return mq_load_acquire_u32(mq_subscriber_attention(s));
+    uint32_t before = mq_fetch_or_u32(&s->side->attention, MQ_ATTENTION_WAITERS);
+    /* EDGE sleep: sequentially consistent. The flag is stored, then write_pointer is loaded. Partner:
+     * mq_publisher_commit. If weaker: a subscriber sleeps through a message. */
+    mq_fence_seq_cst();
+    return before | MQ_ATTENTION_WAITERS;
 }
 
 /* Is there anything behind the cursor (perhaps just a wrap mark)? EDGE commit: acquire. Partner: mq_publisher_commit */

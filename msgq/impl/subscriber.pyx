@@ -23,7 +23,7 @@ from msgq.impl.core cimport (
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
-from msgq.impl.wake cimport order_stores, sleep_on
+from msgq.impl.wake cimport sleep_on
 
 from msgq import naming
 from msgq.errors import (
@@ -36,9 +36,7 @@ cdef enum:
     FOR_EVER = -1
     BLOCK_BYTES = 32768             # receive_array validates so much at once: large, but soon copied
     # How long a sleep may last, in nanoseconds:
-    UNWATCHED_NS = 1000000000       # until we also look out for stock publishers, while one of ours is at work
     UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
-    UNORDERED_NS = 5000000          # this process may not call membarrier, so a wake-up may be missed
     PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
 
@@ -378,16 +376,13 @@ cdef class SubSocket:
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
         mq_subscriber_refresh_survey(&self._subscriber)
-        ours_at_work = self._subscriber.announced and self._subscriber.publisher_uid != 0
-        if not self._watched and not self._watch_failed and (not ours_at_work or slept_ns >= UNWATCHED_NS):
+        if not self._watched and not self._watch_failed:
             self._watch()
         if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
             mq_subscriber_take_signals(&self._subscriber, self._helper)
         if not self._subscriber.announced and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
-        if self._watched:
-            return FOR_EVER
-        return UNHEARD_NS if self._watch_failed else UNWATCHED_NS - slept_ns
+        return FOR_EVER if self._watched else UNHEARD_NS
 
     cdef int _watch(self) except -1:
         self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._ring.path.encode())
@@ -425,20 +420,16 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
     cdef int64_t nap, shortest = FOR_EVER
     cdef uint32_t expected
     cdef unsigned count = 0
-    cdef bint announced = False
     for socket in sockets:
         nap = socket._prepare_sleep(slept_ns)
         if nap >= 0 and (shortest < 0 or nap < shortest):
             shortest = nap
-        announced = announced or not socket._passive
         expected = mq_subscriber_announce_sleep(&socket._subscriber)
         if count < MQ_FUTEX_MANY:
             words[count].address = <uint64_t> <size_t> mq_subscriber_futex(&socket._subscriber)
             words[count].expected = expected
             words[count].flags = MQ_FUTEX_32
             count += 1
-    if announced and not order_stores() and not 0 <= shortest < UNORDERED_NS:
-        shortest = UNORDERED_NS
     for socket in sockets:
         if mq_subscriber_has_more(&socket._subscriber):
             return 0
@@ -447,43 +438,52 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
 
 cdef bint wait_ready(list sockets, int64_t deadline) except -1:
     """Sleep until one of the sockets may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
-    cdef mq_futex_many words[MQ_FUTEX_MANY]
     cdef SubSocket socket
-    cdef int64_t nap, until, started = mq_now_ns()
-    cdef unsigned count = len(sockets)
     if _spin(sockets, deadline):
         return True
-    memset(words, 0, sizeof(words))
+    for socket in sockets:
+        socket._ticket, socket._user = BUSY, PyThread_get_thread_ident()
+    try:
+        ready = _sleep_until_ready(sockets, deadline)
+    finally:
+        for socket in sockets:
+            socket._ticket = socket._generation
+    for socket in sockets:
+        if socket._closing:
+            socket._leave()
+            raise EndpointClosedError("was closed while it was waited for", socket._endpoint)
+    return ready
+
+
+cdef bint _sleep_until_ready(list sockets, int64_t deadline) except -1:
+    """Do what wait_ready says; also return when a socket is to be closed."""
+    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef int64_t nap, until, started = mq_now_ns()
+    cdef unsigned count = len(sockets)
+    memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
     while True:
+        PyErr_CheckSignals()  # before the sleep: what comes after it delays the message that ended it
+        if _any_closing(sockets):
+            return False
         nap = _prepare_sleep(sockets, words, mq_now_ns() - started)
         if nap == 0:
             return True
         until = deadline
         if nap > 0 and (deadline < 0 or mq_now_ns() + nap < deadline):
             until = mq_now_ns() + nap
-        for socket in sockets:
-            socket._ticket, socket._user = BUSY, PyThread_get_thread_ident()
-        try:
-            with nogil:
-                sleep_on(words, count, until)
-            PyErr_CheckSignals()
-        finally:
-            for socket in sockets:
-                socket._ticket = socket._generation
-        _raise_if_closing(sockets)
+        with nogil:
+            sleep_on(words, count, until)
         if _any_has_more(sockets):
             return True
         if 0 <= deadline <= mq_now_ns():
             return False
 
 
-cdef int _raise_if_closing(list sockets) except -1:
-    cdef SubSocket socket
+cdef bint _any_closing(list sockets) noexcept:
     for socket in sockets:
-        if socket._closing:
-            socket._leave()
-            raise EndpointClosedError("was closed while it was waited for", socket._endpoint)
-    return 0
+        if (<SubSocket> socket)._closing:
+            return True
+    return False
 
 
 cdef class Poller:

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t
 from posix.unistd cimport usleep
 
 from msgq.impl.core cimport (
-    MQ_FUTEX_MANY, mq_futex_many, mq_futex_wait, mq_futex_wait_many, mq_membarrier, mq_membarrier_register, mq_now_ns,
+    MQ_FUTEX_MANY, mq_futex_many, mq_futex_wait, mq_futex_wait_many, mq_membarrier_register, mq_now_ns,
 )
 from msgq.impl.liveness cimport fork_generation
 
@@ -20,17 +20,12 @@ cdef enum:
 
 
 cdef bint can_order_stores():
-    """Whether other processes' membarrier reaches this one; registers it, once a process."""
+    """Whether a newcomer's membarrier reaches this process; registers it, once a process."""
     global _registered, _registered_generation
     if _registered_generation != fork_generation:
         _registered = mq_membarrier_register()
         _registered_generation = fork_generation
     return _registered
-
-
-cdef bint order_stores() noexcept nogil:
-    """Every publisher's earlier stores are visible now, and its later loads see ours. False: not available."""
-    return mq_membarrier()
 
 
 cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noexcept nogil:

@@ -209,7 +209,6 @@ static void doze(void)
 {
     mq_subscriber_refresh_survey(&subscriber);
     uint32_t expected = mq_subscriber_announce_sleep(&subscriber);
-    mq_membarrier();
     if (mq_subscriber_has_more(&subscriber))
         return;
     POINT("goes to", sleep);

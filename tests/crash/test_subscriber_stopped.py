@@ -96,8 +96,8 @@ def test_stopped_at_every_step_of_a_receive(
     assert at > 10
 
 
-def sleep_twice(endpoint: str) -> int:
-    """Child: sleep until a message comes. With a publisher at work, the second sleep has no time limit of its own."""
+def sleep_once(endpoint: str) -> int:
+    """Child: sleep until a message comes."""
     with subscriber(endpoint) as socket:
         socket.setTimeout(15_000)
         say("ready")
@@ -118,10 +118,10 @@ def test_stopped_between_the_last_look_and_the_sleep(topic: Topic, laps: int) ->
     def offset() -> int:
         return msgq.stats.topic(topic.endpoint).write_position[1]
 
-    plan = {"LD_PRELOAD": str(topic.tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGSTOP)} before sleep 2"}
+    plan = {"LD_PRELOAD": str(topic.tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGSTOP)} before sleep 1"}
     pub = topic.pub()
     flood(pub, range(5))
-    with Child(sleep_twice, topic.endpoint, env=plan) as sleeper:
+    with Child(sleep_once, topic.endpoint, env=plan) as sleeper:
         assert sleeper.hear() == "ready"
         wait_until(lambda: state(sleeper.pid) == "T", "the subscriber stopped")
         start = offset()
@@ -147,7 +147,7 @@ def test_stopped_before_it_sleeps_and_killed_there(topic: Topic) -> None:
     """
     plan = {"LD_PRELOAD": str(topic.tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGSTOP)} before sleep 1"}
     pub = topic.pub()
-    with Child(sleep_twice, topic.endpoint, env=plan) as victim, Child(sleep_twice, topic.endpoint) as other:
+    with Child(sleep_once, topic.endpoint, env=plan) as victim, Child(sleep_once, topic.endpoint) as other:
         assert (victim.hear(), other.hear()) == ("ready", "ready")
         wait_until(lambda: state(victim.pid) == "T", "the subscriber stopped")
         wait_asleep(other.pid)

@@ -11,7 +11,7 @@ from tests.meta.sources import HEADERS, ROOT, Function, functions, head_comment
 
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
-ACQUIRING = re.compile(r"acquire|membarrier")
+ACQUIRING = re.compile(r"acquire|membarrier|sequentially consistent")
 SIDE = re.compile(r"EDGE (\w+):((?:(?!EDGE \w+:).)*)")
 
 

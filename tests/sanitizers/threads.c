@@ -192,11 +192,10 @@ static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomi
 static void sleep_until_more(mq_subscriber *s) {
     mq_subscriber_refresh_survey(s);
     uint32_t expected = mq_subscriber_announce_sleep(s);
-    int64_t nap = no_membarrier || !mq_membarrier() ? 5000000 : (int64_t)2 * WATCHDOG_S * 1000000000;
     if (mq_subscriber_has_more(s))
         return;
     atomic_fetch_add(&slept, 1);
-    mq_futex_wait(mq_subscriber_futex(s), expected, mq_now_ns() + nap);
+    mq_futex_wait(mq_subscriber_futex(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
 }
 
 /* Receive one message, with the checks that follow from its number. False: the end. */

@@ -15,7 +15,7 @@ from tests.stress.traffic import LONGER
 def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 
-    Why: the publisher looks for sleepers without a fence; only the sleeper's membarrier orders the two.
+    Why: the publisher stores write_pointer and loads attention, the sleeper does it the other way round.
 
     Failure would mean: a message came between a subscriber's last look and its sleep, and nobody woke it.
     """
@@ -36,7 +36,7 @@ def test_ping_pong_loses_no_wake_up(scene: Scene, endpoint: str, seed: int, pref
 def test_bursts_of_whole_laps_lose_no_wake_up(scene: Scene, endpoint: str, seed: int, readers: int) -> None:
     """What: bursts of exactly one or two laps of a tiny ring, each awaited by blocking receives.
 
-    Why: a subscriber sleeps on the low half of write_pointer, which is the same again after a lap.
+    Why: the offset of write_pointer is the same again after a lap.
 
     Failure would mean: one that was delayed between its last look and its sleep took a full ring for an empty one, and
     sleeps on although messages are there.

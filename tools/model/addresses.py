@@ -4,7 +4,7 @@ WRITE_POINTER = "write_pointer"
 WRITE_UID = "write_uid"
 LIMIT = "limit"
 TURN_BEGIN = "turn_begin"
-TURN_END = "turn_end"
+TURN = "turn"
 ATTENTION = "attention"  # (wakes so far, somebody may sleep)
 
 

@@ -29,7 +29,6 @@ EDGES = [
     mutation("grant-acquire", "ours", "no fence: copy, limit", grant_fence_reader=RELAXED),
     mutation("grant-release-flags", "stock_subscriber", "no fence: flags, payload", grant_fence=RELAXED),
     mutation("grant-acquire-stock", "stock_publisher", "no fence: copy, write_pointer", grant_fence_reader=RELAXED),
-    mutation("turn-fence-release", "stock_subscriber_large", "no fence: write_pointer, flags", turn_fence=RELAXED),
     mutation("turn-fence-acquire", "ours", "no fence: milestone, second look at its turn", turn_fence_reader=RELAXED),
     mutation("turn-release", "ours", "a milestone's turn is stored relaxed", turn_store=RELAXED),
     mutation("turn-acquire", "ours", "a milestone's turn is loaded relaxed", turn_load=RELAXED),
@@ -38,8 +37,8 @@ EDGES = [
     mutation("done-acquire-begun", "overlap", "begun is loaded relaxed", done_load_begun=RELAXED),
     mutation("takeover-membarrier", "overlap", "no membarrier: write_uid, begun", starter_membarrier=False),
     mutation("takeover-fence", "overlap", "no fence where membarrier does not reach", publisher_fence=False),
-    mutation("sleep-membarrier", "sleep", "no membarrier: attention, write_pointer", sleeper_membarrier=False),
-    mutation("sleep-fence", "sleep", "no fence where membarrier does not reach", publisher_fence=False),
+    mutation("sleep-fence", "sleep", "no fence: write_pointer, attention", sleep_fence=RELAXED),
+    mutation("sleep-fence-sleeper", "sleep", "no fence: attention, write_pointer", sleep_fence_sleeper=RELAXED),
 ]
 
 READING = [

@@ -30,32 +30,32 @@ class Publisher:
 
     def send(self, sizes: Sequence[int]) -> Steps[bool]:
         """Publish messages of these sizes. False: another publisher took over."""
-        rules = self.topic.rules
-        # (1) EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier stands between.
-        yield store(at.begun(self.uid), self.sequence + len(sizes))
-        yield from self.order()
-        if (yield load(at.WRITE_UID)) != self.uid:  # (2)
-            return (yield from self.discard())
+        if not (yield from self.begin(len(sizes))):
+            return False
         for size in sizes:
             if not (yield from self.make_room(1 + size)):
                 return False
             yield from self.write(size)
-        if not (yield from self.commit()):
-            return False
-        # (7) EDGE done: release. Whoever finds the send done sees all of it.
-        yield store(at.sent(self.uid), self.sequence, rules.done_store)
-        yield from self.order()  # EDGE sleep: write_pointer is stored, then attention is loaded.
-        if (yield load(at.ATTENTION))[1]:  # (8)
-            yield from ring_bell(self.topic)
-        return True
+        return (yield from self.commit())
 
-    def order(self) -> Steps[None]:
-        """A store before is ordered with a load after: by the other side's membarrier, or here if that cannot be."""
+    def abandon(self, size: int) -> Steps[bool]:
+        """Make room for a message, and publish none. Returns False."""
+        if (yield from self.begin(1)) and (yield from self.make_room(1 + size)):
+            yield from self.discard()
+        return False
+
+    def begin(self, count: int) -> Steps[bool]:
+        """(1) and (2), of a send of so many messages. False: another publisher took over."""
+        # EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier stands between.
+        yield store(at.begun(self.uid), self.sequence + count)
         if self.fences and self.topic.rules.publisher_fence:
             yield fence(SEQ_CST)
+        if (yield load(at.WRITE_UID)) != self.uid:
+            return (yield from self.discard())
+        return True
 
     def discard(self) -> Steps[bool]:
-        """Another publisher took over: what is staged stays unpublished. Returns False."""
+        """Another publisher took over, or nobody wants it: what is staged stays unpublished. Returns False."""
         self.head = self.position
         self.staged.clear()
         # EDGE done: release. Our bytes come before those of the newcomer, which may start now.
@@ -63,12 +63,18 @@ class Publisher:
         return False
 
     def commit(self) -> Steps[bool]:
-        """(5) and (6), for all that is staged."""
+        """(5) to (8), for all that is staged."""
+        rules = self.topic.rules
         if not self.staged:
             return True
-        if self.topic.rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
+        if rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard())
         yield from self.publish(self.head)
+        # EDGE done: release. Whoever finds the send done sees all of it.
+        yield store(at.sent(self.uid), self.sequence, rules.done_store)
+        yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then attention is loaded.
+        if (yield load(at.ATTENTION))[1]:
+            yield from ring_bell(self.topic)
         return True
 
     def publish(self, end: Position) -> Steps[None]:
@@ -91,10 +97,8 @@ class Publisher:
         if self.topic.rules.commit_before_extend and not (yield from self.commit()):
             return False
         self.granted = self.grant(need)
-        yield from self.announce()
         yield from self.clear_flags()
-        # EDGE grant: release. Limit and flags before the bytes that they warn of.
-        yield fence(self.topic.rules.grant_fence)
+        yield from self.announce()
         if wraps:
             yield store(self.topic.data[self.head[1]], WRAP_MARK)
             if (yield load(at.WRITE_UID)) != self.uid:
@@ -116,18 +120,18 @@ class Publisher:
         self.turn += 1
         if not rules.two_milestones:
             yield store(at.TURN_BEGIN, self.turn)
-        # EDGE turn: release. The last turn's number before the cell that it frees (and write_pointer before flags).
-        yield fence(rules.turn_fence)
         # Two cells: whoever reads the other one is not disturbed, and neither is anybody if we die now.
         cell = self.turn % 2 if rules.two_milestones else 0
         yield store(at.milestone(cell, "position"), self.head)
         yield store(at.milestone(cell, "sequence"), self.sequence + len(self.staged))
         yield store(at.milestone(cell, "era"), self.era)
         # EDGE turn: release. The cell is complete before its number is seen.
-        yield store(at.TURN_END, self.turn, rules.turn_store)
+        yield store(at.TURN, self.turn, rules.turn_store)
         self.limit = max(self.limit, self.granted) if rules.limit_kept else self.granted
         if rules.limit_before_payload:
             yield store(at.LIMIT, self.limit)
+        # EDGE grant: release. Limit and flags before the bytes that they warn of; this turn before the next cell.
+        yield fence(rules.grant_fence)
 
     def clear_flags(self) -> Steps[None]:
         """Stock subscribers trust a flag: clear it for those whose message may be overwritten."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .memory import ACQUIRE, RELEASE, Order
+from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,6 @@ class Rules:
     grant_fence: Order = RELEASE
     grant_fence_reader: Order = ACQUIRE
     # EDGE turn: a milestone before the number that announces it, and that before the next milestone.
-    turn_fence: Order = RELEASE
     turn_fence_reader: Order = ACQUIRE
     turn_store: Order = RELEASE
     turn_load: Order = ACQUIRE
@@ -26,10 +25,10 @@ class Rules:
     done_load_begun: Order = ACQUIRE
     # EDGE takeover: begun is stored, write_uid is loaded; the newcomer's membarrier is between.
     starter_membarrier: bool = True
-    # EDGE sleep: write_pointer is stored, attention is loaded; the sleeper's membarrier is between.
-    sleeper_membarrier: bool = True
-    # Both: a publisher that cannot register for membarrier fences instead.
-    publisher_fence: bool = True
+    publisher_fence: bool = True  # by one that cannot register for membarrier
+    # EDGE sleep: write_pointer is stored, attention is loaded; the sleeper does it the other way round.
+    sleep_fence: Order = SEQ_CST
+    sleep_fence_sleeper: Order = SEQ_CST
 
     # Validation by a subscriber of ours.
     announced_limit: bool = True  # else: the margin of stock publishers, for ours too
@@ -49,7 +48,7 @@ class Rules:
     commit_before_extend: bool = True
     uid_before_commit: bool = True
     flags_by_limit: bool = True  # else: the two comparisons of stock publishers
-    two_milestones: bool = True  # else: one cell, overwritten between turn_begin and turn_end
+    two_milestones: bool = True  # else: one cell, overwritten between two words
 
     # Taking over from another publisher.
     limit_kept: bool = True

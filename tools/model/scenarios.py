@@ -23,7 +23,8 @@ def small_ring(rng: Random) -> Geometry:
 def ours(rng: Random, rules: Rules, traced: bool) -> World:
     """Our publisher, which may die, and three of our subscribers; one of them joins late."""
     world = World(rng, rules, traced, small_ring(rng), slots=("slot",))
-    life = world.first(world.office("A"), 4 + world.below(5), most=1 + 2 * world.below(2))
+    most, abandons = 1 + 2 * world.below(2), 0.5 * world.below(2)
+    life = world.first(world.office("A"), 4 + world.below(5), most=most, abandons=abandons)
     world.publish("A", life, killed_within=150 if world.chance(0.3) else 0)
     world.subscribe(Subscriber(world.topic, "slot", slot=0))
     world.subscribe(Subscriber(world.topic, "no slot"))
@@ -251,10 +252,7 @@ TINY = Geometry(size=4, chunk=1)
 def sleep(rng: Random, rules: Rules, traced: bool) -> World:
     """Two subscribers that sleep when there is nothing to read; one may die."""
     world = World(rng, rules, traced, TINY)
-    office = world.office("A")
-    office.publisher.fences = world.chance(0.3)
-    task = world.publish("A", world.first(office, 2 + world.below(5), close=False))
-    task.registered = not office.publisher.fences
+    world.publish("A", world.first(world.office("A"), 2 + world.below(5), close=False))
     world.sleeper(Subscriber(world.topic, "one"))
     world.sleeper(Subscriber(world.topic, "two"), killed_within=30 if world.chance(0.3) else 0)
     return world

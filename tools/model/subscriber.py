@@ -2,7 +2,7 @@
 
 from . import addresses as at
 from .memory import ACQUIRE, RELEASE
-from .ops import Steps, cas, fence, futex_wait, load, membarrier, pause, rmw, store
+from .ops import Steps, cas, fence, futex_wait, load, pause, rmw, store
 from .topic import Topic, intact
 from .truth import Position, Violation, Word
 from .walk import walk
@@ -76,13 +76,13 @@ class Subscriber:
         """Position, sequence and era, all of one announcement."""
         rules = self.topic.rules
         while True:
-            turn = yield load(at.TURN_END, rules.turn_load)  # EDGE turn: acquire
+            turn = yield load(at.TURN, rules.turn_load)  # EDGE turn: acquire
             cell = turn % 2 if rules.two_milestones else 0
             position = yield load(at.milestone(cell, "position"))
             sequence = yield load(at.milestone(cell, "sequence"))
             era = yield load(at.milestone(cell, "era"))
             yield fence(rules.turn_fence_reader)  # EDGE turn: acquire. Was the cell overwritten meanwhile?
-            if (yield load(at.TURN_END if rules.two_milestones else at.TURN_BEGIN)) == turn:
+            if (yield load(at.TURN if rules.two_milestones else at.TURN_BEGIN)) == turn:
                 return position, sequence, era
             yield pause()
 
@@ -181,10 +181,9 @@ class Subscriber:
     def sleep(self) -> Steps[None]:
         """Until something may have been published; nothing new was there a moment ago."""
         rules = self.topic.rules
-        # EDGE sleep: the bit is set, then write_pointer is looked at; membarrier stands between, here and there.
+        # EDGE sleep: the bit is set, then write_pointer is looked at.
         expected = somebody_may_sleep((yield rmw(at.ATTENTION, somebody_may_sleep)))
-        if rules.sleeper_membarrier:
-            yield membarrier()
+        yield fence(rules.sleep_fence_sleeper)
         if rules.look_again and (yield load(at.WRITE_POINTER, ACQUIRE)) != self.cursor:
             return
         if rules.futex_on_attention:

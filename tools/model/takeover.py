@@ -92,7 +92,7 @@ class Starter:
     def last_milestone(self) -> Steps[tuple[Position, int]]:
         """Nobody writes it now. Sets turn and era, too."""
         p, two = self.publisher, self.topic.rules.two_milestones
-        p.turn = yield load(at.TURN_END if two else at.TURN_BEGIN, ACQUIRE)  # EDGE turn: acquire
+        p.turn = yield load(at.TURN if two else at.TURN_BEGIN, ACQUIRE)  # EDGE turn: acquire
         cell = p.turn % 2 if two else 0
         position = yield load(at.milestone(cell, "position"))
         sequence = yield load(at.milestone(cell, "sequence"))
@@ -107,7 +107,7 @@ class Starter:
         if not rules.count_by_walk and former in self.topic.ours:
             believed: int = yield load(at.sent(former), ACQUIRE)
             return believed
-        if not rules.two_milestones and (yield load(at.TURN_END)) != p.turn:
+        if not rules.two_milestones and (yield load(at.TURN)) != p.turn:
             return None
         walked = yield from walk(self.topic, begin, p.position)  # `sent` of one that was killed may be one short
         return None if walked is None else sequence + walked

@@ -93,7 +93,7 @@ class Topic:
         start: Position = (0, 0)
         words: dict[str, Any] = dict.fromkeys(self.data, Word(-1, 0, 0))
         words |= {at.WRITE_POINTER: start, at.WRITE_UID: self.publisher, at.ATTENTION: (0, False)}
-        words |= {at.LIMIT: start, at.TURN_BEGIN: 0, at.TURN_END: 0}
+        words |= {at.LIMIT: start, at.TURN_BEGIN: 0, at.TURN: 0}
         for cell in (0, 1):
             words |= {at.milestone(cell, field): 0 for field in ("sequence", "era")}
             words[at.milestone(cell, "position")] = start

@@ -69,9 +69,16 @@ class World:
         self.publishers[uid] = task
         return task
 
-    def first(self, office: Starter, count: int, *, most: int = 1, close: bool = True) -> Steps[None]:
-        """The life of the publisher that is in office at the beginning: `count` sends of up to `most` messages."""
+    def first(
+        self, office: Starter, count: int, *, most: int = 1, abandons: float = 0, close: bool = True
+    ) -> Steps[None]:
+        """The life of the publisher that is in office at the beginning: `count` sends of up to `most` messages.
+
+        `abandons`: how often it reserves room before one, and gives it up.
+        """
         for _ in range(count):
+            if abandons and self.chance(abandons):
+                yield from office.publisher.abandon(self.below(self.topic.geometry.need_max))
             if not (yield from office.publisher.send(self.sizes(most))):
                 break
         if close:
