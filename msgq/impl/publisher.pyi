@@ -126,8 +126,8 @@ class PubSocket:
 
         Notes
         -----
-        While the block runs, this socket's other methods raise `ConcurrentUseError`, except `close`; and a publisher
-        that wants to take over waits for its end.
+        While the block runs, this socket's other methods raise `ConcurrentUseError`; and a publisher that
+        wants to take over waits for its end.
         """
 
     def all_readers_updated(self) -> bool:
@@ -160,11 +160,11 @@ class PubSocket:
         """Return how much was published on this endpoint by this publisher and its forerunners of this library."""
 
     def close(self) -> None:
-        """Leave; what was published stays readable. An open reservation is abandoned. Closing twice does nothing.
+        """Leave; what was published stays readable. Closing twice does nothing.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a send.
+        ConcurrentUseError : another thread is in the middle of a send, or a reservation is open.
         """
 
     def __enter__(self) -> Self: ...

@@ -142,7 +142,7 @@ cdef class PubSocket:
         if self._ticket == CLOSED:
             return
         if self._generation == fork_generation:
-            if self._ticket == BUSY:
+            if self._ticket != fork_generation:  # somebody still writes into the ring
                 raise misuse(self._ticket, self._endpoint)
             mq_publisher_close(&self._publisher)
         self._ticket = CLOSED
@@ -352,7 +352,7 @@ cdef class Reservation:
         except BufferError:
             pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
         self._view = None
-        if socket._ticket != RESERVED:  # closed meanwhile
+        if socket._ticket != RESERVED:  # closed meanwhile, in a forked child
             raise misuse(socket._ticket, socket._endpoint)
         if socket._generation != fork_generation:
             socket._refuse()
