@@ -1,36 +1,22 @@
 """The demo as its user runs it: a real process with real children, whole, interrupted, and killed."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psutil
 import pytest
 
 from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS
 from msgq.stats import topics
+from tests.support import SHM, wait_until
 
-SHM = Path("/dev/shm")
 DEADLINE_S = 120
 
 Start = Callable[[float], subprocess.Popen[str]]
-
-
-@pytest.fixture
-def prefix() -> Iterator[str]:
-    """A prefix of this test alone, so that everything the demo leaves is seen."""
-    name = f"test-{uuid4().hex[:12]}"
-    yield name
-    for kind in ("msgq_", "msgqside_"):
-        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
 
 
 @pytest.fixture
@@ -40,8 +26,7 @@ def start(prefix: str) -> Iterator[Start]:
 
     def start(duration: float) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration)]
-        environment = {**os.environ, "OPENPILOT_PREFIX": prefix}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 
@@ -63,13 +48,6 @@ def summary_of(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def leftovers(prefix: str) -> list[str]:
     return sorted(str(path) for path in SHM.glob(f"msgq*_{prefix}/*"))
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.01)
 
 
 def flowing(prefix: str) -> bool:

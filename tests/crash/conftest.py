@@ -12,23 +12,12 @@ import pytest
 
 import msgq
 from tests.crash.victims import Topic
-from tests.stress.scene import Scene
-from tests.stress.traffic import new_seed
+from tests.stress.conftest import scene, seed
+
+__all__ = ["scene", "seed", "tools", "topic"]
 
 HERE = Path(__file__).parent
 HEADERS = Path(msgq.__file__).parent / "impl"
-
-
-@pytest.fixture
-def seed() -> int:
-    return new_seed()
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,11 @@
 
 import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,8 +14,8 @@ from click.testing import CliRunner, Result
 from msgq.cli.app import app
 from msgq.cli.clean import users
 from msgq.stats import Participant, SubscriberInfo, TopicStats
+from tests.support import SHM
 
-SHM = Path("/dev/shm")
 HEADER_BYTES, WRITE_UID = 384, 16
 
 PUBLISHER = (
@@ -27,15 +24,6 @@ PUBLISHER = (
 SUBSCRIBER = "import msgq, sys; s = msgq.sub_sock(sys.argv[1]); print('up', flush=True); sys.stdin.read()"
 
 Start = Callable[[str, str], subprocess.Popen[str]]
-
-
-@pytest.fixture
-def prefix() -> Iterator[str]:
-    """A prefix of this test alone; what is in it is removed."""
-    name = f"test-{uuid4().hex[:12]}"
-    yield name
-    for kind in ("msgq_", "msgqside_"):
-        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
 
 
 @pytest.fixture
@@ -49,7 +37,6 @@ def start(prefix: str) -> Iterator[Start]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OPENPILOT_PREFIX": prefix},
         )
         started.append(process)
         assert process.stdout is not None
