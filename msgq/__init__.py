@@ -15,6 +15,8 @@ from msgq.api import (
 from msgq.errors import IpcError, MultiplePublishersError
 from msgq.schema import Schema
 
+__version__ = "0.1.0"
+
 __all__ = [
     "NO_TRAVERSAL_LIMIT",
     "Context",
@@ -24,6 +26,7 @@ __all__ = [
     "PubSocket",
     "Schema",
     "SubSocket",
+    "__version__",
     "context",
     "drain_sock_raw",
     "errors",

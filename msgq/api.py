@@ -57,7 +57,7 @@ def sub_sock(
     poller: Poller | None = None,
     addr: str | bytes = "127.0.0.1",
     conflate: bool = False,
-    timeout: int | None = None,
+    timeout: float | None = None,
     segment_size: int = 0,
 ) -> SubSocket:
     """Return a connected subscriber.

@@ -15,6 +15,7 @@ import os
 import stat
 
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
+from msgq.impl.liveness import environment
 
 SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"
@@ -46,7 +47,7 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
 
 def prefix() -> str:
     """Return the prefix in force, "" for none."""
-    value = os.environ.get("OPENPILOT_PREFIX", "")
+    value = environment("OPENPILOT_PREFIX")
     return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
 
 
@@ -87,12 +88,12 @@ def make_directories(endpoint: str, in_prefix: str) -> None:
 
 def backend_name() -> str:
     """Return the backend asked for by the environment."""
-    return os.environ.get("MSGQ_BACKEND", "msgq") or "msgq"
+    return environment("MSGQ_BACKEND") or "msgq"
 
 
 def mode(asked: int | None, endpoint: str) -> int:
     """Return the permissions for a new segment: `asked`, else MSGQ_MODE, else 0600."""
-    value = os.environ.get("MSGQ_MODE", "") if asked is None else asked
+    value = environment("MSGQ_MODE") or "" if asked is None else asked
     try:
         result = int(value or "600", 8) if isinstance(value, str) else int(value)
     except ValueError:
@@ -105,12 +106,12 @@ def mode(asked: int | None, endpoint: str) -> int:
 
 def preallocate() -> bool:
     """Return whether whole segments are to be mapped at once (MSGQ_PREALLOC)."""
-    return "MSGQ_PREALLOC" in os.environ
+    return environment("MSGQ_PREALLOC") is not None
 
 
 def spin_us(asked: int | None, endpoint: str) -> int:
     """Return how many microseconds to spin before sleeping: `asked`, else MSGQ_SPIN_US, else 0; at most a second."""
-    value = os.environ.get("MSGQ_SPIN_US", "0") if asked is None else asked
+    value = environment("MSGQ_SPIN_US") if asked is None else asked
     try:
         result = int(value or 0)
     except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import IO
 from uuid import uuid4
@@ -20,6 +21,7 @@ _stderr: list[IO[str]] = []
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     _stderr.append(os.fdopen(os.dup(2), "w"))  # the real one: during a test it is captured
 
 

@@ -24,4 +24,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         package = (missing.name or "").partition(".")[0]
         if package not in _EXTRA:
             raise
-        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install msgq-bus[cli]")
+        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install 'msgq-bus[cli]'")

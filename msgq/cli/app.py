@@ -4,6 +4,7 @@ from importlib import import_module
 
 import click
 
+from msgq import __version__
 from msgq.cli.options import EXIT_CODES
 from msgq.errors import IpcError
 
@@ -29,6 +30,7 @@ class _Verbs(click.Group):
             raise click.ClickException(" ".join(str(error).split())) from error
 
 
-@click.group(cls=_Verbs, epilog=EXIT_CODES)
+@click.group(cls=_Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="msgq")
 def app() -> None:
     """Look after the msgq topics of this machine."""

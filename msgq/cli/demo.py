@@ -1,5 +1,6 @@
 """`msgq demo`: real telemetry of this machine between processes, with a publisher that is killed in the middle."""
 
+import math
 import secrets
 import signal
 import sys
@@ -20,8 +21,18 @@ _EPILOG = (
 )
 
 
+def _a_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    """NaN lies within every range that is checked by comparing."""
+    if math.isnan(value):
+        raise click.BadParameter("is not a number")
+    return value
+
+
 @click.command(epilog=_EPILOG)
-@click.option("--duration", type=click.FloatRange(min=1.0), default=15.0, show_default=True, help="Seconds of traffic.")
+@click.option(
+    "--duration", type=click.FloatRange(1.0, 86400.0), default=15.0, show_default=True, callback=_a_number,
+    help="Seconds of traffic.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")
 def command(duration: float, as_json: bool) -> None:
     """Show msgq at work with this machine's own telemetry.

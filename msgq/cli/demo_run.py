@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import msgq
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_cast import Cast
+from msgq.cli.demo_roles import sweep
 from msgq.cli.demo_summary import Summary, summarize
 from msgq.cli.demo_view import LiveView
-from msgq.impl.segment import unlink_topic
 from msgq.stats import TopicStats, topics
 
 _STEP_MS = 100
@@ -59,7 +59,7 @@ class Run:
         """
         self._view = view
         with ExitStack() as stack:
-            stack.callback(self._sweep)
+            stack.callback(sweep, self._run)
             self._cast = Cast(self._run)
             stack.callback(self._cast.kill_all)
             self._desk = Desk(self._run, stack)
@@ -150,7 +150,3 @@ class Run:
         found = {topic.endpoint: topic for topic in topics()}
         endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
         return {name: found[endpoint] for name, endpoint in endpoints.items() if endpoint in found}
-
-    def _sweep(self) -> None:
-        for endpoint in plan.endpoints(self._run):
-            unlink_topic(endpoint)

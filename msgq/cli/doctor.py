@@ -68,7 +68,7 @@ def round_trip() -> Check:
 
 def segments(prefix: str | None) -> Check:
     """Look for files in the place of a topic that are damaged (wrong), or that this user cannot read (a note)."""
-    where = naming.prefix() if prefix is None else prefix
+    where = naming.checked_prefix(prefix)
     directory, start = naming.topic_files(where)
     damaged, unreadable = [], []
     for path in sorted(Path(directory).glob(f"{start}?*")):

@@ -22,7 +22,7 @@ from msgq.errors import IpcError
 SHM = Path(naming.SHARED_MEMORY)
 
 _FUTEX_WAITV = 449  # the same number on every architecture that Python runs on, except alpha
-_MEMBARRIER = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356, "armv7l": 389}
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
 _LITTLE_SPACE = 16 << 20
 _SMALL_SHM = 64 << 20  # what container engines give by default

@@ -13,10 +13,7 @@ _open_sockets = weakref.WeakSet()
 def _close_all():
     """Free places at exit, so that nobody has to find out that we are gone."""
     for socket in list(_open_sockets):
-        try:
-            socket.close()
-        except ConcurrentUseError:
-            pass  # a daemon thread still uses it; its place is freed when somebody needs one
+        socket._close_at_exit()
 
 
 cdef void remember(socket):

@@ -8,44 +8,30 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "atomics.h" nogil:
-    ctypedef struct mq_u64:
-        pass
-    uint64_t mq_load_relaxed_u64(const mq_u64 *word)
-    uint64_t mq_load_acquire_u64(const mq_u64 *word)
     void mq_copy_in(void *shared, const void *source, size_t n)
     void mq_copy_out(void *to, const void *shared, size_t n)
 
 
 cdef extern from "layout.h" nogil:
     enum:
-        MQ_SLOTS
         MQ_RING_HEADER
         MQ_SIDE_VERSION
         MQ_SIDE_BYTES
         MQ_PUBLISHERS
         MQ_READERS
-        MQ_NAME
         MQ_SCHEMA_NAME
         MQ_SCHEMA_ENCODING
         MQ_SCHEMA_DATA_MAX
         MQ_DEFAULT_DATA_BYTES
-    const uint64_t MQ_SIDE_MAGIC
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_side:
-        pass
-    ctypedef struct mq_identity:
         pass
 
 
 cdef extern from "position.h" nogil:
     uint64_t mq_need(uint64_t size)
     uint64_t mq_need_max(uint32_t data_bytes)
-    uint32_t mq_lap_end(uint32_t data_bytes)
-    uint64_t mq_position(uint32_t cycle, uint32_t offset)
-    bint mq_intact(uint64_t limit, uint64_t position)
-    bint mq_intact_unannounced(uint64_t write_pointer, uint64_t position, uint32_t data_bytes)
-    bint mq_position_possible(uint64_t position, uint32_t data_bytes)
 
 
 cdef extern from "liveness.h" nogil:
@@ -61,7 +47,6 @@ cdef extern from "liveness.h" nogil:
         char name[16]
     int mq_read_self(mq_self *self)
     uint64_t mq_thread_id()
-    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
     mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
     mq_life mq_thread_life(uint32_t thread_id)
 
@@ -86,7 +71,6 @@ cdef extern from "publisher.h" nogil:
         MQ_OK
         MQ_NOTIFY
         MQ_EMPTY
-        MQ_TAKEN_OVER
         MQ_TOO_LARGE
         MQ_CORRUPT
     ctypedef struct mq_publisher_entry:
@@ -113,6 +97,7 @@ cdef extern from "publisher.h" nogil:
     mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
     void mq_publisher_notify(mq_publisher *p)
     void mq_publisher_survey(mq_publisher *p)
+    void mq_publisher_forget_stock(mq_publisher *p)
 
 
 cdef extern from "subscriber.h" nogil:
@@ -124,6 +109,7 @@ cdef extern from "subscriber.h" nogil:
         bint passive
         bint announced
         bint lost_unknown
+        void *entry
         uint64_t cursor
         uint64_t published
         uint64_t publisher_uid
@@ -169,7 +155,6 @@ cdef extern from "registry.h" nogil:
     uint64_t mq_publisher_pid(const mq_publisher_entry *former)
     mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     void mq_publisher_close(mq_publisher *p)
-    bint mq_publisher_is_current(const mq_publisher *p)
     uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
     mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
     void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
@@ -180,5 +165,5 @@ cdef extern from "registry.h" nogil:
 
 
 cdef extern from "helper.h" nogil:
-    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path)
+    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path, uint64_t seen_uid)
     void mq_helper_unwatch(mq_ring_header *ring)

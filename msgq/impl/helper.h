@@ -20,6 +20,7 @@
 #include "liveness.h"
 
 enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
+enum { MQ_KEEP_OFF_MS = 10 };
 
 typedef struct {
     mq_ring_header *ring;
@@ -37,15 +38,23 @@ static struct {
     size_t count, room;
 } mq_helper = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
 
-/* Our SIGUSR2 comes by tkill; one sent to the process is the application's, and goes to its main thread. */
-static inline bool mq_helper_take_signals(void) {
-    struct signalfd_siginfo info;
+/* Our SIGUSR2 comes by tkill to this thread, and is read first. One sent to the process is the application's, which
+ * blocks it everywhere: put it back, and *keep_off for a while, so that whoever waits for it gets it. */
+static inline bool mq_helper_take_signals(bool *keep_off) {
+    struct signalfd_siginfo from;
     bool ours = false;
-    while (read(mq_helper.signals, &info, sizeof info) == sizeof info) {
-        if (info.ssi_code == SI_TKILL)
+    *keep_off = false;
+    while (!*keep_off && read(mq_helper.signals, &from, sizeof from) == sizeof from) {
+        if (from.ssi_code == SI_TKILL)
             ours = true;
-        else
-            syscall(SYS_tgkill, getpid(), getpid(), SIGUSR2);
+        else {
+            siginfo_t info = {.si_signo = SIGUSR2, .si_code = SI_QUEUE}; /* kill's own code is for the kernel to write */
+            info.si_pid = (pid_t)from.ssi_pid;
+            info.si_uid = from.ssi_uid;
+            info.si_value.sival_ptr = (void *)(uintptr_t)from.ssi_ptr;
+            syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR2, &info);
+            *keep_off = true;
+        }
     }
     return ours;
 }
@@ -83,18 +92,26 @@ static void *mq_helper_run(void *argument) {
     mq_helper_start *start = argument;
     struct pollfd on[2] = {{.fd = mq_helper.inotify, .events = POLLIN}, {.fd = mq_helper.signals, .events = POLLIN}};
     int looks = 0;
+    bool keep_off = false;
     start->thread_id = (uint32_t)syscall(SYS_gettid);
     sem_post(&start->running);
     for (;;) {
-        if (poll(on, 2, looks ? 1 << (MQ_LOOKS - looks) : -1) < 0 && errno != EINTR)
-            return NULL;
+        int pause_ms = looks ? 1 << (MQ_LOOKS - looks) : -1;
+        on[1].fd = keep_off ? -1 : mq_helper.signals; /* poll passes over negative ones */
+        int ready = poll(on, 2, keep_off && (pause_ms < 0 || pause_ms > MQ_KEEP_OFF_MS) ? MQ_KEEP_OFF_MS : pause_ms);
+        if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
+            break; /* somebody closed our descriptors */
         looks -= looks > 0;
-        bool signalled = mq_helper_take_signals();
+        bool signalled = mq_helper_take_signals(&keep_off);
         bool opened = mq_helper_take_events();
         if (opened)
             looks = MQ_LOOKS;
         mq_helper_wake(signalled, opened && looks == MQ_LOOKS);
     }
+    pthread_mutex_lock(&mq_helper.mutex);
+    mq_helper.thread_id = 0; /* and whatever the descriptors' numbers stand for now is not ours */
+    pthread_mutex_unlock(&mq_helper.mutex);
+    return NULL;
 }
 
 /* The child has no such thread, and must not read from its parent's descriptors. */
@@ -144,8 +161,9 @@ static inline int mq_helper_launch(void) {
     return 0;
 }
 
-/* Be told of stock publishers of this ring. Returns the helper's thread id, which they may signal; 0: not possible. */
-static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path) {
+/* Be told of stock publishers of this ring that come after `seen_uid`. Returns the helper's thread id, which they may
+ * signal; 0: not possible. */
+static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path, uint64_t seen_uid) {
     uint32_t thread_id = 0;
     pthread_mutex_lock(&mq_helper.mutex);
     if (mq_helper.count == mq_helper.room) {
@@ -161,10 +179,13 @@ static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, cons
     int watch = inotify_add_watch(mq_helper.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
-    uint64_t uid = mq_load_acquire_u64(&ring->write_uid);
-    mq_watched added = {.ring = ring, .side = side, .watch = watch, .seen_uid = uid};
+    mq_watched added = {.ring = ring, .side = side, .watch = watch, .seen_uid = seen_uid};
     mq_helper.watched[mq_helper.count++] = added;
     thread_id = mq_helper.thread_id;
+    /* One that opened the file just before was missed: open it ourselves, and the helper looks again and again. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0)
+        close(fd);
 done:
     pthread_mutex_unlock(&mq_helper.mutex);
     return thread_id;

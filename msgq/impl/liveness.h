@@ -90,8 +90,8 @@ static inline mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_
         return MQ_UNKNOWN;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         return MQ_DEAD;
-    if (mq_read_stat(pid, &state, &threads, &started) != 0)
-        return errno == ENOENT || errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+    if (mq_read_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5))? */
+        return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
     /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
     return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
@@ -114,23 +114,25 @@ static inline mq_life mq_thread_life(uint32_t thread_id) {
     if (thread_id == 0 || (syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH))
         return MQ_DEAD;
     if (mq_read_stat(thread_id, &state, &threads, &started) != 0)
-        return errno == ENOENT || errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
+        return syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
     return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). */
-static inline bool mq_thread_takes_signal(uint32_t thread_id, int signal_number) {
+/* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). Returns
+ * the id of its process; 0: no, or there is no such thread. */
+static inline uint32_t mq_thread_takes_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);
     if (mq_read_proc(path, text, sizeof text) <= 0)
-        return false;
+        return 0;
     unsigned long long taken = 0;
     for (int i = 0; i < 2; i++) {
         const char *mask = strstr(text, i ? "\nSigCgt:" : "\nSigBlk:");
         if (mask)
             taken |= strtoull(mask + 8, NULL, 16);
     }
-    return taken >> (signal_number - 1) & 1;
+    const char *process = strstr(text, "\nTgid:");
+    return process && taken >> (signal_number - 1) & 1 ? (uint32_t)strtoul(process + 6, NULL, 10) : 0;
 }
 
 #endif

@@ -1,4 +1,4 @@
-"""Who is alive: process id, start time and PID namespace make a participant."""
+"""Who is alive: process id, start time and PID namespace make a participant; and this process itself."""
 
 def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
     """Tell whether the process with this id that started at this time still runs.
@@ -20,3 +20,9 @@ def thread_alive(thread_id: int) -> bool | None:
 
 def identity() -> tuple[int, int, int]:
     """Return this process's (pid, start time, PID namespace)."""
+
+def environment(name: str) -> str | None:
+    """Return a variable of this process's environment as `os.environ` has it; None when it is not set.
+
+    For `msgq.naming`, which alone knows the names.
+    """

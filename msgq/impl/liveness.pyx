@@ -3,6 +3,7 @@
 
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t
+from libc.stdlib cimport getenv
 
 from msgq.impl.core cimport (
     MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_id, mq_thread_life, uint64_t,
@@ -64,6 +65,12 @@ def process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
 
 def thread_alive(uint32_t thread_id):
     return _answer(mq_thread_life(thread_id))
+
+
+def environment(str name):
+    # Of C, which os.environ keeps up to date: 20 times faster, and each connect asks for several.
+    cdef const char *value = getenv(name.encode())
+    return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
 
 
 def identity():

@@ -20,7 +20,8 @@ typedef enum {
 typedef struct {
     uint64_t uid;
     uint32_t slot;
-    int memory; /* /proc/<thread>/environ, open; reads nothing once the process died or called exec. -1: no signals */
+    int memory;       /* /proc/<thread>/maps, open; reads nothing once the process died or called exec. -1: none */
+    uint32_t process; /* 0: must not be signalled */
 } mq_stock_reader;
 
 typedef struct {
@@ -187,12 +188,13 @@ static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
 
 /* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. So what the
  * thread does with the signal is found out once, and whether it is still the same program before each signal. */
-static inline int mq_stock_memory(uint32_t thread_id) {
+static inline mq_stock_reader mq_stock_inspect(uint64_t uid, uint32_t slot) {
     char path[48];
-    if (!thread_id || !mq_thread_takes_signal(thread_id, SIGUSR2))
-        return -1;
-    snprintf(path, sizeof path, "/proc/%u/environ", thread_id);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
+    snprintf(path, sizeof path, "/proc/%u/maps", mq_uid_thread(uid));
+    reader.memory = open(path, O_RDONLY | O_CLOEXEC); /* first, so that the answer is about this program or an older */
+    reader.process = reader.memory < 0 ? 0 : mq_thread_takes_signal(mq_uid_thread(uid), SIGUSR2);
+    return reader;
 }
 
 static inline void mq_publisher_forget_stock(mq_publisher *p) {
@@ -209,8 +211,7 @@ static inline void mq_publisher_survey(mq_publisher *p) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         if (uid == 0 || mq_slot_entry(p->side, uid))
             continue;
-        mq_stock_reader reader = {.uid = uid, .slot = i, .memory = mq_stock_memory(mq_uid_thread(uid))};
-        p->stock[p->stock_count++] = reader;
+        p->stock[p->stock_count++] = mq_stock_inspect(uid, i);
     }
 }
 
@@ -234,8 +235,8 @@ static inline bool mq_publisher_stock_changed(mq_publisher *p, bool *unsettled) 
 
 static inline void mq_publisher_signal(mq_stock_reader *reader) {
     char byte;
-    if (reader->memory >= 0 && pread(reader->memory, &byte, 1, 0) == 1)
-        syscall(SYS_tkill, mq_uid_thread(reader->uid), SIGUSR2);
+    if (reader->process && pread(reader->memory, &byte, 1, 0) == 1)
+        syscall(SYS_tgkill, reader->process, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
 /* Clear the flags, count a wake, and return the flags as they were. */
@@ -243,7 +244,7 @@ static inline uint32_t mq_attention_take(mq_u32 *attention) {
     uint32_t old;
     do
         old = mq_load_relaxed_u32(attention); /* relaxed: the exchange below checks it */
-    while (!mq_compare_exchange_u32(attention, old, (old | MQ_ATTENTION_FLAGS) + 1));
+    while (!mq_compare_exchange_u32(attention, old, (old & ~(uint32_t)MQ_ATTENTION_FLAGS) + MQ_ATTENTION_WAKE));
     return old & MQ_ATTENTION_FLAGS;
 }
 

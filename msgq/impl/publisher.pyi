@@ -67,7 +67,7 @@ class PubSocket:
 
         Notes
         -----
-        Waits at most 1 s for the topic's lock, and 1 s for a send in progress, with the GIL released; signal handlers
+        Waits at most 5 s for the topic's lock, and 1 s for a send in progress, with the GIL released; signal handlers
         run meanwhile.
         """
 
@@ -83,7 +83,8 @@ class PubSocket:
         MultiplePublishersError : another publisher took over; nothing was sent.
         MessageTooLargeError : the message takes more than a third of the ring; nothing was sent.
         MessageSizeError : an empty message, while a stock subscriber is attached (it would abort); nothing was sent.
-        TypeError, BufferError : `data` has no contiguous bytes.
+        TypeError, BufferError, ValueError : `data` has no contiguous bytes (what its exporter raises), or is an array
+            of Python objects.
 
         Notes
         -----

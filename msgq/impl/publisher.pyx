@@ -19,7 +19,7 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_foreign_publisher_entry, mq_free_publisher_entry,
+    mq_foreign_publisher_entry, mq_free_publisher_entry, mq_publisher_forget_stock,
     mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
@@ -46,6 +46,13 @@ cdef enum:
     BATCH = 64                      # messages that send_many publishes at once
     SEND_IN_PROGRESS_NS = 1000000000
     UNHEARD_SEND_US = 2000
+
+
+cdef int refuse_objects(data) except -1:
+    """The bytes of an array of Python objects are addresses, which mean nothing to anybody else."""
+    if getattr(getattr(data, "dtype", None), "hasobject", False):
+        raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
+    return 0
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -81,14 +88,20 @@ cdef class PubSocket:
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._endpoint = name
-        topic = open_topic(name, naming.prefix(), segment_size, mode)
+        self._generation, self._ticket = fork_generation, BUSY
         try:
-            self._start(topic)
-            if schema is not None:
-                mq_schema_write(self._publisher.side, schema.name.encode(), schema.encoding.encode(),
-                                <const char *> <bytes> schema.data, len(schema.data))
+            topic = open_topic(name, naming.prefix(), segment_size, mode)
+            try:
+                self._start(topic)
+                if schema is not None:
+                    mq_schema_write(self._publisher.side, schema.name.encode(), schema.encoding.encode(),
+                                    <const char *> <bytes> schema.data, len(schema.data))
+            finally:
+                topic.unlock()
+            self._ticket = self._generation
         finally:
-            topic.unlock()
+            if self._ticket == BUSY:
+                self._ticket = CLOSED
         remember(self)
 
     cdef int _start(self, Topic topic) except -1:
@@ -116,7 +129,6 @@ cdef class PubSocket:
         except BaseException:
             mq_publisher_unclaim(&self._publisher, former)
             raise
-        self._generation = self._ticket = fork_generation
         return 0
 
     cdef int _await_former(self, uint64_t uid) except -1:
@@ -145,7 +157,13 @@ cdef class PubSocket:
             if self._ticket != fork_generation:  # somebody still writes into the ring
                 raise misuse(self._ticket, self._endpoint)
             mq_publisher_close(&self._publisher)
+        else:
+            mq_publisher_forget_stock(&self._publisher)  # the descriptors were inherited
         self._ticket = CLOSED
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
 
     def __enter__(self):
         return self
@@ -194,6 +212,7 @@ cdef class PubSocket:
 
     cdef int _send_buffer(self, object data) except -1:
         cdef Py_buffer view
+        refuse_objects(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._ticket != fork_generation:  # an exporter may run any code
@@ -229,7 +248,7 @@ cdef class PubSocket:
         if self._ticket != fork_generation:
             self._refuse()
         try:
-            if isinstance(messages, (list, tuple)):
+            if type(messages) is list or type(messages) is tuple:  # a subclass may run code between two messages
                 return self._send_batch(messages)
             if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
                 return self._send_rows(messages)
@@ -255,6 +274,7 @@ cdef class PubSocket:
     cdef Py_ssize_t _send_rows(self, object array) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t i, count, size
+        refuse_objects(array)
         PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
         try:
             if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
@@ -317,6 +337,7 @@ cdef class PubSocket:
         while True:
             if self._ticket != fork_generation:
                 self._refuse()
+            PyErr_CheckSignals()  # one that came outside of the sleep
             mq_readers_count(&self._publisher, &attached, &updated)
             if attached >= n if n is not None else 0 < attached == updated:
                 return
@@ -331,10 +352,12 @@ cdef class PubSocket:
 
 
 cdef class Reservation:
-    """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``."""
+    """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
 
     def __enter__(self):
         cdef PubSocket socket = self._socket
+        if self._ring is not None:  # which keeps the memory of an earlier view mapped
+            raise InvalidValueError("a reservation serves once; reserve again", socket._endpoint)
         if socket._ticket != fork_generation:
             socket._refuse()
         if self._size == 0:
@@ -347,6 +370,7 @@ cdef class Reservation:
 
     def __exit__(self, kind, *_):
         cdef PubSocket socket = self._socket
+        self._payload = NULL
         try:
             self._view.release()
         except BufferError:
@@ -364,6 +388,8 @@ cdef class Reservation:
         socket._settle(mq_publisher_commit(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self._payload == NULL:
+            raise BufferError("a reservation has a buffer only inside its with block")
         PyBuffer_FillInfo(buffer, self, self._payload, self._size, 0, flags)
 
     def __releasebuffer__(self, Py_buffer *buffer):

@@ -23,6 +23,8 @@ static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint
 
 /* An entry leaves at any time, without the lock: one store. */
 static inline void mq_identity_clear(mq_identity *who) { mq_store_release_u64(&who->uid, 0); }
+/* The same for one's own, which somebody may have taken who cannot see that we live. */
+static inline void mq_identity_leave(mq_identity *who, uint64_t uid) { mq_compare_exchange_u64(&who->uid, uid, 0); }
 
 static inline int mq_free_publisher_entry(const mq_side *side) {
     for (int pass = 0; pass < 2; pass++) /* free ones first: asking for the dead costs system calls */
@@ -161,7 +163,7 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
 /* Give up after mq_publisher_claim. */
 static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
     mq_compare_exchange_u64(&p->ring->write_uid, mq_publisher_claim_uid(p), former);
-    mq_identity_clear(&p->entry->who);
+    mq_identity_leave(&p->entry->who, p->uid);
 }
 
 /* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
@@ -221,14 +223,12 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     return MQ_OK;
 }
 
-static inline bool mq_publisher_is_current(const mq_publisher *p) { return mq_publisher_owns(p); }
-
 static inline void mq_publisher_close(mq_publisher *p) {
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_publisher_notify(p);
     mq_publisher_forget_stock(p);
-    mq_identity_clear(&p->entry->who);
+    mq_identity_leave(&p->entry->who, p->uid);
 }
 
 /* Describe the messages; under the lock. The sizes were checked against the layout. */
@@ -326,8 +326,9 @@ static inline void mq_subscriber_leave(mq_subscriber *s) {
     mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
     s->slot = -1;
     if (s->entry != &s->private_entry)
-        mq_identity_clear(&s->entry->who);
+        mq_identity_leave(&s->entry->who, s->uid);
     s->entry = &s->private_entry;
+    s->uid = 0; /* never to take a slot again */
 }
 
 #endif

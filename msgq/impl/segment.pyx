@@ -357,13 +357,20 @@ cdef class TopicLock:
         self._fd = -1
 
     def __enter__(self):
-        self._fd = _open(self._endpoint, self._path, O_RDONLY)
-        if self._fd >= 0:
+        cdef struct_stat found
+        while True:
+            self._fd = _open(self._endpoint, self._path, O_RDONLY)
+            if self._fd < 0:
+                return
             try:
                 _lock(self._fd, self._endpoint, self._path)
+                _check(self._fd, &found, self._endpoint, self._path)
             except BaseException:
                 self.__exit__()
                 raise
+            if found.st_nlink:
+                return
+            self.__exit__()  # removed between open and lock, and perhaps made anew
 
     def __exit__(self, *_):
         if self._fd >= 0:

@@ -85,8 +85,10 @@ static inline void mq_slot_leave(mq_ring_header *ring, mq_side *side, int slot, 
     if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0))
         return;
     mq_store_release_u64(&ring->read_valids[slot], 0);
-    /* The last slot goes back to stock joiners, which know only the counter. */
-    mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot + 1, (uint64_t)slot);
+    /* The last slot goes back to stock joiners, which know only the counter; unless somebody has just taken it. */
+    if (mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot + 1, (uint64_t)slot) &&
+        mq_load_acquire_u64(&ring->read_uids[slot]) != 0)
+        mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1);
     mq_slots_changed(side);
 }
 

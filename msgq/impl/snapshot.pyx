@@ -5,11 +5,12 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_PUBLISHERS, MQ_READERS, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, MQ_UNKNOWN, mq_life,
-    mq_process_life, mq_ring_header, mq_schema_read, mq_side,
+    MQ_PUBLISHERS, MQ_READERS, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_ring_header,
+    mq_schema_read, mq_side,
 )
 from msgq.impl.segment cimport Topic, watch_topic
 
+from msgq.impl.liveness import process_alive
 from msgq.schema import Schema
 from msgq.stats import Participant, SubscriberInfo, TopicStats
 
@@ -38,11 +39,8 @@ cdef extern from "snapshot.h" nogil:
 
 
 cdef object _participant(const mq_identity_copy *who):
-    cdef mq_life life
     cdef bytes name = who.name
-    with nogil:
-        life = mq_process_life(who.pid, who.start_time, who.pid_namespace)
-    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
+    alive = process_alive(who.pid, who.start_time, who.pid_namespace)
     return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), alive)
 
 

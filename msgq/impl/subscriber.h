@@ -105,7 +105,9 @@ static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t
  * which evicts all: leave the slots to stock programs then, or they would go on evicting each other for ever. */
 static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
-    s->yields = same_publisher && (s->yields || s->slot >= 0);
+    bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
+    s->yields = same_publisher && (s->yields || evicted);
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
     s->slot = -1;
     /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
     for (int tries = 0; !s->yields && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
@@ -211,6 +213,8 @@ static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
             return MQ_CORRUPT;
         bool behind = mq_ahead(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
+        if (!mq_subscriber_intact(s, from)) /* before the walk, too: it may be long */
+            continue;
         int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
         if (!mq_subscriber_certain(s, s->cursor))
             return MQ_EMPTY;
@@ -444,7 +448,8 @@ static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, u
 static inline void mq_subscriber_refresh_survey(mq_subscriber *s) {
     /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
     bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
-    if (!same || !mq_subscriber_witness_holds(s))
+    bool unheard = s->slot >= 0 && !mq_slot_held(s->ring, s->slot, s->slot_uid); /* also: beyond num_readers */
+    if (!same || unheard || !mq_subscriber_witness_holds(s))
         mq_subscriber_survey_again(s);
 }
 

@@ -20,6 +20,9 @@ cdef class SubSocket:
     cdef int _timeout_ms        # -1: for ever
     cdef int _spin_us
     cdef object __weakref__
+    cdef void _occupy(self) noexcept
+    cdef int _end_if_closing(self) except -1
+    cdef int _join(self, Topic topic) except -1
     cdef int _map(self, Topic topic) except -1
     cdef int _refuse(self) except -1
     cdef int _look_for_side(self) except -1

@@ -83,12 +83,13 @@ class SubSocket:
         SegmentError : a file cannot be created, opened, locked or mapped; for a passive subscriber, there is no topic.
         """
 
-    def setTimeout(self, timeout: int) -> None:
+    def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message.
 
         Parameters
         ----------
-        timeout : milliseconds, 0 to 2**31 - 1; -1, the default, waits for ever. May be set before `connect`, and stays.
+        timeout : milliseconds, 0 to 2**31 - 1, fractions rounded up; -1, the default, waits for ever. May be set before
+            `connect`, and stays.
 
         Raises
         ------
@@ -141,7 +142,7 @@ class SubSocket:
         Raises
         ------
         MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
-        TypeError, BufferError : `buffer` is not writable, or not contiguous.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
         """
 
     def receive_array(
@@ -188,12 +189,12 @@ class Poller:
         EndpointClosedError : the socket is closed, or was never connected.
         """
 
-    def poll(self, timeout: int) -> list[SubSocket]:
+    def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
 
         Parameters
         ----------
-        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1, fractions rounded up; -1 waits for ever.
 
         Returns
         -------

@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport INT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
@@ -25,6 +25,8 @@ from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
 from msgq.impl.wake cimport sleep_on
 
+import math
+
 from msgq import naming
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError,
@@ -32,13 +34,21 @@ from msgq.errors import (
 from msgq.stats import SubscriberStats
 
 
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
 cdef enum:
     FOR_EVER = -1
+    BREATH_NS = 50000               # how long a spin holds the GIL
     BLOCK_BYTES = 32768             # receive_array validates so much at once: large, but soon copied
     # How long a sleep may last, in nanoseconds:
     UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
     PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
+    # ... or, the first time, if nothing is wrong; then thrice as long each time. For two things that no futex can tell:
+    # a signal that comes just before the system call, and a publisher that dies between its message and the wake-up.
+    LOOK_AGAIN_NS = 1000000000
 
 
 cdef inline int enter(SubSocket socket) except -1:
@@ -48,6 +58,13 @@ cdef inline int enter(SubSocket socket) except -1:
     if socket._subscriber.side == NULL:
         socket._look_for_side()
     return 0
+
+
+cdef int checked_timeout(timeout, str endpoint) except -2:
+    if timeout != FOR_EVER and not 0 <= timeout <= INT32_MAX:
+        text = f"a time-out of {timeout} ms is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
+        raise InvalidValueError(text, endpoint)
+    return math.ceil(timeout)  # 0.5 is not 0, which would not wait at all
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -92,7 +109,6 @@ cdef class SubSocket:
                 mode=None, bint passive=False, spin_us=None):
         cdef str name = naming.endpoint_name(endpoint)
         cdef Topic topic
-        cdef int entry = MQ_NO_ENTRY
         check_open(context, name)
         if self._ticket != CLOSED:
             raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
@@ -104,22 +120,52 @@ cdef class SubSocket:
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
-        topic = watch_topic(name, self._prefix) if passive else open_topic(name, self._prefix, segment_size, mode)
+        self._watched = self._watch_failed = self._closing = False
+        self._generation = fork_generation
+        self._occupy()
+        try:
+            topic = watch_topic(name, self._prefix) if passive else open_topic(name, self._prefix, segment_size, mode)
+            self._join(topic)
+            self._ticket = self._generation
+        finally:
+            if self._ticket == BUSY:
+                self._ticket = CLOSED
+        self._end_if_closing()
+        remember(self)
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+        elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.entry != NULL:
+            mq_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
+
+    cdef void _occupy(self) noexcept:
+        """Keep other threads, and signal handlers, out."""
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+
+    cdef int _end_if_closing(self) except -1:
+        """Do what a signal handler asked for while the socket was occupied."""
+        if self._closing:
+            self._leave()
+            raise EndpointClosedError("was closed while it connected", self._endpoint)
+        return 0
+
+    cdef int _join(self, Topic topic) except -1:
+        """Subscribe from now on; the topic is locked, unless we are passive."""
+        cdef int entry = MQ_NO_ENTRY
         try:
             if topic.side is None:
                 await_side(topic, self._prefix)
             self._map(topic)
-            if not passive:
+            if not self._passive:
                 entry = mq_free_reader_entry(self._subscriber.side)
             if mq_subscriber_join(&self._subscriber, this_process(), random_word(), entry) != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
-                raise CorruptSegmentError(text, name, topic.ring.path)
+                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
             topic.unlock()
-        self._watched = self._watch_failed = self._closing = False
-        self._generation = self._ticket = fork_generation
-        remember(self)
+        return 0
 
     cdef int _map(self, Topic topic) except -1:
         self._ring, self._side = topic.ring, topic.side
@@ -179,29 +225,34 @@ cdef class SubSocket:
         """In a forked child: take places of our own, and go on from the same cursor."""
         cdef Topic topic
         cdef int entry = MQ_NO_ENTRY
+        cdef int inherited = self._generation
         self._watched = self._watch_failed = self._closing = False
         if self._passive:
             self._generation = self._ticket = fork_generation
             return 0
-        topic = open_topic(self._endpoint, self._prefix, 0, None)
+        self._generation = fork_generation
+        self._occupy()
         try:
-            # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
-            if topic.ring.inode == self._ring.inode:
-                self._map(topic)
-                entry = mq_free_reader_entry(self._subscriber.side)
-            mq_subscriber_rejoin(&self._subscriber, this_process(), random_word(), entry)
-        finally:
-            topic.unlock()
-        self._generation = self._ticket = fork_generation
+            topic = open_topic(self._endpoint, self._prefix, 0, None)
+            try:
+                # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
+                if topic.ring.inode == self._ring.inode:
+                    self._map(topic)
+                    entry = mq_free_reader_entry(self._subscriber.side)
+                mq_subscriber_rejoin(&self._subscriber, this_process(), random_word(), entry)
+            finally:
+                topic.unlock()
+        except BaseException:
+            self._generation = self._ticket = inherited
+            raise
+        self._ticket = self._generation
+        self._end_if_closing()
         return 0
 
     # ---- receiving ----
 
     def setTimeout(self, timeout):
-        if timeout != FOR_EVER and not 0 <= timeout <= INT32_MAX:
-            text = f"a time-out of {timeout} ms is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
-            raise InvalidValueError(text, self._endpoint)
-        self._timeout_ms = timeout
+        self._timeout_ms = checked_timeout(timeout, self._endpoint)
 
     def receive(self, bint non_blocking=False):
         cdef mq_message message
@@ -226,7 +277,7 @@ cdef class SubSocket:
     cdef bytes _copy_large(self, const mq_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
         cdef char *target = PyBytes_AS_STRING(out)
-        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+        self._occupy()
         with nogil:
             mq_copy_out(target, message.payload, message.size)
         self._ticket = self._generation
@@ -246,6 +297,7 @@ cdef class SubSocket:
                 self._corrupt()
             if deadline == 0 or not wait_ready([self], deadline):
                 return False
+            enter(self)  # a signal handler may have forked
 
     cdef int _torn(self) except -1:
         """The message was overwritten while it was copied: go on at the present."""
@@ -263,6 +315,7 @@ cdef class SubSocket:
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, max_messages=None, bint wait_for_one=False):
+        cdef mq_message pending
         cdef list messages = []
         cdef uint64_t most = self._most(max_messages)
         enter(self)
@@ -274,6 +327,8 @@ cdef class SubSocket:
             self._corrupt()
         # What comes later than this look is for the next call.
         while len(messages) < most and self._subscriber.cursor != self._subscriber.published:
+            if messages and mq_subscriber_peek(&self._subscriber, &pending) == MQ_CORRUPT:
+                break  # the next call finds it again; what was taken is not lost over it
             if (message := self.receive(True)) is None:
                 break
             messages.append(message)
@@ -328,12 +383,15 @@ cdef class SubSocket:
     cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
         """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
         cdef mq_message message
+        cdef size_t address
         if self._conflate:  # passes over all but the newest
             most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
         elif mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
             self._corrupt()
         out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size)), dtype)
-        taken = self._take(<uint8_t *> <size_t> out.ctypes.data, size, len(out))
+        address = <size_t> out.ctypes.data
+        enter(self)  # that was Python code, and so may have run anything
+        taken = self._take(<uint8_t *> address, size, len(out))
         if taken < len(out):
             out.resize((taken, *dtype.shape), refcheck=False)
         if not taken and most:
@@ -372,20 +430,21 @@ cdef class SubSocket:
         return mq_subscriber_peek(&self._subscriber, &message) != MQ_EMPTY
 
     cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2:
-        """Make sure that somebody can wake us. Returns how long we may sleep, in ns; -1: for ever."""
+        """Make sure that somebody can wake us. Returns how long we may sleep, in ns."""
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
-        mq_subscriber_refresh_survey(&self._subscriber)
         if not self._watched and not self._watch_failed:
             self._watch()
+        mq_subscriber_refresh_survey(&self._subscriber)
         if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
             mq_subscriber_take_signals(&self._subscriber, self._helper)
         if not self._subscriber.announced and self._subscriber.slot < 0:
             return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
-        return FOR_EVER if self._watched else UNHEARD_NS
+        return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
 
     cdef int _watch(self) except -1:
-        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._ring.path.encode())
+        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._ring.path.encode(),
+                                       self._subscriber.publisher_uid)
         self._watched = self._helper != 0
         self._watch_failed = not self._watched
         return 0
@@ -400,7 +459,7 @@ cdef bint _any_has_more(list sockets) noexcept:
 
 cdef int _spin(list sockets, int64_t deadline) except -1:
     """Look again and again for as long as the most patient of the sockets wants; 1: there is something."""
-    cdef int64_t until = 0
+    cdef int64_t now, until = 0, breath = mq_now_ns() + BREATH_NS
     for socket in sockets:
         until = max(until, (<SubSocket> socket)._spin_us)
     if not until:
@@ -408,22 +467,25 @@ cdef int _spin(list sockets, int64_t deadline) except -1:
     until = mq_now_ns() + until * 1000
     if deadline >= 0:
         until = min(until, deadline)
-    while mq_now_ns() < until:
+    while (now := mq_now_ns()) < until:
         if _any_has_more(sockets):
             return 1
+        if now > breath:
+            with nogil:  # for a publisher in another thread
+                sched_yield()
+            PyErr_CheckSignals()
+            breath = now + BREATH_NS
     return 0
 
 
 cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns) except -2:
-    """Announce the sleep of all; returns for how long at most, in ns (-1: for ever; 0: there is something already)."""
+    """Announce the sleep of all; returns for how long at most, in ns (0: there is something already)."""
     cdef SubSocket socket
-    cdef int64_t nap, shortest = FOR_EVER
+    cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
     cdef unsigned count = 0
     for socket in sockets:
-        nap = socket._prepare_sleep(slept_ns)
-        if nap >= 0 and (shortest < 0 or nap < shortest):
-            shortest = nap
+        shortest = min(shortest, socket._prepare_sleep(slept_ns))
         expected = mq_subscriber_announce_sleep(&socket._subscriber)
         if count < MQ_FUTEX_MANY:
             words[count].address = <uint64_t> <size_t> mq_subscriber_futex(&socket._subscriber)
@@ -439,19 +501,24 @@ cdef int64_t _prepare_sleep(list sockets, mq_futex_many *words, int64_t slept_ns
 cdef bint wait_ready(list sockets, int64_t deadline) except -1:
     """Sleep until one of the sockets may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
     cdef SubSocket socket
+    cdef str closed = None
     if _spin(sockets, deadline):
         return True
+    for socket in sockets:  # what ran since they were entered may have closed one
+        if socket._ticket != fork_generation:
+            raise misuse(socket._ticket, socket._endpoint)
     for socket in sockets:
-        socket._ticket, socket._user = BUSY, PyThread_get_thread_ident()
+        socket._occupy()
     try:
         ready = _sleep_until_ready(sockets, deadline)
     finally:
         for socket in sockets:
             socket._ticket = socket._generation
-    for socket in sockets:
-        if socket._closing:
-            socket._leave()
-            raise EndpointClosedError("was closed while it was waited for", socket._endpoint)
+            if socket._closing and socket._generation == fork_generation:
+                socket._leave()
+                closed = socket._endpoint
+    if closed is not None:
+        raise EndpointClosedError("was closed while it was waited for", closed)
     return ready
 
 
@@ -460,17 +527,20 @@ cdef bint _sleep_until_ready(list sockets, int64_t deadline) except -1:
     cdef mq_futex_many words[MQ_FUTEX_MANY]
     cdef int64_t nap, until, started = mq_now_ns()
     cdef unsigned count = len(sockets)
+    cdef int generation = fork_generation
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
     while True:
         PyErr_CheckSignals()  # before the sleep: what comes after it delays the message that ended it
         if _any_closing(sockets):
             return False
+        if generation != fork_generation:
+            return True  # a handler forked, and this is the child: the caller enters the sockets anew
         nap = _prepare_sleep(sockets, words, mq_now_ns() - started)
         if nap == 0:
             return True
-        until = deadline
-        if nap > 0 and (deadline < 0 or mq_now_ns() + nap < deadline):
-            until = mq_now_ns() + nap
+        until = mq_now_ns() + nap
+        if 0 <= deadline < until:
+            until = deadline
         with nogil:
             sleep_on(words, count, until)
         if _any_has_more(sockets):
@@ -499,13 +569,10 @@ cdef class Poller:
             self._sockets.append(socket)
 
     def poll(self, timeout):
-        cdef int64_t deadline
-        if timeout != FOR_EVER and not 0 <= timeout <= INT32_MAX:
-            text = f"a time-out of {timeout} ms is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
-            raise InvalidValueError(text)
-        deadline = FOR_EVER if timeout < 0 else mq_now_ns() + <int64_t> timeout * 1000000
+        cdef int timeout_ms = checked_timeout(timeout, "")
+        cdef int64_t deadline = FOR_EVER if timeout_ms < 0 else mq_now_ns() + <int64_t> timeout_ms * 1000000
         while True:
             ready = [socket for socket in self._sockets if (<SubSocket> socket)._ready()]
             # A copy: another thread may register more meanwhile.
-            if ready or not timeout or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
+            if ready or not timeout_ms or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
                 return ready

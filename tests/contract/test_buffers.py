@@ -337,12 +337,8 @@ class TestReceiveArray:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(24)] * 4)
         pub.send(bytes(200))
-        try:
-            array = sub.receive_array("(3,)f8")
-        except InvalidValueError:
-            assert len(sub.receive_many()) == 5  # refused, and nothing taken
-        else:
-            assert array.nbytes == 4 * 24
+        assert sub.receive_array("(3,)f8").shape == (4, 3)
+        assert sub.receive() == bytes(200)
 
     @pytest.mark.parametrize("dtype", [object, "S0", "V0", np.dtype([("a", object)])])
     def test_a_dtype_without_bytes_of_its_own_is_refused(self, backend: Backend, endpoint: str, dtype: Any) -> None:

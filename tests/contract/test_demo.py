@@ -86,7 +86,7 @@ def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefi
 
 def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows")
+    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
     process.send_signal(signal.SIGINT)
     summary = summary_of(process)
     assert summary["interrupted"]
@@ -96,7 +96,7 @@ def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str
 
 def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: bool(leftovers(prefix)), "the first segment exists")
+    wait_until(lambda: bool(leftovers(prefix)), "the first segment exists", DEADLINE_S)
     process.send_signal(signal.SIGINT)
     assert summary_of(process)["interrupted"]
     assert leftovers(prefix) == []
@@ -104,7 +104,7 @@ def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: 
 
 def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows")
+    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
     children = psutil.Process(process.pid).children()
     assert len(children) == len(TOPICS) + len(SUBSCRIBERS)
     process.kill()

@@ -113,9 +113,8 @@ static void claim(void)
     if (entry == MQ_NO_ENTRY)
         fail("no publisher entry");
     mq_publisher_claim(&publisher, &self, (uint32_t)random(), entry);
-    for (int i = 0; i < MQ_PUBLISHERS; i++)
-        while (mq_send_in_progress(&side->publishers[i]) && mq_publisher_life(&side->publishers[i]) != MQ_DEAD)
-            usleep(50);
+    while (mq_other_send_in_progress(&publisher))
+        usleep(50);
     if (mq_publisher_start(&publisher, &self) != MQ_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);

@@ -30,9 +30,7 @@ def be_writing(topic: Topic, pub: msgq.PubSocket) -> int:
     while msgq.stats.topic(topic.endpoint).write_position[1] < RING - 200:
         pub.send(message(ONES, 16))
         sent += 1
-    reservation = pub.reserve(320)
-    view = reservation.__enter__()
-    view[:] = b"\xff" * 320
+    topic.enter(pub.reserve(320))[:] = b"\xff" * 320
     return sent
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgq
 from msgq.impl.segment import unlink_topic
@@ -28,17 +28,17 @@ def number_of(data: bytes) -> int:
     assert data == message(number, len(data)), f"torn: {data.hex()}"
     return number
 
+T = TypeVar("T")
+
 
 class Topic:
     """An endpoint with a small ring, and everything that a test opens on it, closed at its end."""
 
-    def __init__(self, tools: Path, endpoint: str, data_bytes: int = RING) -> None:
+    def __init__(self, tools: Path, endpoint: str) -> None:
         self.tools, self.endpoint = tools, endpoint
         self._stack = contextlib.ExitStack()
         self._stack.callback(unlink_topic, endpoint)
-        first = msgq.SubSocket()  # makes the files
-        first.connect(msgq.context, endpoint, segment_size=data_bytes)
-        first.close()
+        msgq.sub_sock(endpoint, segment_size=RING).close()  # makes the files
         self.files = [f"/dev/shm/msgq_{endpoint}", f"/dev/shm/msgqside_{endpoint}"]
 
     def __enter__(self) -> Self:
@@ -51,10 +51,12 @@ class Topic:
         """Return a topic of its own for another round of the same test."""
         return Topic(self.tools, f"{self.endpoint}-{name}")
 
+    def enter(self, context: contextlib.AbstractContextManager[T]) -> T:
+        """Enter `context`, to be left when the topic is."""
+        return self._stack.enter_context(context)
+
     def pub(self) -> msgq.PubSocket:
-        socket = self._stack.enter_context(msgq.PubSocket())
-        socket.connect(msgq.context, self.endpoint)
-        return socket
+        return self._stack.enter_context(msgq.pub_sock(self.endpoint))
 
     def sub(self, **options: Any) -> msgq.SubSocket:
         socket = self._stack.enter_context(msgq.SubSocket())
@@ -67,13 +69,9 @@ class Topic:
         command = [str(self.tools / "driver"), *self.files, str(int(number)), point, str(at), *operations.split()]
         return self._stack.enter_context(Driver(command))
 
-    def run(self, operations: str) -> list[str]:
-        """Run the driver to its good end; return what it said."""
-        return self.driver(operations, at=1 << 30).ended(0)
-
-    def points(self, operations: str, pattern: str = WRITES) -> list[str]:
+    def points(self, operations: str) -> list[str]:
         """Return the names of the points that the driver passes."""
-        return self.driver(operations, pattern, 0).ended(0)
+        return self.driver(operations, WRITES, 0).ended(0)
 
     def kill(self, operations: str, point: str = WRITES, at: int = 1) -> None:
         """Run the driver and see it killed at the point."""

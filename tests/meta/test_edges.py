@@ -26,7 +26,6 @@ def sides() -> dict[str, list[tuple[Function, str]]]:
 
 
 EDGES = sides()
-NAMES = {function.name for function in functions()}
 
 
 def test_the_edges_are_found():

@@ -26,6 +26,7 @@ TOP = {
     "pub_sock",
     "stats",
     "sub_sock",
+    "__version__",
 }
 ERRORS = {
     "IpcError": "Exception",

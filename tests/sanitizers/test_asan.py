@@ -51,10 +51,10 @@ with msgq.pub_sock("smoke", 4096) as pub, msgq.sub_sock("smoke", poller, timeout
             view[:] = b"written here"
         assert sub.receive() == b"written here"
     assert newest.receive() == b"written here"
-    assert watching.receive_many() is not None
+    watching.receive_many()
     assert watching.stats().resets == 1
     pub.wait_for_readers(n=2)
-    assert not pub.all_readers_updated() or pub.all_readers_updated()
+    pub.all_readers_updated()
     assert [topic.endpoint for topic in stats.topics()] == ["smoke"]
     for wrong in (lambda: pub.send(bytes(1400)), lambda: sub.setTimeout(-2), lambda: msgq.sub_sock("a/b")):
         try:

@@ -9,12 +9,12 @@
  *
  * What the thread sanitizer can say here: whether any shared byte is touched by a plain access of one thread while
  * another writes it. It says so because atomics.h gives it payload copies made of relaxed atomic bytes. What it cannot
- * say: whether the orders are strong enough. GCC's does not model fences at all (EDGE grant, turn, schema), nor
- * membarrier (EDGE sleep, takeover), and it runs on the machine's own order, which on x86-64 is stronger than the code
+ * say: whether the orders are strong enough. GCC's does not model fences at all (EDGE grant, sleep, schema), nor
+ * membarrier (EDGE takeover), and it runs on the machine's own order, which on x86-64 is stronger than the code
  * asks for. With all accesses atomic it has nothing to object to in a missing fence. Those edges are argued in
  * docs/protocol.md and docs/aarch64.md, searched by the model (tools/model), and tried here by the same program without
- * a sanitizer, where the checksums count. EDGE sleep runs for real in both builds: the membarrier is called, and a
- * sleeper that missed its wake-up is found out.
+ * a sanitizer, where the checksums count. EDGE sleep runs for real in both builds: a sleeper that missed its wake-up
+ * is found out.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -91,9 +91,8 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
     int entry = mq_free_publisher_entry(side);
     if (entry == MQ_NO_ENTRY)
         fail("no publisher entry is free");
-    const mq_publisher_entry *former =
-        mq_find_publisher(side, mq_publisher_claim(p, self, below(chance, UINT32_MAX), entry));
-    while (former && mq_send_in_progress(former) && mq_publisher_life(former) != MQ_DEAD)
+    mq_publisher_claim(p, self, below(chance, UINT32_MAX), entry);
+    while (mq_other_send_in_progress(p))
         sched_yield();
     if (mq_publisher_start(p, self) != MQ_OK)
         fail("the ring makes no sense to a starting publisher");
@@ -111,7 +110,7 @@ typedef enum { WELL, TAKEN_OVER, DEAD } health;
 static void wait_for_readers(const mq_publisher *p) {
     int64_t deadline = mq_now_ns() + (int64_t)WATCHDOG_S * 1000000000;
     pthread_mutex_lock(&lock);
-    for (int i = 1 + PUBLISHERS; i < 1 + PUBLISHERS + SUBSCRIBERS && mq_publisher_is_current(p); i++) {
+    for (int i = 1 + PUBLISHERS; i < 1 + PUBLISHERS + SUBSCRIBERS && mq_publisher_owns(p); i++) {
         uint64_t cursor;
         while ((cursor = progress[i]) != AWAY && mq_ahead(cursor, p->position) < 0 && !stop) {
             if (mq_now_ns() > deadline)

@@ -11,11 +11,9 @@ import functools
 import os
 import random
 import select
-import shlex
 import signal
 import struct
 import subprocess
-import sysconfig
 import tempfile
 import termios
 import time
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tests.support import DEADLINE, SHM, asleep, wait_until
+from tools.fuzz.build import compile_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -143,11 +142,8 @@ def executable() -> str:
     """Build the peer and return a path to run it by; the file has lost its name and vanishes with this process."""
     if ready := os.environ.get("MSGQ_STOCK_PEER"):
         return ready
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     with tempfile.TemporaryDirectory(prefix="msgq-stock-") as folder:
-        binary = Path(folder, "peer")
-        source = Path(__file__).with_name("peer.c")
-        subprocess.run([*compiler, "-std=c11", "-O2", "-Wall", "-Wextra", "-o", binary, source], check=True)
+        binary = compile_program(Path(__file__).with_name("peer.c"), Path(folder, "peer"), "-O2")
         return f"/proc/{os.getpid()}/fd/{os.open(binary, os.O_RDONLY)}"
 
 
@@ -231,10 +227,6 @@ class StockPeer:
         unread = bytearray(4)
         fcntl.ioctl(self.process.stdin, termios.FIONREAD, unread)
         return not any(unread)
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-        self.wait_stopped()
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)

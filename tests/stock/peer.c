@@ -8,7 +8,6 @@
  *
  * A peer is driven by lines on stdin and answers each with one line on stdout; `commands` at the end lists them.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -53,9 +53,7 @@ def finish(children: list[Child]) -> list[Any]:
 @contextlib.contextmanager
 def ring(endpoint: str, data_bytes: int) -> Iterator[None]:
     """Make the segment, of this size, before anybody connects."""
-    socket = msgq.SubSocket()
-    socket.connect(msgq.context, endpoint, segment_size=data_bytes)
-    socket.close()
+    msgq.sub_sock(endpoint, segment_size=data_bytes).close()
     yield
     living = [info.participant.pid for info in msgq.stats.topic(endpoint).subscribers if info.participant.alive]
     assert not living, "subscribers that were closed are still registered"

@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -16,19 +14,9 @@ from click.testing import CliRunner
 from msgq.cli import doctor, machine
 from msgq.cli.app import app
 from msgq.cli.machine import Check
+from tests.support import SHM
 
-SHM = Path("/dev/shm")
 PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
-
-
-@pytest.fixture
-def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix of this test alone, in force for everything that it starts."""
-    name = f"test-{uuid4().hex[:12]}"
-    monkeypatch.setenv("OPENPILOT_PREFIX", name)
-    yield name
-    for kind in ("msgq_", "msgqside_"):
-        shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
 
 
 def diagnose() -> tuple[int, dict[str, dict[str, Any]]]:

@@ -60,7 +60,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(missing: str) -> None:
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert missing in result.stderr
-    assert "pip install msgq-bus[cli]" in result.stderr
+    assert "pip install 'msgq-bus[cli]'" in result.stderr
 
 
 def test_other_missing_modules_are_not_blamed_on_the_extra() -> None:

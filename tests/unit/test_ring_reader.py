@@ -420,6 +420,7 @@ class TestPassive:
             assert sub.receive() == b"1"
             assert sub.receive_many() == [b"2", b"3"]
             assert sub.stats().received == 3
+            assert [path.read_bytes() for path in files] == before
             pub.send_many([b"%d" % i for i in range(1000)])  # lapped
             before = [path.read_bytes() for path in files]
             assert sub.lost == 0

@@ -61,17 +61,8 @@ def test_another_type_is_refused_at_once_or_at_connect(endpoint: str, wrong: tup
 
 
 @pytest.mark.parametrize("data", [bytearray(b"data"), memoryview(b"data")])
-def test_data_may_be_any_bytes_or_is_refused_whole(endpoint: str, data: Any) -> None:
-    pub = msgq.PubSocket()
-    try:
-        pub.connect(msgq.context, endpoint, schema=Schema("a", "b", data))
-    except (TypeError, ValueError):
-        assert pub.closed
-    else:
-        found = stats.topic(endpoint).schema
-        assert found is not None
-        assert found.data == b"data"
-    pub.close()
+def test_data_may_be_any_bytes(data: Any) -> None:
+    assert Schema("a", "b", data).data == b"data"
 
 
 def test_it_is_a_frozen_value() -> None:

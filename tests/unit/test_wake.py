@@ -19,7 +19,7 @@ from tests.unit.ringfile import RingFile, ring_path
 
 
 def watched(endpoint: str) -> bool:
-    """Whether this process has itself told when somebody opens the ring: from then on its sleepers have no alarm."""
+    """Whether this process has itself told when somebody opens the ring: then its sleepers have no alarm."""
     inode = f"ino:{ring_path(endpoint).stat().st_ino:x} "
     for info in Path("/proc/self/fdinfo").iterdir():
         try:
@@ -49,7 +49,7 @@ def waiting(sub: msgq.SubSocket, how: str) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("how", ["receive", "poll"])
 def test_a_sleeper_without_an_alarm_is_woken_by_each_message(endpoint: str, how: str) -> None:
-    """Asleep for over a second, it no longer looks by itself: a wake-up that is not sent would be slept through."""
+    """It does not look by itself: a wake-up that is not sent would be slept through."""
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         call = waiting(sub, how)
         task = sleeping_for_good(endpoint, call)
@@ -91,7 +91,7 @@ def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None
             return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
 
         before = sleeps()
-        with msgq.sub_sock(f"{endpoint}", timeout=400) as clock:
+        with msgq.sub_sock(endpoint, timeout=400) as clock:
             assert clock.receive() is None
         assert sleeps() == before
         pub.send(b"x")

@@ -41,8 +41,7 @@ static void start_publisher(int i) {
     if (entry == MQ_NO_ENTRY)
         return;
     uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), entry);
-    const mq_publisher_entry *former = mq_find_publisher(side(), former_uid);
-    if (former && mq_send_in_progress(former) && mq_publisher_life(former) != MQ_DEAD && fuzz_one_in(2)) {
+    if (mq_other_send_in_progress(p) && fuzz_one_in(2)) {
         mq_publisher_unclaim(p, former_uid);
         return;
     }

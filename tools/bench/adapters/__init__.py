@@ -7,7 +7,6 @@ from tools.bench.adapters.base import System
 OURS = "msgq"
 FLOOR = "floor"
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
-SYSTEMS = (OURS, FLOOR, *PEERS)
 
 _CLASSES = {
     "msgq": "ours:Ours",
