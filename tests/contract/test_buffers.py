@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -143,6 +144,18 @@ class TestReserve:
                 pub.close()
             view[:] = b"xxx"
         assert sub.receive() == b"xxx"
+
+    def test_it_serves_once_and_only_inside_its_block(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        reservation = pub.reserve(5)
+        for _ in range(2):
+            with pytest.raises((BufferError, TypeError)):
+                memoryview(reservation)
+            with contextlib.suppress(InvalidValueError), reservation as view:
+                view[:] = b"hello"
+        with pytest.raises(InvalidValueError, match="once"), reservation:
+            pytest.fail("it was used")
+        assert sub.receive_many() == [b"hello"]
 
     def test_a_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(ValueError, match="-1"):

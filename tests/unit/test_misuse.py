@@ -1,0 +1,204 @@
+"""What code that runs in the middle of a call may do: signal handlers, odd sequences, other threads, the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq.errors import EndpointClosedError, InvalidValueError
+from msgq.impl.segment import TopicLock, unlink_topic
+from tests.support import DEADLINE_MS, Task, wait_until
+from tests.unit.ringfile import ring_path
+
+
+class Handler:
+    """A function that runs as a signal handler in the middle of what this thread does next."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.before = signal.signal(signal.SIGALRM, self)
+
+    def __call__(self, *_: object) -> None:
+        self.function()
+
+    def __enter__(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+
+
+@pytest.fixture
+def lock(endpoint: str) -> Iterator[int]:
+    """A topic that another open file has locked, so that whoever connects waits."""
+    msgq.sub_sock(endpoint).close()
+    fd = os.open(ring_path(endpoint), os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    yield fd
+    os.close(fd)
+
+
+def test_a_handler_may_close_the_socket_that_connects(endpoint: str, lock: int) -> None:
+    sub = msgq.SubSocket()
+
+    def close() -> None:
+        sub.close()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+    with Handler(close), pytest.raises(EndpointClosedError, match=endpoint):
+        sub.connect(msgq.context, endpoint)
+    assert sub.closed
+    assert msgq.stats.topic(endpoint).subscribers == ()
+
+
+@pytest.mark.parametrize("kind", [msgq.PubSocket, msgq.SubSocket])
+def test_a_socket_that_connects_cannot_be_connected_elsewhere(endpoint: str, lock: int, kind: Any) -> None:
+    socket = kind()
+    task = Task(socket.connect, msgq.context, endpoint)
+    wait_until(lambda: not socket.closed)
+    with pytest.raises(InvalidValueError, match="connected"):
+        socket.connect(msgq.context, f"{endpoint}-other")
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    task.result()
+    assert socket.endpoint == endpoint
+    socket.close()
+
+
+def test_a_connect_that_fails_leaves_the_socket_closed(endpoint: str) -> None:
+    for kind in (msgq.PubSocket, msgq.SubSocket):
+        socket = kind()
+        with pytest.raises(InvalidValueError):
+            socket.connect(msgq.context, endpoint, segment_size=1)
+        assert socket.closed
+        socket.connect(msgq.context, endpoint)
+        socket.close()
+
+
+def test_a_handler_may_close_all_that_are_polled(endpoint: str) -> None:
+    subs = [msgq.sub_sock(endpoint) for _ in range(3)]
+    poller = msgq.Poller()
+    for sub in subs:
+        poller.registerSocket(sub)
+
+    def close_all() -> None:
+        for sub in subs:
+            sub.close()
+
+    with Handler(close_all), pytest.raises(EndpointClosedError):
+        poller.poll(DEADLINE_MS)
+    assert [sub.closed for sub in subs] == [True] * 3
+    assert msgq.stats.topic(endpoint).subscribers == ()
+
+
+def test_a_handler_may_close_and_raise(endpoint: str) -> None:
+    sub = msgq.sub_sock(endpoint)
+
+    def close() -> None:
+        sub.close()
+        raise KeyboardInterrupt
+
+    with Handler(close), pytest.raises(KeyboardInterrupt):
+        sub.receive()
+    assert sub.closed
+
+
+def test_a_handler_ends_the_wait_for_readers(endpoint: str) -> None:
+    """However short the sleeps are, between which it comes."""
+
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with msgq.pub_sock(endpoint) as pub, pytest.raises(KeyboardInterrupt), Handler(interrupt):
+        pub.wait_for_readers(None, interval=1e-9)
+
+
+class Chatty(list[bytes]):
+    """A list that sends while it is iterated."""
+
+    pub: msgq.PubSocket
+
+    def __iter__(self) -> Iterator[bytes]:
+        for message in super().__iter__():
+            yield message
+            self.pub.send(bytes(300_000))
+
+
+def test_sending_from_within_a_sequence_that_is_sent(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send_many([bytes(1000)] * 900)
+        assert len(sub.receive_many()) == 900
+        messages = Chatty([b"1", b"2"])
+        messages.pub = pub
+        assert pub.send_many(messages) == 2
+        assert [len(message) for message in sub.receive_many()] == [1, 300_000, 1, 300_000]
+
+
+@pytest.mark.parametrize("dtype", [object, np.dtype([("a", "i4"), ("b", object)])])
+def test_addresses_of_objects_are_not_sent(endpoint: str, dtype: Any) -> None:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        for send in (pub.send, pub.send_many):
+            with pytest.raises(TypeError, match="objects"):
+                send(np.zeros(3, dtype))
+        assert sub.receive(True) is None
+
+
+def test_a_time_out_below_a_millisecond_waits(endpoint: str) -> None:
+    with msgq.sub_sock(endpoint, timeout=0.5) as sub:
+        task = Task(sub.receive)
+        assert task.result() is None
+        with pytest.raises(TypeError):
+            sub.setTimeout("5")  # type: ignore[arg-type]
+        with pytest.raises(InvalidValueError):
+            sub.setTimeout(float("nan"))
+
+
+def test_what_was_taken_before_nonsense_is_not_lost(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send_many([b"12345678", b"87654321", b"x"])
+        with ring_path(endpoint).open("r+b") as file:
+            file.seek(384 + 32)
+            file.write(b"\xee" * 8)  # the size of the third
+        assert sub.receive_many() == [b"12345678", b"87654321"]
+        with pytest.raises(msgq.errors.CorruptSegmentError):
+            sub.receive_many()
+
+
+def test_a_lock_is_of_the_file_that_has_the_name(endpoint: str) -> None:
+    """Who waited for the lock of a file that was removed meanwhile holds that of its successor."""
+    msgq.sub_sock(endpoint).close()
+    with TopicLock(endpoint):
+        waiting = TopicLock(endpoint)
+        task = Task(waiting.__enter__)
+        task.wait_asleep()
+        unlink_topic(endpoint)
+        msgq.sub_sock(endpoint).close()
+    task.result()
+    fd = os.open(ring_path(endpoint), os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
+    waiting.__exit__(None, None, None)
+
+
+def test_a_daemon_thread_that_waits_ends_in_silence(endpoint: str) -> None:
+    program = """
+import msgq, sys, threading
+sub = msgq.sub_sock(sys.argv[1])
+thread = threading.Thread(target=sub.receive, daemon=True)
+thread.start()
+while open(f"/proc/self/task/{thread.native_id}/stat").read().split()[2] != "S":
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program, endpoint], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, "")
