@@ -167,3 +167,9 @@ cdef extern from "registry.h" nogil:
 cdef extern from "helper.h" nogil:
     uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path, uint64_t seen_uid)
     void mq_helper_unwatch(mq_ring_header *ring)
+
+
+cdef extern from "watcher.h" nogil:
+    int mq_watcher_add(mq_subscriber *s)
+    void mq_watcher_quiet(mq_subscriber *s, int fd)
+    void mq_watcher_remove(int fd)

@@ -11,13 +11,13 @@
 #define MQ_HELPER_H
 
 #include <poll.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 
 #include "futex.h"
 #include "liveness.h"
+#include "thread.h"
 
 enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
 enum { MQ_KEEP_OFF_MS = 10 };
@@ -129,24 +129,14 @@ static void mq_helper_forget(void) {
 static inline int mq_helper_launch(void) {
     static bool forget_registered;
     mq_helper_start start;
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before, usr2;
+    sigset_t usr2;
     sigemptyset(&usr2);
     sigaddset(&usr2, SIGUSR2);
-    sigfillset(&all);
     sem_init(&start.running, 0, 0);
     mq_helper.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     mq_helper.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 256 * 1024);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     bool opened = mq_helper.inotify >= 0 && mq_helper.signals >= 0;
-    bool running = opened && pthread_create(&thread, &attributes, mq_helper_run, &start) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (!running) {
+    if (!opened || !mq_start_thread(mq_helper_run, &start)) {
         if (mq_helper.inotify >= 0)
             close(mq_helper.inotify);
         if (mq_helper.signals >= 0)

@@ -19,6 +19,8 @@ cdef class SubSocket:
     cdef uint32_t _helper       # thread id of the process's helper thread
     cdef int _timeout_ms        # -1: for ever
     cdef int _spin_us
+    cdef int _fd                # for event loops; -1: nobody has asked for it
+    cdef public object _waiting  # see event_loop.py
     cdef object __weakref__
     cdef void _occupy(self) noexcept
     cdef int _end_if_closing(self) except -1
@@ -28,6 +30,7 @@ cdef class SubSocket:
     cdef int _look_for_side(self) except -1
     cdef int _rejoin(self) except -1
     cdef int _leave(self) except -1
+    cdef int _settle_fd(self) except -1
     cdef int _torn(self) except -1
     cdef int _corrupt(self) except -1
     cdef int _find(self, mq_message *message, bint non_blocking) except -1

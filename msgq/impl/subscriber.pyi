@@ -1,5 +1,6 @@
 """The subscriber's socket, and the poller."""
 
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -166,6 +167,38 @@ class SubSocket:
         InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
         """
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
+
+        It is the same one until the socket closes, and must not be read or closed. Another program sends, so a receive
+        that follows should not wait (``receive(True)``): another reader of the same socket may have been faster, and a
+        publisher that is killed in the middle of a send may leave a moment's false hope. In a forked child it is
+        closed; ask again there.
+
+        Raises
+        ------
+        IpcError : no descriptor, memory or thread is left.
+
+        Notes
+        -----
+        The first call in a process starts a thread, one for all sockets, which sleeps until something comes. Every
+        receive on such a socket that leaves nothing costs about a microsecond more. For passive subscribers, on Linux
+        before 5.16, and beyond 127 sockets the thread looks once a millisecond.
+        """
+
+    def arecv(self) -> Coroutine[Any, Any, bytes]:
+        """Return the next message, in a task of an asyncio loop. One that is there already is returned at once.
+
+        Does not look at the time-out: use asyncio's. A cancelled call takes no message. One task at a time may wait.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, also while this waits.
+        ConcurrentUseError : another task waits for this socket.
+        """
+
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, bytes]: ...
     def stats(self) -> SubscriberStats:
         """Return what this socket has received and lost since it connected."""
 
@@ -209,4 +242,12 @@ class Poller:
         -----
         Sleeps as `receive` does, with the GIL released. There is no limit to the number of sockets; beyond 128, and on
         Linux before 5.16, it looks every millisecond instead of sleeping.
+        """
+
+    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
+        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
+
+        Raises
+        ------
+        ConcurrentUseError : another task waits for one of the sockets.
         """

@@ -6,6 +6,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
@@ -19,17 +20,19 @@ from msgq.impl.core cimport (
     mq_subscriber_doubt, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join, mq_subscriber_lacks_side,
     mq_subscriber_leave, mq_subscriber_next, mq_subscriber_peek,
     mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin,
-    mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals,
+    mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals, mq_watcher_add, mq_watcher_quiet,
+    mq_watcher_remove,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
 from msgq.impl.wake cimport sleep_on
 
 import math
+import os
 
 from msgq import naming
 from msgq.errors import (
-    CorruptSegmentError, EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError,
+    CorruptSegmentError, EndpointClosedError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError,
 )
 from msgq.stats import SubscriberStats
 
@@ -75,6 +78,7 @@ cdef class SubSocket:
         self._ticket = CLOSED
         self._endpoint = ""
         self._timeout_ms = FOR_EVER
+        self._fd = -1
 
     def __dealloc__(self):
         if self._ticket != CLOSED and self._generation == fork_generation:
@@ -192,6 +196,12 @@ cdef class SubSocket:
             self._ticket = CLOSED
 
     cdef int _leave(self) except -1:
+        if self._fd >= 0:
+            mq_watcher_remove(self._fd)
+            self._fd = -1
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting()
         mq_helper_unwatch(self._subscriber.ring)
         mq_subscriber_leave(&self._subscriber)
         self._ticket = CLOSED
@@ -227,6 +237,7 @@ cdef class SubSocket:
         cdef int entry = MQ_NO_ENTRY
         cdef int inherited = self._generation
         self._watched = self._watch_failed = self._closing = False
+        self._fd = -1  # closed at the fork
         if self._passive:
             self._generation = self._ticket = fork_generation
             return 0
@@ -262,8 +273,10 @@ cdef class SubSocket:
             status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_OK:
                 if status == MQ_EMPTY and (non_blocking or self._timeout_ms == 0):
+                    self._settle_fd()
                     return None
                 if not self._find(&message, non_blocking):
+                    self._settle_fd()
                     return None
             if message.size >= LARGE_BYTES:
                 out = self._copy_large(&message)
@@ -271,6 +284,7 @@ cdef class SubSocket:
                 out = PyBytes_FromStringAndSize(NULL, message.size)
                 mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
             if mq_subscriber_accept(&self._subscriber, &message):
+                self._settle_fd()
                 return out
             self._torn()
 
@@ -362,6 +376,7 @@ cdef class SubSocket:
                 self._torn()
             return None
         finally:
+            self._settle_fd()
             PyBuffer_Release(&view)
 
     def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
@@ -377,6 +392,7 @@ cdef class SubSocket:
             if wait_for_one and most and not self._find(&message, False):
                 return numpy.empty(0, dtype)
             out = self._take_array(numpy, dtype, size, most)
+            self._settle_fd()
             if len(out) or not wait_for_one or not most:
                 return out
 
@@ -421,13 +437,41 @@ cdef class SubSocket:
             raise MessageSizeError(text, self._endpoint)
         return 0
 
+    # ---- event loops ----
+
+    def fileno(self):
+        enter(self)
+        if self._fd < 0:
+            self._fd = mq_watcher_add(&self._subscriber)
+            if self._fd < 0:
+                raise IpcError(f"cannot make a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
+        self._settle_fd()
+        return self._fd
+
+    cdef inline int _settle_fd(self) except -1:
+        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
+        if self._fd >= 0 and not mq_subscriber_has_more(&self._subscriber):
+            self._prepare_sleep(0)
+            mq_watcher_quiet(&self._subscriber, self._fd)
+        return 0
+
+    def arecv(self):
+        from msgq.impl import event_loop  # asyncio takes as long to import as all the rest
+        return event_loop.receive(self)
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        return self.arecv()
+
     # ---- sleeping ----
 
     cdef bint _ready(self) except -1:
         """Whether a receive would return (or raise) at once."""
         cdef mq_message message
         enter(self)
-        return mq_subscriber_peek(&self._subscriber, &message) != MQ_EMPTY
+        return mq_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_EMPTY
 
     cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2:
         """Make sure that somebody can wake us. Returns how long we may sleep, in ns."""
@@ -567,6 +611,10 @@ cdef class Poller:
             raise misuse(CLOSED, socket._endpoint)
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
+
+    def apoll(self, timeout):
+        from msgq.impl import event_loop
+        return event_loop.poll(self._sockets.copy(), lambda: self.poll(0), checked_timeout(timeout, ""))
 
     def poll(self, timeout):
         cdef int timeout_ms = checked_timeout(timeout, "")

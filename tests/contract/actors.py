@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import shutil
 import signal
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 from msgq import backend as backends
 from msgq import stats
 from msgq.errors import EndpointClosedError, ForkedSocketError
-from tests.support import DEADLINE_MS, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 
 def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
@@ -211,6 +212,28 @@ def forked_publisher(name: str, endpoint: str) -> dict[str, Any]:
     refused = in_fork(child)
     pub.send(b"from the parent")
     return {"refused": refused, "parent": sub.receive(True).decode(), "rest": sub.receive(True)}
+
+
+def forked_fileno(name: str, endpoint: str) -> dict[str, str]:
+    """A fork after the descriptor was asked for: each side has one that tells of its own messages."""
+    sub = connect(name, "SubSocket", endpoint)
+    sub.fileno()
+
+    def take() -> str:
+        message = None
+        while message is None:
+            select.select([sub], [], [], DEADLINE)
+            message = sub.receive(True)
+        assert not select.select([sub], [], [], 0)[0]
+        return str(message.decode())
+
+    def child() -> str:
+        sub.fileno()
+        say("forked")
+        return take()
+
+    in_child = in_fork_quietly(child)
+    return {"child": in_child, "parent": take()}
 
 
 def forked_reservation(name: str, endpoint: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
 LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
-    {"msgq.naming", "msgq.schema"},
+    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
     {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
     {"msgq.impl", "msgq.impl.ring", "msgq.backend"},
@@ -30,13 +30,13 @@ UPWARDS = {
     ("msgq.api", "msgq.impl.ring"): "for type checkers; at run time backend.load chooses",
 }
 HEADER_LAYERS = [
-    {"atomics.h"},
+    {"atomics.h", "thread.h"},
     {"layout.h"},
     {"position.h", "futex.h", "liveness.h"},
     {"slots.h", "helper.h"},
     {"publisher.h"},
     {"subscriber.h"},
-    {"registry.h"},
+    {"registry.h", "watcher.h"},
     {"snapshot.h"},
 ]
 OUTSIDE = {

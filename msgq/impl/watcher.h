@@ -1,0 +1,177 @@
+/* The watcher thread: turns messages into readable file descriptors, for event loops. One a process, started by the
+ * first SubSocket.fileno().
+ *
+ * A futex cannot be waited for together with descriptors, so this thread sleeps on the `attention` words of all watched
+ * subscribers, and writes to a subscriber's eventfd when the publisher is ahead of it. States of a watch:
+ *
+ *   quiet   the eventfd is empty; the subscriber found nothing, set WAITERS in `attention`, and looked once more
+ *   ready   the eventfd is readable; nobody wakes us for it, so a busy publisher pays nothing
+ *
+ * quiet -> ready: the publisher takes WAITERS, counts a wake and wakes us; or the subscriber's second look.
+ * ready -> quiet: the subscriber, when a receive left nothing.
+ *
+ * Both take the mutex for the comparison of positions and the change of the eventfd together: so a message that was
+ * taken meanwhile never leaves the descriptor readable. The thread knows nothing of Python and never takes the GIL.
+ */
+#ifndef MQ_WATCHER_H
+#define MQ_WATCHER_H
+
+#include <sys/eventfd.h>
+
+#include "futex.h"
+#include "subscriber.h"
+#include "thread.h"
+
+enum { MQ_WATCH_LOOK_NS = 1000000 }; /* where no futex tells: passive subscribers, old kernels, over 127 sockets */
+
+typedef struct {
+    const mq_ring_header *ring;
+    const mq_u64 *cursor; /* of the subscriber, as it shows it */
+    mq_u32 *attention;
+    int fd;
+    bool ready, passive;
+} mq_watch;
+
+static struct {
+    pthread_mutex_t mutex;
+    bool running;
+    mq_u32 changed; /* counts changes of the list; the thread sleeps on it, too */
+    mq_watch *list;
+    size_t count, room;
+} mq_watcher = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static inline void mq_watch_mark(mq_watch *watch) {
+    uint64_t one = 1;
+    if (!watch->ready && write(watch->fd, &one, sizeof one) == sizeof one)
+        watch->ready = true;
+}
+
+/* Mark those who have something, and say what to sleep on. Returns how many words; *look: also look by the clock. */
+static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, bool *look) {
+    unsigned count = 1;
+    pthread_mutex_lock(&mq_watcher.mutex);
+    words[0].address = (uint64_t)(uintptr_t)mq_futex_word(&mq_watcher.changed);
+    words[0].expected = mq_load_acquire_u32(&mq_watcher.changed);
+    *look = false;
+    for (size_t i = 0; i < mq_watcher.count; i++) {
+        mq_watch *watch = &mq_watcher.list[i];
+        /* Before the positions are compared: who publishes after that counts a wake, if the subscriber asked for it. */
+        uint32_t expected = mq_load_acquire_u32(watch->attention);
+        /* relaxed: a cursor of the past only costs a look; the mutex orders it with the end of a receive. */
+        if (mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor))
+            mq_watch_mark(watch);
+        *look |= !watch->ready && (watch->passive || blind || count == MQ_FUTEX_MANY);
+        if (count < MQ_FUTEX_MANY) {
+            words[count].address = (uint64_t)(uintptr_t)mq_futex_word(watch->attention);
+            words[count++].expected = expected;
+        }
+    }
+    pthread_mutex_unlock(&mq_watcher.mutex);
+    return count;
+}
+
+static void *mq_watcher_run(void *unused) {
+    static mq_futex_many words[MQ_FUTEX_MANY];
+    bool look, blind = false;
+    for (int i = 0; i < MQ_FUTEX_MANY; i++)
+        words[i].flags = MQ_FUTEX_32;
+    for (;;) {
+        unsigned count = mq_watcher_scan(words, blind, &look);
+        int64_t until = look ? mq_now_ns() + MQ_WATCH_LOOK_NS : -1;
+        if (blind)
+            mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
+        else if (mq_futex_wait_many(words, count, until) < 0) /* EFAULT: a ring was unmapped just now */
+            blind = errno == ENOSYS || errno == EPERM;
+    }
+    return unused;
+}
+
+/* The child has no such thread, and shares its parent's eventfds. */
+static void mq_watcher_forget(void) {
+    pthread_mutex_init(&mq_watcher.mutex, NULL);
+    for (size_t i = 0; i < mq_watcher.count; i++)
+        close(mq_watcher.list[i].fd);
+    mq_watcher.running = false;
+    mq_watcher.count = 0;
+}
+
+/* Called with the mutex held. */
+static inline bool mq_watcher_launch(void) {
+    static bool forget_registered;
+    mq_watcher.running = mq_start_thread(mq_watcher_run, NULL);
+    if (mq_watcher.running && !forget_registered)
+        forget_registered = pthread_atfork(NULL, NULL, mq_watcher_forget) == 0;
+    return mq_watcher.running;
+}
+
+/* The list changed: let the thread read it. Called with the mutex held. */
+static inline void mq_watcher_kick(void) {
+    mq_fetch_add_u32(&mq_watcher.changed, 1);
+    mq_futex_wake_all(mq_futex_word(&mq_watcher.changed));
+}
+
+static inline mq_watch *mq_watcher_find(int fd) {
+    for (size_t i = 0; i < mq_watcher.count; i++)
+        if (mq_watcher.list[i].fd == fd)
+            return &mq_watcher.list[i];
+    return NULL;
+}
+
+/* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_quiet. */
+static inline int mq_watcher_add(mq_subscriber *s) {
+    mq_watch watch = {.ring = s->ring, .cursor = &s->entry->cursor, .attention = mq_subscriber_attention(s),
+                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = false, .passive = s->passive};
+    if (watch.fd < 0)
+        return -1;
+    pthread_mutex_lock(&mq_watcher.mutex);
+    bool room = mq_watcher.count < mq_watcher.room;
+    if (!room) {
+        size_t wanted = mq_watcher.room ? 2 * mq_watcher.room : 16;
+        mq_watch *grown = realloc(mq_watcher.list, wanted * sizeof *grown);
+        if ((room = grown != NULL)) {
+            mq_watcher.list = grown;
+            mq_watcher.room = wanted;
+        }
+    }
+    if (room && (mq_watcher.running || mq_watcher_launch())) {
+        mq_watcher.list[mq_watcher.count++] = watch;
+        mq_watcher_kick();
+    } else {
+        close(watch.fd);
+        watch.fd = -1;
+        errno = EAGAIN;
+    }
+    pthread_mutex_unlock(&mq_watcher.mutex);
+    return watch.fd;
+}
+
+/* The receive found nothing more: make the descriptor unreadable, and ask to be woken. */
+static inline void mq_watcher_quiet(mq_subscriber *s, int fd) {
+    uint64_t events;
+    pthread_mutex_lock(&mq_watcher.mutex);
+    mq_watch *watch = mq_watcher_find(fd);
+    if (watch && watch->ready && read(fd, &events, sizeof events) != 0)
+        watch->ready = false;
+    pthread_mutex_unlock(&mq_watcher.mutex);
+    mq_subscriber_announce_sleep(s);
+    if (!mq_subscriber_has_more(s))
+        return;
+    pthread_mutex_lock(&mq_watcher.mutex);
+    if ((watch = mq_watcher_find(fd)))
+        mq_watch_mark(watch);
+    pthread_mutex_unlock(&mq_watcher.mutex);
+}
+
+/* To be called before the ring is unmapped. */
+static inline void mq_watcher_remove(int fd) {
+    pthread_mutex_lock(&mq_watcher.mutex);
+    mq_watch *watch = mq_watcher_find(fd);
+    if (watch) {
+        *watch = mq_watcher.list[--mq_watcher.count];
+        close(fd);
+        mq_watcher_kick();
+    }
+    pthread_mutex_unlock(&mq_watcher.mutex);
+}
+
+#endif
