@@ -77,12 +77,14 @@ METHODS = {
         "wait_for_readers": "(self, timeout=1.0, interval=0.001, n=None)",
     },
     msgq.SubSocket: {
+        "arecv": "(self)",
         "close": "(self)",
         "closed": "",
         "conflate": "",
         "connect": "(self, context: Context, endpoint, address=b'127.0.0.1', conflate: bool = False, "
         "segment_size=0, *, mode=None, passive: bool = False, spin_us=None)",
         "endpoint": "",
+        "fileno": "(self)",
         "lost": "",
         "receive": "(self, non_blocking: bool = False)",
         "receive_array": "(self, dtype, max_messages=None, wait_for_one: bool = False)",
@@ -91,7 +93,7 @@ METHODS = {
         "setTimeout": "(self, timeout)",
         "stats": "(self)",
     },
-    msgq.Poller: {"poll": "(self, timeout)", "registerSocket": "(self, socket: SubSocket)"},
+    msgq.Poller: {"apoll": "(self, timeout)", "poll": "(self, timeout)", "registerSocket": "(self, socket: SubSocket)"},
 }
 
 
