@@ -14,10 +14,10 @@ from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
 # From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
 LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
-    {"msgq.naming", "msgq.schema", "msgq.impl.liveness"},
+    {"msgq.naming", "msgq.schema", "msgq.impl.liveness", "msgq.impl.clock"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
-    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
-    {"msgq.impl", "msgq.impl.ring", "msgq.backend"},
+    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot", "msgq.impl.bus"},
+    {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.backend"},
     {"msgq.api"},
     {"msgq"},
     {"msgq.cli"},
@@ -27,6 +27,7 @@ LAYERS = [
 UPWARDS = {
     ("msgq.stats", "msgq.impl.snapshot"): "the snapshot makes the dataclasses that stats defines",
     ("msgq.api", "msgq.impl.ring"): "for type checkers; at run time backend.load chooses",
+    ("msgq.impl.bus", "msgq.impl.fake"): "for type checkers: the sockets that a bus is told of",
 }
 HEADER_LAYERS = [
     {"atomics.h"},
@@ -39,7 +40,7 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
@@ -111,7 +112,8 @@ def test_library_imports_nothing_heavy():
 
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    wanted = [found for found in imports(PACKAGE / "impl" / "subscriber.pyx") if found.module == "numpy"]
+    paths = [PACKAGE / "impl" / "subscriber.pyx", PACKAGE / "impl" / "fake.py"]
+    wanted = [found for path in paths for found in imports(path) if found.module == "numpy"]
     assert wanted
     assert all(found.lazy for found in wanted)
 

@@ -42,6 +42,7 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "DeadlockError": "IpcError",
     "BackendNotAvailableError": "IpcError",
 }
 RECORDS = {

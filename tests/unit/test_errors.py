@@ -26,6 +26,7 @@ TREE = {
     "ForkedSocketError": (IpcError,),
     "ConcurrentUseError": (IpcError,),
     "WaitTimeoutError": (IpcError, TimeoutError),
+    "DeadlockError": (IpcError,),
     "BackendNotAvailableError": (IpcError,),
 }
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, IpcError)]
