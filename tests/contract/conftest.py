@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from msgq import backend as backends
-from msgq.impl.bus import current_bus
+from msgq.impl.fake.bus import current_bus
 from tests.support import DEADLINE, DEADLINE_MS
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:

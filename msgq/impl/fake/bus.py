@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgq import naming
 from msgq.errors import (
@@ -18,10 +18,10 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.clock import Clock
+from msgq.impl.fake.clock import Clock
 
 if TYPE_CHECKING:
-    from msgq.impl.fake import PubSocket, SubSocket
+    from msgq.impl.fake.socket import Socket
 
 #: A message in a queue: the cursor of a subscriber that reads it next, and its bytes.
 Entry = tuple[int, bytes]
@@ -35,6 +35,20 @@ CHUNK_MAX = 65536
 WRITERS_MAX = 16
 LAP = 1 << 32  # a position is a lap, and below it the offset
 OFFSET = LAP - 1
+
+
+class Delivery(NamedTuple):
+    """A message under way to one subscriber.
+
+    Attributes
+    ----------
+    due_ns : when it may arrive, in virtual time.
+    last : it lets everything else that can happen at that time pass.
+    """
+
+    due_ns: int
+    last: bool
+    entry: Entry
 
 
 def need(size: int) -> int:
@@ -156,7 +170,7 @@ class Inbox:
     def __init__(self, topic: Topic, conflate: bool, passive: bool) -> None:
         self.topic, self.conflate, self.passive = topic, conflate, passive
         self.queue: deque[Entry] = deque()
-        self.coming: deque[object] = deque()
+        self.coming: deque[Delivery] = deque()
         self.received = self.lost = self.resets = 0
         self.closed = False
         self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
@@ -166,15 +180,18 @@ class Inbox:
 
     def cursor(self) -> int:
         """Return the position of the next message to read."""
-        return self.queue[0][0] if self.queue else self.topic.position
+        if self.queue:
+            return self.queue[0][0]
+        return self.coming[0].entry[0] if self.coming else self.topic.position
 
     def overtake(self) -> None:
         """The publisher overwrites what is at the cursor: it goes. What comes does so too, until the next look."""
         if self.conflate:  # its message is the newest, which is never overwritten
             self._skip_to_newest()
             return
-        self._passed += len(self.queue)
+        self._passed += len(self.queue) + len(self.coming)
         self.queue.clear()
+        self.coming.clear()
         if not self._lapped:
             self._lapped = True
             self.sink = self._pass_over
@@ -251,7 +268,7 @@ class Bus:
     """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain."""
 
     def __init__(self) -> None:
-        self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "sleep()"))
+        self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "its time"))
         self._topics: dict[tuple[str, str], Topic] = {}
 
     def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
@@ -291,7 +308,7 @@ class Bus:
         """Return what a topic's messages are given to."""
         return fan_out([inbox.sink for inbox in topic.inboxes])
 
-    def opened(self, socket: PubSocket | SubSocket) -> None:
+    def opened(self, socket: Socket) -> None:
         """Take notice of a socket that was connected."""
 
     def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
@@ -308,7 +325,7 @@ class Bus:
         DeadlockError : it would last for ever.
         """
         if timeout_ns is None:
-            text = f"{what} would wait for ever: nothing else runs on this bus that could send; see msgq.simulation"
+            text = f"waiting for {what} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
             raise DeadlockError(text)
         self.clock.now_ns += timeout_ns
 
