@@ -83,7 +83,7 @@ class Engine(Bus):
         with ExitStack() as stack:  # does all of it, whatever their ends raise
             for node in (*self._programs, *self._handlers.values(), self._player, self.main):
                 stack.callback(node.close_sockets)
-            for program in self._programs:
+            for program in reversed(self._programs):
                 stack.callback(self._act, program, program.end)
 
     # ---- messages ----
@@ -156,7 +156,8 @@ class Engine(Bus):
         if self._current is not self.main:
             raise DeadlockError(f"node {self._current.name!r} cannot run the simulation that it is part of")
         while not until():
-            self._send_played()
+            if self._restart_next() or self._send_played():
+                continue
             actions = self._possible()
             if actions:
                 self._do(actions[self._order.choose(len(actions))])
@@ -195,11 +196,17 @@ class Engine(Bus):
         else:
             self._skipped = []
             self._act(action, action.step)
-        while self._restarting:
-            program = self._restarting.pop(0)
-            self._act(program, program.end)
-            program.close_sockets()
-            self._act(program, program.start)
+
+    def _restart_next(self) -> bool:
+        """Restart a program that a fault hit; False: there is none."""
+        if not self._restarting:
+            return False
+        program = self._restarting.pop(0)
+        self._skipped = []
+        self._act(program, program.end)
+        program.close_sockets()
+        self._act(program, program.start)
+        return True
 
     def _act(self, node: Node, action: Callable[[], object]) -> None:
         """Do something in a node's name."""
@@ -224,13 +231,15 @@ class Engine(Bus):
             raise InvalidValueError(f"{text}; times must not go back", message[1])
         heapq.heappush(self._inputs, (message[0], number, message, recording))
 
-    def _send_played(self) -> None:
-        """Send what is due."""
-        while self._inputs and self._inputs[0][0] <= self.clock.now_ns:
-            time_ns, number, (_, endpoint, data), recording = heapq.heappop(self._inputs)
-            self._skipped = []
-            self._act(self._player, partial(self._send, endpoint, data))
-            self._pull(recording, number, time_ns)
+    def _send_played(self) -> bool:
+        """Send what is due next; False: nothing is due now."""
+        if not self._inputs or self._inputs[0][0] > self.clock.now_ns:
+            return False
+        time_ns, number, (_, endpoint, data), recording = heapq.heappop(self._inputs)
+        self._skipped = []
+        self._act(self._player, partial(self._send, endpoint, data))
+        self._pull(recording, number, time_ns)
+        return True
 
     def _send(self, endpoint: str, data: bytes) -> None:
         if endpoint not in self._players:
