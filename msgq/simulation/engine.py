@@ -7,13 +7,14 @@ Only when nothing is possible does time move, to the next time at which somethin
 from __future__ import annotations
 
 import heapq
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from msgq.errors import DeadlockError, InvalidValueError
+from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError
 from msgq.impl.context import Context
 from msgq.impl.fake.bus import Bus, Delivery, Entry, Inbox, Sink, Topic
 from msgq.impl.fake.clock import NS
@@ -44,6 +45,7 @@ class Engine(Bus):
         super().__init__()
         self.sent: list[Sent] = []
         self.main = self._current = Node("main")
+        self._thread = threading.get_ident()
         self._order, self._injector = order, injector
         self._programs: list[Program] = []
         self._handlers: dict[Inbox, FunctionNode] = {}
@@ -155,6 +157,8 @@ class Engine(Bus):
         """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
         if self._current is not self.main:
             raise DeadlockError(f"node {self._current.name!r} cannot run the simulation that it is part of")
+        if threading.get_ident() != self._thread:
+            raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
         while not until():
             if self._restart_next() or self._send_played():
                 continue

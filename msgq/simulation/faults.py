@@ -93,6 +93,8 @@ class Injector:
 
     def scripted(self, endpoint: str, number: int, now_ns: int) -> dict[Kind, int]:
         """Return the faults that the script has for this message, and the delay of each in nanoseconds."""
+        if not self._script:
+            return {}
         due = [
             fault
             for fault in self._script

@@ -19,6 +19,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.simulation import Sent, Simulation
+from tests.support import Task
 
 S = 10**9
 
@@ -382,22 +383,14 @@ class TestErrors:
             sim.add(lambda: sim.run(), name="node")
 
     def test_a_thread_that_is_no_node_cannot_wait(self) -> None:
-        errors = []
-
         def node() -> None:
-            thread = threading.Thread(target=foreign)
-            thread.start()
-            thread.join()
-
-        def foreign() -> None:
-            try:
-                msgq.sub_sock("a").receive()
-            except ConcurrentUseError as error:
-                errors.append(error)
+            task = Task(lambda: msgq.sub_sock("a").receive())
+            with pytest.raises(ConcurrentUseError, match="no node of the simulation"):
+                task.result()
 
         with Simulation() as sim:
             sim.add(node)
-        assert len(errors) == 1
+            node()
 
     def test_it_must_be_active(self) -> None:
         sim = Simulation()
