@@ -8,7 +8,7 @@ from types import ModuleType
 from msgq import naming
 from msgq.errors import BackendNotAvailableError
 
-MODULES = {"msgq": "msgq.impl.ring"}
+MODULES = {"msgq": "msgq.impl.ring", "fake": "msgq.impl.fake"}
 
 
 def load(name: str | None = None) -> ModuleType:
@@ -16,7 +16,7 @@ def load(name: str | None = None) -> ModuleType:
 
     Parameters
     ----------
-    name : "msgq"; None takes the one that MSGQ_BACKEND names.
+    name : "msgq" or "fake"; None takes the one that MSGQ_BACKEND names.
 
     Raises
     ------

@@ -90,5 +90,9 @@ class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
 
 
+class DeadlockError(IpcError):
+    """In virtual time somebody waits for what can never happen. On the real clock the program would hang."""
+
+
 class BackendNotAvailableError(IpcError):
     """The backend that was asked for does not exist, or cannot run here."""

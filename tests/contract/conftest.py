@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from msgq import backend as backends
+from msgq.impl.fake.bus import current_bus
 from tests.support import DEADLINE, DEADLINE_MS
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
 #: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. replay: a restart of the
-#: publisher loses nothing. segment: ``segment_size`` is a bound, and a slow subscriber is lapped. stats: `msgq.stats`
-#: sees it. takeover: one publisher at a time.
+#: publisher loses nothing. processes: a topic reaches other processes. segment: ``segment_size`` is a bound, and a slow
+#: subscriber is lapped. stats: `msgq.stats` sees it. takeover: one publisher at a time. threads: a thread that waits is
+#: woken by what another one does.
 BACKENDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
+    "fake": frozenset({"fork", "processes", "stats", "threads"}),
 }
 
 
@@ -28,6 +32,8 @@ class Backend:
         self.Context, self.Poller = module.Context, module.Poller
         self.PubSocket, self.SubSocket = module.PubSocket, module.SubSocket
         self.context = module.Context()
+        #: The clock that the backend's time-outs are about.
+        self.monotonic_ns = current_bus().clock.monotonic_ns if name == "fake" else time.monotonic_ns
         self._sockets: list[Any] = []
 
     def pub(self, endpoint: str, *args: Any, **options: Any) -> Any:

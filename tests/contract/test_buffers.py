@@ -362,7 +362,7 @@ class TestReceiveArray:
         with pytest.raises(InvalidValueError, match="-1"):
             backend.sub(endpoint).receive_array(np.int64, max_messages=-1)
 
-    @pytest.mark.needs("segment", "lost")
+    @pytest.mark.needs("segment", "lost", "threads")
     def test_a_lapped_subscriber_waits_for_the_next_message_if_told_to(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         pub.send_many(np.arange(500))

@@ -74,6 +74,7 @@ def test_receive_into_and_receive_array_take_the_newest(backend: Backend, endpoi
     assert sub.receive_array(np.uint64).tolist() == [9]
 
 
+@pytest.mark.needs("threads")
 def test_a_blocked_receive_returns_the_message_that_comes(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send(b"seen")

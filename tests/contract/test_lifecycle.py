@@ -177,6 +177,7 @@ class TestOnePublisherAtATime:
         second.send(b"fine")
         assert sub.receive() == b"fine"
 
+    @pytest.mark.needs("processes")
     def test_the_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         with Child(actors.publisher, backend.name, endpoint) as child:
@@ -233,6 +234,7 @@ class TestRestart:
         assert sub.stats().resets == 0
         assert pub.stats().messages == 5
 
+    @pytest.mark.needs("processes")
     def test_a_killed_publisher_is_replaced_without_loss(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         for text in ("one", "two"):
@@ -276,6 +278,7 @@ class TestEnd:
         topic = stats.topic(endpoint)
         assert (topic.publisher_kind, topic.subscribers) == ("none", ())
 
+    @pytest.mark.needs("processes")
     def test_a_killed_subscriber_does_not_count(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with Child(actors.subscriber, backend.name, endpoint) as child:

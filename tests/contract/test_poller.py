@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pytest
 
@@ -34,11 +33,12 @@ def test_ready_lasts_until_all_is_read(backend: Backend, endpoint: str) -> None:
 
 def test_poll_waits_the_whole_time_out(backend: Backend, endpoint: str) -> None:
     poller = backend.poller(backend.sub(endpoint))
-    started = time.monotonic()
+    started = backend.monotonic_ns()
     assert poller.poll(60) == []
-    assert time.monotonic() - started >= 0.06
+    assert backend.monotonic_ns() - started >= 60_000_000
 
 
+@pytest.mark.needs("threads")
 @pytest.mark.parametrize("timeout", [DEADLINE_MS, -1])
 def test_a_message_ends_the_wait(backend: Backend, prefix: str, timeout: int) -> None:
     pairs = [backend.pair(name) for name in "abc"]
@@ -100,6 +100,7 @@ def test_polling_a_socket_that_was_closed_names_it(backend: Backend, endpoint: s
         poller.poll(0)
 
 
+@pytest.mark.needs("threads")
 def test_closing_a_socket_wakes_the_poll(backend: Backend, prefix: str) -> None:
     subs = [backend.sub("a"), backend.sub("b")]
     task = Task(backend.poller(*subs).poll, -1)
@@ -112,6 +113,7 @@ def test_closing_a_socket_wakes_the_poll(backend: Backend, prefix: str) -> None:
     assert subs[0].receive(True) is None
 
 
+@pytest.mark.needs("threads")
 def test_a_socket_registered_during_a_poll_stays_closed_when_it_is_closed(backend: Backend, prefix: str) -> None:
     pub, sub = backend.pair("a")
     other = backend.sub("b")

@@ -119,6 +119,7 @@ def test_receive_many_of_none_takes_nothing(backend: Backend, endpoint: str) -> 
     assert sub.receive() == b"stays"
 
 
+@pytest.mark.needs("processes")
 def test_another_process_receives(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     with Child(actors.subscriber, backend.name, endpoint) as child:
@@ -129,6 +130,7 @@ def test_another_process_receives(backend: Backend, endpoint: str) -> None:
         assert child.hear() == ["hello"]
 
 
+@pytest.mark.needs("processes")
 def test_another_process_publishes(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     with Child(actors.publisher, backend.name, endpoint) as child:

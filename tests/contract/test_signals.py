@@ -10,6 +10,7 @@ from tests.contract import actors
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, Child, wait_asleep
 
+pytestmark = pytest.mark.needs("processes")
 both_ways = pytest.mark.parametrize("how", ["receive", "poll"])
 
 

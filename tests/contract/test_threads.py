@@ -11,6 +11,7 @@ from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, Task, wait_until
 
 
+@pytest.mark.needs("threads")
 def test_a_second_thread_is_told_that_the_socket_is_in_use(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
@@ -30,6 +31,7 @@ def test_a_second_thread_is_told_that_the_socket_is_in_use(backend: Backend, end
     assert task.result() == b"for the first thread"
 
 
+@pytest.mark.needs("threads")
 def test_two_polls_of_one_socket_are_refused(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(backend.poller(sub).poll, -1)
@@ -42,6 +44,7 @@ def test_two_polls_of_one_socket_are_refused(backend: Backend, endpoint: str) ->
     assert task.result() == [sub]
 
 
+@pytest.mark.needs("threads")
 def test_a_publisher_that_copies_in_another_thread_is_in_use(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 64 << 20)
     frame = bytes(20 << 20)
@@ -60,6 +63,7 @@ def test_a_publisher_that_copies_in_another_thread_is_in_use(backend: Backend, e
     assert wait_until(overlapped)
 
 
+@pytest.mark.needs("threads")
 @pytest.mark.parametrize("how", ["receive", "poll"])
 def test_closing_from_another_thread_wakes_the_sleeper(backend: Backend, endpoint: str, how: str) -> None:
     sub = backend.sub(endpoint, timeout=-1)
@@ -72,6 +76,7 @@ def test_closing_from_another_thread_wakes_the_sleeper(backend: Backend, endpoin
         task.result()
 
 
+@pytest.mark.needs("threads")
 def test_a_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
@@ -85,6 +90,7 @@ def test_a_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> 
     assert sub.receive() == b"x"
 
 
+@pytest.mark.needs("threads")
 def test_the_gil_is_free_while_a_thread_waits(backend: Backend, prefix: str) -> None:
     """While two threads sleep in receive and poll, this one computes; a held GIL would hang it."""
     pairs = [backend.pair(name) for name in "ab"]
@@ -99,6 +105,7 @@ def test_the_gil_is_free_while_a_thread_waits(backend: Backend, prefix: str) -> 
     assert [task.result() for task in tasks] == [b"x", [pairs[1][1]]]
 
 
+@pytest.mark.needs("threads")
 def test_receiving_in_another_thread_than_the_creator_is_woken(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     sub = Task(backend.sub, endpoint).result()  # made by a thread that has ended
@@ -109,6 +116,7 @@ def test_receiving_in_another_thread_than_the_creator_is_woken(backend: Backend,
         assert task.result() == b"%d" % i
 
 
+@pytest.mark.needs("threads")
 def test_sockets_of_one_endpoint_in_many_threads(backend: Backend, endpoint: str) -> None:
     """Four threads, each with its own subscriber, and a fifth that publishes: all get all."""
     pub = backend.pub(endpoint)

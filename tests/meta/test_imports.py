@@ -15,19 +15,23 @@ from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
 LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
-    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop"},
+    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.fake.clock"},
+    {"msgq.impl.awaitable"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
     {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
-    {"msgq.impl", "msgq.impl.ring", "msgq.backend"},
+    {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
+    {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
+    {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.backend"},
     {"msgq.api"},
     {"msgq"},
-    {"msgq.cli"},
+    {"msgq.cli", "msgq.simulation"},
     {"msgq.__main__"},
 ]
 # Upwards all the same, each from within a function.
 UPWARDS = {
     ("msgq.stats", "msgq.impl.snapshot"): "the snapshot makes the dataclasses that stats defines",
     ("msgq.api", "msgq.impl.ring"): "for type checkers; at run time backend.load chooses",
+    ("msgq.impl.fake.bus", "msgq.impl.fake.socket"): "for type checkers: the sockets that a bus is told of",
 }
 HEADER_LAYERS = [
     {"atomics.h", "thread.h"},
@@ -40,7 +44,7 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
@@ -51,8 +55,8 @@ OUTSIDE = {
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer."""
-    return "msgq.cli" if module.startswith("msgq.cli.") else module
+    """All of the command line is one layer, and so is all of the simulation."""
+    return next((name for name in ("msgq.cli", "msgq.simulation") if module.startswith(f"{name}.")), module)
 
 
 def level(layers: list[set[str]], name: str) -> int:
@@ -112,7 +116,8 @@ def test_library_imports_nothing_heavy():
 
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    wanted = [found for found in imports(PACKAGE / "impl" / "subscriber.pyx") if found.module == "numpy"]
+    paths = [PACKAGE / "impl" / "subscriber.pyx", PACKAGE / "impl" / "fake" / "subscriber.py"]
+    wanted = [found for path in paths for found in imports(path) if found.module == "numpy"]
     assert wanted
     assert all(found.lazy for found in wanted)
 

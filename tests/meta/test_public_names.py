@@ -9,7 +9,7 @@ import types
 import pytest
 
 import msgq
-from msgq import api, errors, stats
+from msgq import api, errors, simulation, stats
 
 TOP = {
     "NO_TRAVERSAL_LIMIT",
@@ -43,6 +43,7 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "DeadlockError": "IpcError",
     "BackendNotAvailableError": "IpcError",
 }
 RECORDS = {
@@ -53,6 +54,9 @@ RECORDS = {
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns",
     msgq.Schema: "name encoding data",
+    simulation.Fault: "kind endpoint message at delay",
+    simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
+    simulation.Exploration: "orders complete choices error",
 }
 FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0)",
@@ -60,6 +64,13 @@ FUNCTIONS = {
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
+    simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
+    simulation.Simulation.add: "(self, function, *args, name=None)",
+    simulation.Simulation.on: "(self, endpoint, function, *, name=None)",
+    simulation.Simulation.play: "(self, recording)",
+    simulation.Simulation.run: "(self, until=None)",
+    simulation.Simulation.sent_on: "(self, endpoint)",
+    simulation.explore: "(scenario, limit=10000, *, script=())",
 }
 # Compiled methods carry their signature in the first line of their docstring; () is a property.
 METHODS = {
@@ -129,6 +140,13 @@ def test_errors_are_one_tree():
 def test_records_are_frozen_and_have_these_fields(record):
     assert [field.name for field in dataclasses.fields(record)] == RECORDS[record].split()
     assert record.__dataclass_params__.frozen
+
+
+def test_names_of_the_simulation():
+    assert set(simulation.__all__) == {"Exploration", "Fault", "Faults", "Sent", "Simulation", "explore"}
+    assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data")
+    members = {"add", "clock", "decisions", "on", "play", "run", "sent", "sent_on"}
+    assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
 def test_names_of_stats():

@@ -1,9 +1,10 @@
-"""README.md does what it says: its Python blocks run in order, and what they print is the text block that follows."""
+"""README.md and the guides do what they say: Python blocks run in order, and print the text block that follows."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,23 +13,31 @@ import pytest
 
 from tests.meta.sources import ROOT
 
-README = (ROOT / "README.md").read_text()
+DOCUMENTS = {name: (ROOT / name).read_text() for name in ("README.md", "docs/simulation.md")}
+# Run by CI in its own steps, or changing the machine.
+NOT_RUN = ("make", "pip", "git", "apt-get", "python -m venv")
 MARK = "\0next block\0"
 
 
 @dataclass(frozen=True)
 class Block:
+    document: str
     language: str
     text: str
     line: int
 
+    @property
+    def id(self) -> str:
+        return f"{self.document}, line {self.line}"
 
-def blocks() -> list[Block]:
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [Block(match[1], match[2], README.count("\n", 0, match.start()) + 2) for match in found]
+
+def blocks(document: str) -> list[Block]:
+    text = DOCUMENTS[document]
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(document, match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in found]
 
 
-BLOCKS = blocks()
+SHELL = [block for document in DOCUMENTS for block in blocks(document) if block.language in ("sh", "console")]
 
 
 @pytest.fixture
@@ -37,27 +46,40 @@ def environment(prefix: str) -> dict[str, str]:
     return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
 
 
-def test_python_blocks_print_what_the_readme_says(environment):
-    python = [(i, block) for i, block in enumerate(BLOCKS) if block.language == "python"]
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_python_blocks_print_what_the_document_says(environment, document):
+    found = blocks(document)
+    python = [(i, block) for i, block in enumerate(found) if block.language == "python"]
     assert python
     program = f"print({MARK!r})\n".join(block.text for _, block in python)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(f"{MARK}\n")
     for (i, block), output in zip(python, printed, strict=True):
-        follows = BLOCKS[i + 1] if i + 1 < len(BLOCKS) else None
+        follows = found[i + 1] if i + 1 < len(found) else None
         if follows and follows.language == "text":
-            assert output == follows.text, f"README.md, line {block.line}"
+            assert output == follows.text, block.id
 
 
-def test_make_targets_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"\bmake (\w+)`?", README):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
+def test_shell_blocks_run(block, environment):
+    for line in block.text.splitlines():
+        command = line.removeprefix("$ ").partition("  #")[0].strip()
+        if (block.language == "console" and not line.startswith("$ ")) or not command or command.startswith("#"):
+            continue
+        if command.startswith(NOT_RUN):
+            words = shlex.split(command)
+            if words[0] == "make":
+                assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
+            continue
+        done = subprocess.run(
+            command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{block.id}: {command}\n{done.stderr}"
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", DOCUMENTS[document]):
+        assert ((ROOT / document).parent / target).exists(), target

@@ -1,0 +1,361 @@
+"""The fake backend's ground: topics that live in this process, without shared memory, waiting or threads.
+
+A topic does the ring's arithmetic (docs/protocol.md: positions, chunks, limit) on a ring that holds nothing, so that
+a slow subscriber is lapped by the same message as on the real one. The messages are in the subscribers' queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgq import naming
+from msgq.errors import (
+    DeadlockError,
+    InvalidValueError,
+    MessageTooLargeError,
+    SegmentError,
+    SegmentSizeError,
+)
+from msgq.impl.fake.clock import Clock
+
+if TYPE_CHECKING:
+    from msgq.impl.fake.socket import Socket
+
+#: A message in a queue: the cursor of a subscriber that reads it next, and its bytes.
+Entry = tuple[int, bytes]
+#: Takes each message that is sent.
+Sink = Callable[[Entry], object]
+
+DATA_BYTES = 1 << 20
+DATA_BYTES_MIN = 128
+DATA_BYTES_MAX = 2**32 - 1
+CHUNK_MAX = 65536
+WRITERS_MAX = 16
+LAP = 1 << 32  # a position is a lap, and below it the offset
+OFFSET = LAP - 1
+
+
+class Delivery(NamedTuple):
+    """A message under way to one subscriber.
+
+    Attributes
+    ----------
+    due_ns : when it may arrive, in virtual time.
+    last : it lets everything else that can happen at that time pass.
+    """
+
+    due_ns: int
+    last: bool
+    entry: Entry
+
+
+def need(size: int) -> int:
+    """Return the bytes that a message takes in the ring: its size word, itself, and padding to 8."""
+    return size + 15 & ~7
+
+
+class Writer:
+    """A publisher's claim on a topic, and what it counted when it lost or left it (None: it has it still)."""
+
+    __slots__ = ("counts", "reserved")
+
+    def __init__(self) -> None:
+        self.reserved = False
+        self.counts: tuple[int, int] | None = None
+
+
+class Topic:
+    """One endpoint: who publishes, who subscribes, and how far the ring would be.
+
+    Attributes
+    ----------
+    position : where the next message goes.
+    granted : the publisher needs no `extend` up to here.
+    limit : everything older than a lap before this is overwritten.
+    messages, bytes : published so far.
+    deliver : what each message is given to. The bus chooses it: the subscribers' queues, or a simulation.
+    """
+
+    def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Topic], Sink]) -> None:
+        self.endpoint = endpoint
+        self.data_bytes = data_bytes
+        self._route = route
+        self._lap_end = data_bytes - 9 & ~7
+        self._chunk = min(data_bytes // 16 & ~7, CHUNK_MAX)
+        self.need_max = data_bytes // 3 & ~7
+        self.position = self.granted = self.limit = 0
+        self.messages = self.bytes = 0
+        self.writer: Writer | None = None
+        self.writers = 0
+        self.inboxes: list[Inbox] = []
+        self.deliver = route(self)
+
+    def claim(self, writer: Writer) -> None:
+        """Make this the publisher; who had the topic finds out at its next send."""
+        self.release()
+        self.writer = writer
+        self.granted = self.position
+
+    def release(self) -> None:
+        """Have no publisher."""
+        if self.writer is not None:
+            self.writer.counts = (self.messages, self.bytes)
+            self.writer = None
+
+    def extend(self, size: int) -> int:
+        """Return the position behind a message of `size` bytes that does not fit into what was granted.
+
+        Raises
+        ------
+        MessageTooLargeError : three messages of its size do not fit.
+        """
+        wanted = self.check_size(size)
+        lap, start = self.position & ~OFFSET, self.position & OFFSET
+        if start + wanted > self._lap_end:
+            lap, start = lap + LAP, 0
+        self.granted = lap + min(start + max(wanted, self._chunk), self._lap_end)
+        self.limit = max(self.limit, self.granted)
+        for inbox in self.inboxes:
+            if inbox.cursor() < self.limit - LAP:
+                inbox.overtake()
+        return lap + start + wanted
+
+    def start(self, cursor: int, size: int) -> int:
+        """Return where a message is that a reader at `cursor` finds: there, or in the next lap if that has no room."""
+        wraps = (cursor & OFFSET) + need(size) > self._lap_end
+        return (cursor & ~OFFSET) + LAP if wraps else cursor
+
+    def check_size(self, size: int) -> int:
+        """Return what a message of `size` bytes needs, if it may be sent at all."""
+        wanted = need(size)
+        if wanted > self.need_max:
+            text = (f"a message of {size} bytes does not fit: at most {self.need_max - 8} with segment_size "
+                    f"{self.data_bytes}; this one needs {3 * wanted}")
+            raise MessageTooLargeError(text, self.endpoint)
+        return wanted
+
+    def join(self, inbox: Inbox) -> None:
+        """Deliver to this one, too."""
+        self.inboxes.append(inbox)
+        self.rewire()
+
+    def leave(self, inbox: Inbox) -> None:
+        """Deliver nothing more to this one."""
+        self.inboxes.remove(inbox)
+        self.rewire()
+
+    def rewire(self) -> None:
+        """Choose `deliver` anew: a subscriber came, went, or was lapped."""
+        self.deliver = self._route(self)
+
+    def readers(self) -> tuple[int, int]:
+        """Return how many subscribers are attached, and how many of them have read everything; not the passive ones."""
+        attached = [inbox for inbox in self.inboxes if not inbox.passive]
+        return len(attached), sum(inbox.up_to_date() for inbox in attached)
+
+
+class Inbox:
+    """What one subscriber has not read yet.
+
+    Attributes
+    ----------
+    queue : delivered, not read.
+    coming : sent, not delivered; only in a simulation.
+    sink : takes a message that is delivered.
+    lost, received, resets : as in `SubscriberStats`.
+    """
+
+    def __init__(self, topic: Topic, conflate: bool, passive: bool) -> None:
+        self.topic, self.conflate, self.passive = topic, conflate, passive
+        self.queue: deque[Entry] = deque()
+        self.coming: deque[Delivery] = deque()
+        self.received = self.lost = self.resets = 0
+        self.closed = False
+        self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
+        self._lapped = False
+        self.sink: Sink = self.queue.append
+        self._arrive: Sink = self.sink
+        topic.join(self)
+
+    def ring(self, bell: Callable[[], object]) -> None:
+        """Call `bell` for each message that arrives, and now if one is there."""
+
+        def arrive(entry: Entry) -> None:
+            self.queue.append(entry)
+            bell()
+
+        if self.queue:
+            bell()
+        self.sink = self._arrive = arrive
+        self.topic.rewire()
+
+    def cursor(self) -> int:
+        """Return the position of the next message to read."""
+        if self.queue:
+            return self.queue[0][0]
+        return self.coming[0].entry[0] if self.coming else self.topic.position
+
+    def overtake(self) -> None:
+        """The publisher overwrites what is at the cursor: it goes. What comes does so too, until the next look."""
+        if self.conflate:  # its message is the newest, which is never overwritten
+            self._skip_to_newest()
+            return
+        self._passed += len(self.queue) + len(self.coming)
+        self.queue.clear()
+        self.coming.clear()
+        if not self._lapped:
+            self._lapped = True
+            self.sink = self._pass_over
+            self.topic.rewire()
+
+    def _pass_over(self, _entry: Entry) -> None:
+        self._passed += 1
+
+    def _skip_to_newest(self) -> None:
+        while len(self.queue) > 1:
+            self.queue.popleft()
+            self._passed += 1
+
+    def look(self) -> bool:
+        """Return whether there is a message, the first in the queue. Who was lapped goes on at the present."""
+        if self._lapped:
+            self._lapped = False
+            self.resets += 1
+            self.sink = self._arrive
+            self.topic.rewire()
+        if self.queue:
+            cursor, data = self.queue[0]
+            self.queue[0] = (self.topic.start(cursor, len(data)), data)
+        else:
+            self._settle()
+        return bool(self.queue)
+
+    def _settle(self) -> None:
+        self.lost += self._passed
+        self._passed = 0
+
+    def peek(self) -> bytes:
+        """Return the message that `take` takes; there must be one."""
+        if self.conflate:
+            self._skip_to_newest()
+            self._settle()
+        return self.queue[0][1]
+
+    def take(self) -> bytes:
+        """Take the first message of the queue, or the newest if this conflates; there must be one."""
+        data = self.peek()
+        self.queue.popleft()
+        self.received += 1
+        return data
+
+    def up_to_date(self) -> bool:
+        """Return whether everything sent to this subscriber was read."""
+        return not (self.queue or self.coming or self._lapped)
+
+    def close(self) -> None:
+        """Leave the topic, for good."""
+        self.closed = True
+        self.coming.clear()
+        self.topic.leave(self)
+
+
+def _nobody(_entry: Entry) -> None:
+    """Take a message that has no subscriber."""
+
+
+def fan_out(sinks: list[Sink]) -> Sink:
+    """Return what gives a message to all of them."""
+    if len(sinks) < 2:
+        return sinks[0] if sinks else _nobody
+
+    def to_all(entry: Entry) -> None:
+        for sink in sinks:
+            sink(entry)
+
+    return to_all
+
+
+class Bus:
+    """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain."""
+
+    def __init__(self) -> None:
+        self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "its time"))
+        self._topics: dict[tuple[str, str], Topic] = {}
+
+    def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
+        """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
+
+        Raises
+        ------
+        InvalidValueError : a size or mode that is not possible.
+        SegmentSizeError : it exists with another size.
+        """
+        if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
+            allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, and 0 for 1 MiB"
+            raise InvalidValueError(f"segment_size is {segment_size} bytes; allowed are {allowed}", endpoint)
+        key = (naming.prefix(), endpoint)
+        topic = self._topics.get(key)
+        if topic is None:
+            naming.mode(mode, endpoint)
+            topic = self._topics[key] = Topic(endpoint, segment_size or DATA_BYTES, self.route)
+        elif segment_size not in (0, topic.data_bytes):
+            text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was asked for"
+            raise SegmentSizeError(f"{text}; ask for 0 to take it as it is", endpoint)
+        return topic
+
+    def existing_topic(self, endpoint: str) -> Topic:
+        """Return an endpoint's topic.
+
+        Raises
+        ------
+        SegmentError : there is none.
+        """
+        topic = self._topics.get((naming.prefix(), endpoint))
+        if topic is None:
+            raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
+        return topic
+
+    def route(self, topic: Topic) -> Sink:
+        """Return what a topic's messages are given to."""
+        return fan_out([inbox.sink for inbox in topic.inboxes])
+
+    def opened(self, socket: Socket) -> None:
+        """Take notice of a socket that was connected."""
+
+    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
+        """Return when `ready` is true, or after so much virtual time. Here nobody could make it true: the time passes.
+
+        Parameters
+        ----------
+        ready : called whenever something happened.
+        timeout_ns : None waits for ever.
+        what : what is waited for, for the text of errors.
+
+        Raises
+        ------
+        DeadlockError : it would last for ever.
+        """
+        if timeout_ns is None:
+            text = f"waiting for {what} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
+            raise DeadlockError(text)
+        self.clock.now_ns += timeout_ns
+
+
+_buses = [Bus()]
+
+
+def current_bus() -> Bus:
+    """Return the bus that sockets connect to: the active simulation's, or the process's own."""
+    return _buses[-1]
+
+
+def push_bus(bus: Bus) -> None:
+    """Let sockets connect to this bus, until `pop_bus`."""
+    _buses.append(bus)
+
+
+def pop_bus(bus: Bus) -> None:
+    """End what `push_bus` began."""
+    _buses.remove(bus)

@@ -1,0 +1,243 @@
+"""The publisher's socket. See publisher.pyi of the ring for the contract of each method."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
+from msgq.impl.context import Context
+from msgq.impl.fake.bus import WRITERS_MAX, Entry, Topic, Writer, current_bus
+from msgq.impl.fake.clock import NS
+from msgq.impl.fake.socket import Socket, check_connect, closed_error
+from msgq.schema import Schema
+from msgq.stats import PublisherStats
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from _typeshed import ReadableBuffer
+
+SEND_IN_PROGRESS_NS = NS
+
+# What `_claim` is while the socket may not send: no topic ever has these for its writer.
+_CLOSED = Writer()
+_CLOSED.counts = (0, 0)
+_RESERVED = Writer()
+
+
+def _discard(_entry: Entry) -> None:
+    """Take what nobody can send."""
+
+
+_NOWHERE = Topic("", 1024, lambda _: _discard)
+
+
+def _own_bytes(data: Any) -> bytes:
+    """Return a copy of any contiguous buffer. (bytes() takes numbers, memoryview() refuses NumPy's datetimes.)"""
+    return b"".join((data,))
+
+
+class PubSocket(Socket):
+    """Publishes messages on one endpoint. See publisher.pyi for the contract of each method.
+
+    One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
+    """
+
+    __slots__ = ("_bus", "_claim", "_topic", "_writer")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bus = current_bus()
+        self._topic = _NOWHERE
+        self._writer = self._claim = _CLOSED
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.stats().messages} messages published"
+        return f"<msgq fake PubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is closed, or was never connected."""
+        return self._claim is _CLOSED
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        """Become the endpoint's publisher. `schema` is checked and forgotten: nobody else could look at it."""
+        name = check_connect(context, endpoint, self.closed, self._endpoint)
+        if schema is not None and not isinstance(schema, Schema):
+            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        bus = current_bus()
+        topic = bus.topic(name, segment_size, mode)
+        if topic.writers == WRITERS_MAX:
+            text = f"{WRITERS_MAX} publishers of it are open; close those that were taken over"
+            raise MultiplePublishersError(text, name)
+        former = topic.writer
+        if former is not None and former.reserved:
+            bus.wait(lambda: not former.reserved, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}")
+            if former.reserved:
+                text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
+                raise MultiplePublishersError(f"{text}; end it, then connect again", name)
+        self._bus, self._topic, self._endpoint = bus, topic, name
+        self._writer = self._claim = Writer()
+        topic.writers += 1
+        topic.claim(self._writer)
+        bus.opened(self)
+
+    def close(self) -> None:
+        """Leave; what was published stays readable."""
+        if self.closed:
+            return
+        if self._claim is _RESERVED:
+            raise self._refusal()
+        self._claim = _CLOSED
+        self._topic.writers -= 1
+        if self._topic.writer is self._writer:
+            self._topic.release()
+
+    def _check(self) -> None:
+        if self._topic.writer is not self._claim:
+            raise self._refusal()
+
+    def _refusal(self) -> Exception:
+        if self._claim is _CLOSED:
+            return closed_error(self._endpoint)
+        if self._claim is _RESERVED:
+            return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
+        who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
+        return MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
+        """Publish one message."""
+        message = data if type(data) is bytes else _own_bytes(data)
+        topic = self._topic
+        if topic.writer is not self._claim:
+            raise self._refusal()
+        size = len(message)
+        cursor = topic.position
+        position = cursor + (size + 15 & ~7)
+        if position > topic.granted:
+            position = topic.extend(size)
+        topic.position = position
+        topic.messages += 1
+        topic.bytes += size
+        topic.deliver((cursor, message))
+
+    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
+        """Publish several messages, and return how many."""
+        self._check()
+        rows = None if isinstance(messages, (list, tuple, Iterator)) else _rows(messages)
+        count = 0
+        several: Iterable[Any] = messages if rows is None else rows
+        for message in several:
+            self.send(message)
+            count += 1
+        return count
+
+    def reserve(self, size: int) -> Reservation:
+        """Write one message in place: ``with pub.reserve(size) as view: ...``."""
+        self._check()
+        if size < 0:
+            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+        return Reservation(self, size)
+
+    def all_readers_updated(self) -> bool:
+        """Tell whether every living subscriber has read all that was published. False when there is none."""
+        self._check_open()
+        attached, updated = self._topic.readers()
+        return 0 < attached == updated
+
+    def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
+        """Wait until subscribers are there, or up to date. No `interval` passes between two looks."""
+        if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
+            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
+            raise InvalidValueError(text, self._endpoint)
+        self._check_open()
+
+        def satisfied() -> bool:
+            attached, updated = self._topic.readers()
+            return attached >= n if n is not None else 0 < attached == updated
+
+        if not satisfied() and timeout != 0:
+            timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS)
+            self._bus.wait(lambda: self.closed or satisfied(), timeout_ns, f"readers of {self._endpoint!r}")
+            self._check_open()
+        if not satisfied():
+            attached, updated = self._topic.readers()
+            wanted = f"{n} attached" if n is not None else "at least one, and all up to date"
+            text = f"after {timeout} s {attached} subscribers are attached, {updated} up to date; wanted: {wanted}"
+            raise WaitTimeoutError(text, self._endpoint)
+
+    def _check_open(self) -> None:
+        """As `_check`, but who was taken over may still look."""
+        if self._claim is _CLOSED or self._claim is _RESERVED:
+            raise self._refusal()
+
+    def stats(self) -> PublisherStats:
+        """Return how much was published on this endpoint by this publisher and its forerunners."""
+        counts = self._writer.counts
+        messages, size = (self._topic.messages, self._topic.bytes) if counts is None else counts
+        return PublisherStats(self._endpoint, messages, size)
+
+
+def _rows(messages: Any) -> list[bytes] | None:
+    """Return the rows of an array as messages; None: it is an iterable of messages."""
+    try:
+        view = memoryview(messages)
+    except TypeError:
+        return None
+    except ValueError:  # NumPy exports datetimes only without their type
+        view = memoryview(messages.view(f"V{messages.itemsize}"))
+    if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
+        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
+    if not view.c_contiguous:
+        raise BufferError("the array's rows do not follow one another in memory; make a C-contiguous copy")
+    data, count = view.tobytes(), len(view)
+    size = len(data) // count if count else 0
+    return [data[i * size : (i + 1) * size] for i in range(count)]
+
+
+class Reservation:
+    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+
+    def __init__(self, socket: PubSocket, size: int) -> None:
+        self._socket, self._size = socket, size
+        self._buffer: bytearray | None = None
+
+    def __enter__(self) -> memoryview:
+        socket = self._socket
+        if self._buffer is not None:
+            raise InvalidValueError("a reservation serves once; reserve again", socket.endpoint)
+        socket._check()
+        socket._topic.check_size(self._size)
+        self._buffer = bytearray(self._size)
+        self._view = memoryview(self._buffer)
+        socket._writer.reserved = True
+        socket._claim = _RESERVED
+        return self._view
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        socket = self._socket
+        with suppress(BufferError):  # an array made from it still lives
+            self._view.release()
+        socket._writer.reserved = False
+        socket._claim = socket._writer
+        if kind is None and self._buffer is not None:
+            socket.send(bytes(self._buffer))
+
+
+def publishes(socket: Socket, topic: Topic) -> bool:
+    """Tell whether this socket is the topic's publisher."""
+    return isinstance(socket, PubSocket) and not socket.closed and socket._writer is topic.writer

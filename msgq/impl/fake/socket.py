@@ -1,0 +1,56 @@
+"""What the sockets of both kinds have in common."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from msgq import naming
+from msgq.errors import EndpointClosedError, InvalidValueError
+from msgq.impl.context import Context
+
+
+def closed_error(endpoint: str) -> EndpointClosedError:
+    """Return the error for a socket that has no connection."""
+    return EndpointClosedError("is closed, or was never connected; call connect() first", endpoint)
+
+
+def check_connect(context: Context, endpoint: str | bytes, closed: bool, before: str) -> str:
+    """Return the endpoint's name, if a socket may connect there now."""
+    if not isinstance(context, Context):
+        raise TypeError(f"context is a Context, not {type(context).__name__}")
+    name = naming.endpoint_name(endpoint)
+    if context.closed:
+        raise InvalidValueError("the context was terminated; make a new one", name)
+    if not closed:
+        raise InvalidValueError("the socket is connected already; close it first", before)
+    return name
+
+
+class Socket:
+    """What both kinds have in common."""
+
+    __slots__ = ("__weakref__", "_endpoint")
+
+    def __init__(self) -> None:
+        self._endpoint = ""
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's name; "" before the first `connect`."""
+        return self._endpoint
+
+    def close(self) -> None:
+        """Leave."""
+        raise NotImplementedError

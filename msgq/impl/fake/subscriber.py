@@ -1,0 +1,327 @@
+"""The subscriber's socket and the poller. See subscriber.pyi of the ring for the contract of each method."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from msgq import naming
+from msgq.errors import (
+    ConcurrentUseError,
+    EndpointClosedError,
+    InvalidValueError,
+    MessageSizeError,
+    MessageTooLargeError,
+)
+from msgq.impl.awaitable import Awaitable
+from msgq.impl.context import Context
+from msgq.impl.fake.bus import Entry, Inbox, current_bus
+from msgq.impl.fake.socket import Socket, check_connect, closed_error
+from msgq.stats import SubscriberStats
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from _typeshed import WriteableBuffer
+
+FOR_EVER = -1
+TIMEOUT_MAX_MS = 2**31 - 1
+NS_PER_MS = 1_000_000
+
+# The queue of a socket whose messages a plain receive may not take.
+_NOTHING: deque[Entry] = deque(maxlen=0)
+
+
+def _timeout_ms(timeout: float, endpoint: str = "") -> int:
+    if timeout != FOR_EVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
+        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
+        raise InvalidValueError(text, endpoint)
+    return math.ceil(timeout)
+
+
+def _fill(buffer: Any, data: bytes) -> int:
+    """Write into any writable, contiguous buffer as much as it takes, and return how much that was."""
+    return BytesIO(data).readinto(buffer)
+
+
+class SubSocket(Awaitable, Socket):
+    """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
+
+    `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
+    """
+
+    __slots__ = ("_bus", "_fd", "_inbox", "_queue", "_timeout_ms", "_waited_for", "_waiting")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: Callable[[], object] | None = None
+        self._fd = -1
+        self._bus = current_bus()
+        self._inbox: Inbox | None = None
+        self._queue = _NOTHING
+        self._timeout_ms = FOR_EVER
+        self._waited_for = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.stats().received} messages received"
+        return f"<msgq fake SubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is closed, or was never connected."""
+        return self._inbox is None or self._inbox.closed
+
+    @property
+    def conflate(self) -> bool:
+        """Whether `receive` passes over all but the newest message."""
+        return self._inbox is not None and self._inbox.conflate
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that were published after `connect` and passed over, by conflating, being lapped, or a fault."""
+        return 0 if self._inbox is None else self._inbox.lost
+
+    def stats(self) -> SubscriberStats:
+        """Return what this socket has received and lost since it connected."""
+        inbox = self._inbox
+        if inbox is None:
+            return SubscriberStats(self._endpoint, 0, 0, 0)
+        return SubscriberStats(self._endpoint, inbox.received, inbox.lost, inbox.resets)
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        address: str | bytes = b"127.0.0.1",
+        conflate: bool = False,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+    ) -> None:
+        """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
+        name = check_connect(context, endpoint, self.closed, self._endpoint)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        naming.spin_us(spin_us, name)
+        bus = current_bus()
+        topic = bus.existing_topic(name) if passive else bus.topic(name, segment_size, mode)
+        self._bus, self._endpoint = bus, name
+        self._inbox = Inbox(topic, bool(conflate), bool(passive))
+        self._waited_for = False
+        self._unlock()
+        bus.opened(self)
+
+    def close(self) -> None:
+        """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
+        if self._inbox is not None and not self._inbox.closed:
+            self._inbox.close()
+            self._queue = _NOTHING
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            self._end_wait()
+
+    def setTimeout(self, timeout: float) -> None:
+        """Choose how long a receive waits for a message, in milliseconds; -1: for ever."""
+        self._timeout_ms = _timeout_ms(timeout, self._endpoint)
+
+    # ---- receiving ----
+
+    def receive(self, non_blocking: bool = False) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates."""
+        queue = self._queue
+        if queue:
+            self._inbox.received += 1  # type: ignore[union-attr]  # whose queue it is
+            return queue.popleft()[1]
+        found = self._find(non_blocking)
+        if found is None:
+            return None
+        data = found.take()
+        self._settle_fd()
+        return data
+
+    def _enter(self) -> Inbox:
+        """Return the inbox, if this socket may be used now."""
+        if self._inbox is None or self._inbox.closed:
+            raise closed_error(self._endpoint)
+        if self._waited_for:
+            text = "is in use by another thread; a socket serves one thread at a time"
+            raise ConcurrentUseError(text, self._endpoint)
+        return self._inbox
+
+    def _find(self, non_blocking: bool) -> Inbox | None:
+        """Return the inbox when it has a message, waiting for one if wanted."""
+        inbox = self._enter()
+        if inbox.look():
+            return inbox
+        if non_blocking or self._timeout_ms == 0:
+            return None
+        _wait_ready([self], self._timeout_ms)
+        return inbox if inbox.look() else None
+
+    def _unlock(self) -> None:
+        inbox = self._inbox
+        plain = inbox is not None and not inbox.conflate and not inbox.closed and self._fd < 0
+        self._queue = inbox.queue if inbox is not None and plain else _NOTHING
+
+    # ---- event loops ----
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message is there."""
+        inbox = self._enter()
+        if self._fd < 0:
+            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._unlock()
+            inbox.ring(partial(os.eventfd_write, self._fd, 1))
+        self._settle_fd()
+        return self._fd
+
+    def _settle_fd(self) -> None:
+        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
+        if self._fd >= 0 and self._inbox is not None and not self._inbox.queue:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
+
+    # ---- receiving in bulk ----
+
+    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+        """Take the messages that are pending, oldest first."""
+        most = self._most(max_messages)
+        inbox = self._enter() if not wait_for_one or most == 0 else self._find(False)
+        messages: list[bytes] = []
+        while inbox is not None and len(messages) < most and inbox.look():
+            messages.append(inbox.take())
+        self._settle_fd()
+        return messages
+
+    def _most(self, max_messages: int | None) -> float:
+        if max_messages is None:
+            return math.inf
+        if max_messages < 0:
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
+        return max_messages
+
+    def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
+        """Take the next message into memory of the caller's."""
+        _fill(buffer, b"")  # refuses what is not writable or not contiguous
+        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        inbox = self._find(non_blocking)
+        if inbox is None:
+            return None
+        size = len(inbox.peek())
+        if size > room:
+            text = f"the message has {size} bytes, the buffer {room}; it stays for the next call"
+            raise MessageTooLargeError(text, self._endpoint)
+        data = inbox.take()
+        self._settle_fd()
+        return _fill(buffer, data)
+
+    def receive_array(
+        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Take the pending messages, each of which is one element, as an array."""
+        import numpy  # the only method that needs it
+
+        most = self._most(max_messages)
+        element = numpy.dtype(dtype)
+        if element.itemsize == 0 or element.hasobject:
+            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            raise InvalidValueError(text, self._endpoint)
+        inbox = self._find(False) if wait_for_one and most else self._enter()
+        messages: list[bytes] = []
+        while inbox is not None and len(messages) < most and inbox.look():
+            found, size = len(inbox.peek()), element.itemsize
+            if found != size and not messages:
+                text = f"the next message has {found} bytes, the dtype {size}; receive() takes it as it is"
+                raise MessageSizeError(text, self._endpoint)
+            if found != size:
+                break
+            messages.append(inbox.take())
+        self._settle_fd()
+        array = numpy.empty(len(messages), element)
+        _fill(array, b"".join(messages))
+        return array
+
+
+def is_ready(inbox: Inbox) -> bool:
+    """Tell whether a receive would return, or raise, at once."""
+    return inbox.closed or inbox.look()
+
+
+def _wait_ready(sockets: list[SubSocket], timeout_ms: int) -> None:
+    """Wait until one of the sockets has a message, at most so long."""
+    bus = sockets[0]._bus
+    inboxes = [socket._enter() for socket in sockets]
+    for socket in sockets:
+        socket._waited_for, socket._queue = True, _NOTHING
+    try:
+        timeout_ns = None if timeout_ms < 0 else timeout_ms * NS_PER_MS
+        bus.wait(lambda: any(map(is_ready, inboxes)), timeout_ns, _names(sockets))
+    finally:
+        for socket, inbox in zip(sockets, inboxes, strict=True):
+            if socket._inbox is inbox:  # not closed and connected anew meanwhile
+                socket._waited_for = False
+                socket._unlock()
+    for inbox in inboxes:
+        if inbox.closed:
+            raise EndpointClosedError("was closed while it was waited for", inbox.topic.endpoint)
+
+
+def inbox_of(socket: SubSocket) -> Inbox:
+    """Return where a connected socket's messages arrive. (For a simulation.)"""
+    return socket._enter()
+
+
+def waiting_for(awaited: SubSocket | Poller) -> tuple[Callable[[], bool], int | None, str]:
+    """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
+    sockets = [awaited] if isinstance(awaited, SubSocket) else awaited._sockets
+    inboxes = [socket._enter() for socket in sockets]
+    milliseconds = awaited._timeout_ms if isinstance(awaited, SubSocket) else FOR_EVER
+    timeout_ns = None if milliseconds < 0 else milliseconds * NS_PER_MS
+    return lambda: any(map(is_ready, inboxes)), timeout_ns, _names(sockets)
+
+
+def _names(sockets: list[SubSocket]) -> str:
+    return "a message on " + " or ".join(repr(socket.endpoint) for socket in sockets)
+
+
+class Poller:
+    """Waits for several subscribers at once. See subscriber.pyi."""
+
+    def __init__(self) -> None:
+        self._sockets: list[SubSocket] = []
+
+    def registerSocket(self, socket: SubSocket) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing."""
+        if not isinstance(socket, SubSocket):
+            raise TypeError(f"a poller waits for SubSockets of its backend, not {type(socket).__name__}")
+        if socket.closed:
+            raise closed_error(socket.endpoint)
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def poll(self, timeout: float) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns at once, in their order."""
+        milliseconds = _timeout_ms(timeout)
+        ready = self._ready()
+        if not ready and milliseconds and self._sockets:
+            _wait_ready(self._sockets.copy(), milliseconds)
+            ready = self._ready()
+        return ready
+
+    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
+        """Do what `poll` does, in a task of an asyncio loop."""
+        from msgq.impl import event_loop
+
+        return event_loop.poll(self._sockets.copy(), self._ready, _timeout_ms(timeout))
+
+    def _ready(self) -> list[SubSocket]:
+        return [socket for socket in self._sockets if socket._enter().look()]

@@ -1,0 +1,252 @@
+"""The bus of a simulation, and its scheduler: what can happen now, which of it does, and when time moves.
+
+Whatever is possible at one time is one choice: each subscriber's next message, and each node whose wait is over.
+Only when nothing is possible does time move, to the next time at which something is. What is played is sent first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError
+from msgq.impl.context import Context
+from msgq.impl.fake.bus import Bus, Delivery, Entry, Inbox, Sink, Topic
+from msgq.impl.fake.clock import NS
+from msgq.impl.fake.publisher import PubSocket, publishes
+from msgq.impl.fake.socket import Socket
+from msgq.impl.fake.subscriber import SubSocket, inbox_of
+from msgq.simulation.faults import Injector
+from msgq.simulation.nodes import FunctionNode, Node, Program, Wait
+from msgq.simulation.order import Order
+
+#: A message of a recording: nanoseconds, endpoint, bytes.
+Played = tuple[int, str, bytes]
+
+
+class Sent(NamedTuple):
+    """A message that was sent: when in virtual time, by which node ("main": the test itself), where, and what."""
+
+    time_ns: int
+    node: str
+    endpoint: str
+    data: bytes
+
+
+class Engine(Bus):
+    """See the module."""
+
+    def __init__(self, order: Order, injector: Injector) -> None:
+        super().__init__()
+        self.sent: list[Sent] = []
+        self.main = self._current = Node("main")
+        self._thread = threading.get_ident()
+        self._order, self._injector = order, injector
+        self._programs: list[Program] = []
+        self._handlers: dict[Inbox, FunctionNode] = {}
+        self._player = Node("play")
+        self._players: dict[str, PubSocket] = {}
+        self._inputs: list[tuple[int, int, Played, Iterator[Played]]] = []  # a heap: time, number of the recording
+        self._recordings = 0
+        self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
+        self._skipped: list[Inbox] = []  # see _deliver
+        self._restarting: list[Program] = []
+
+    # ---- who is there ----
+
+    def opened(self, socket: Socket) -> None:
+        """Note whose socket this is."""
+        self._current.sockets.append(weakref.ref(socket))
+
+    def handle(self, endpoint: str, name: str, function: Callable[[bytes], object]) -> None:
+        """Let a function take what comes to this endpoint."""
+        socket = SubSocket()
+        node = FunctionNode(name, function, socket)
+        self._act(node, partial(socket.connect, Context(), endpoint))
+        self._handlers[inbox_of(socket)] = node
+
+    def start(self, program: Program) -> None:
+        """Run a program to its first wait; from then on it takes part."""
+        self._programs.append(program)
+        self._act(program, program.start)
+
+    def play(self, recording: Iterator[Played]) -> None:
+        """Send what is in a recording when its time comes. It is read as it is needed."""
+        self._recordings += 1
+        self._pull(recording, self._recordings, self.clock.now_ns)
+
+    def close(self) -> None:
+        """End all programs, and close all sockets."""
+        with ExitStack() as stack:  # does all of it, whatever their ends raise
+            for node in (*self._programs, *self._handlers.values(), self._player, self.main):
+                stack.callback(node.close_sockets)
+            for program in reversed(self._programs):
+                stack.callback(self._act, program, program.end)
+
+    # ---- messages ----
+
+    def route(self, topic: Topic) -> Sink:
+        """Give each message to the simulation."""
+        return lambda entry: self._publish(topic, entry)
+
+    def _publish(self, topic: Topic, entry: Entry) -> None:
+        now_ns = self.clock.now_ns
+        self.sent.append(Sent(now_ns, self._current.name, topic.endpoint, entry[1]))
+        scripted = self._injector.scripted(topic.endpoint, topic.messages, now_ns)
+        for inbox in topic.inboxes:
+            met = {**self._injector.drawn(restart=False), **scripted}
+            if "drop" in met:
+                inbox.lost += 1
+            else:
+                delivery = Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry)
+                inbox.coming.extend([delivery] * (2 if "duplicate" in met else 1))
+                if inbox not in self._busy:
+                    self._busy.append(inbox)
+            if "lap" in met:
+                inbox.overtake()
+        if "restart" in scripted or self._injector.drawn(restart=True):
+            self._restart_publisher(topic, must="restart" in scripted)
+
+    def _restart_publisher(self, topic: Topic, must: bool) -> None:
+        owners = [program for program in self._programs if program.owns(lambda socket: publishes(socket, topic))]
+        if must and not owners:
+            text = f"node {self._current.name!r} publishes it, which cannot be restarted; programs that were added can"
+            raise InvalidValueError(text, topic.endpoint)
+        self._restarting += [owner for owner in owners if owner not in self._restarting]
+
+    def _deliver(self, inbox: Inbox) -> None:
+        """Let the next message arrive.
+
+        Two deliveries in a row to different queues are the same in either order, as nobody looks in between. So after
+        one of them, those that stood before it in the list are not chosen: that order is chosen another time.
+        """
+        handler = self._handlers.get(inbox)
+        self._skipped = [] if handler else self._busy[: self._busy.index(inbox)]
+        delivery = inbox.coming.popleft()
+        if handler:
+            inbox.look()  # it waits for messages all the time, so it has seen that it was lapped
+        inbox.sink(delivery.entry)
+        if handler:
+            self._act(handler, handler.react)
+
+    # ---- the scheduler ----
+
+    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
+        """Let the others go on until `ready`, or so long. See `Bus.wait`."""
+        deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
+        wait = Wait(ready, deadline_ns, what)
+        if self._current is not self.main:
+            self._current.block(wait)
+        elif not self.run(ready, deadline_ns) and deadline_ns is None:
+            self.main.wait = wait
+            raise self.deadlock()
+
+    def deadlock(self) -> DeadlockError:
+        """Return the error that says who waits for what."""
+        waits = [(node.name, node.wait) for node in (self.main, *self._programs) if node.wait is not None]
+        self.main.wait = None
+        who = "; ".join(f"{name} waits for {wait.what}" for name, wait in waits) or "nobody waits for anything"
+        return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {who}")
+
+    def run(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
+        """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
+        if self._current is not self.main:
+            raise DeadlockError(f"node {self._current.name!r} cannot run the simulation that it is part of")
+        if threading.get_ident() != self._thread:
+            raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
+        while not until():
+            if self._restart_next() or self._send_played():
+                continue
+            actions = self._possible()
+            if actions:
+                self._do(actions[self._order.choose(len(actions))])
+                continue
+            times = self._times()
+            if not times or (deadline_ns is not None and min(times) > deadline_ns):
+                if deadline_ns is not None:
+                    self.clock.now_ns = max(self.clock.now_ns, deadline_ns)
+                return False
+            self.clock.now_ns = min(times)
+            self._skipped = []
+        return True
+
+    def _possible(self) -> list[Program | Inbox]:
+        """Return what can happen now, in an order that depends on nothing but what was sent and added."""
+        now_ns = self.clock.now_ns
+        self._busy = [inbox for inbox in self._busy if inbox.coming]
+        due = [inbox for inbox in self._busy if inbox.coming[0].due_ns <= now_ns]
+        first = [inbox for inbox in due if not inbox.coming[0].last]
+        programs = [program for program in self._programs if program.runnable(now_ns)]
+        return [*programs, *(inbox for inbox in first if inbox not in self._skipped)] or [*(first or due)]
+
+    def _times(self) -> list[int]:
+        """Return when something becomes possible: all times."""
+        times = [inbox.coming[0].due_ns for inbox in self._busy]
+        times += [
+            program.wait.deadline_ns
+            for program in self._programs
+            if program.wait is not None and program.wait.deadline_ns is not None
+        ]
+        return times + [time_ns for time_ns, *_ in self._inputs[:1]]
+
+    def _do(self, action: Program | Inbox) -> None:
+        if isinstance(action, Inbox):
+            self._deliver(action)
+        else:
+            self._skipped = []
+            self._act(action, action.step)
+
+    def _restart_next(self) -> bool:
+        """Restart a program that a fault hit; False: there is none."""
+        if not self._restarting:
+            return False
+        program = self._restarting.pop(0)
+        self._skipped = []
+        self._act(program, program.end)
+        program.close_sockets()
+        self._act(program, program.start)
+        return True
+
+    def _act(self, node: Node, action: Callable[[], object]) -> None:
+        """Do something in a node's name."""
+        before, self._current = self._current, node
+        try:
+            action()
+        except BaseException as error:
+            error.add_note(f"in node {node.name!r} at {self.clock.time():.9g} s")
+            raise
+        finally:
+            self._current = before
+
+    # ---- recordings ----
+
+    def _pull(self, recording: Iterator[Played], number: int, not_before_ns: int) -> None:
+        """Take the next message of a recording."""
+        message = next(recording, None)
+        if message is None:
+            return
+        if message[0] < not_before_ns:
+            text = f"a recorded message at {message[0] / NS:.9g} s comes after {not_before_ns / NS:.9g} s"
+            raise InvalidValueError(f"{text}; times must not go back", message[1])
+        heapq.heappush(self._inputs, (message[0], number, message, recording))
+
+    def _send_played(self) -> bool:
+        """Send what is due next; False: nothing is due now."""
+        if not self._inputs or self._inputs[0][0] > self.clock.now_ns:
+            return False
+        time_ns, number, (_, endpoint, data), recording = heapq.heappop(self._inputs)
+        self._skipped = []
+        self._act(self._player, partial(self._send, endpoint, data))
+        self._pull(recording, number, time_ns)
+        return True
+
+    def _send(self, endpoint: str, data: bytes) -> None:
+        if endpoint not in self._players:
+            self._players[endpoint] = PubSocket()
+            self._players[endpoint].connect(Context(), endpoint)
+        self._players[endpoint].send(data)

@@ -1,0 +1,113 @@
+"""What goes wrong on a bus: by script, or by probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from msgq.errors import InvalidValueError
+from msgq.impl.fake.clock import NS
+from msgq.simulation.order import Random
+
+#: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
+#: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
+#: it. lap: it and all that the subscriber has not read are overwritten. restart: the node that sent it ends after it,
+#: without notice, and starts from the beginning; what it sent still arrives.
+Kind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong with one message, for all its subscribers.
+
+    Attributes
+    ----------
+    kind : "drop", "delay", "duplicate", "reorder", "lap" (a subscriber that conflates is never lapped), "restart" (of
+        the node that sends it, which must be a generator or blocking code).
+    endpoint : the topic.
+    message : its number on that topic, from 1 on.
+    at : or the first one sent at this time or later, in seconds of virtual time. One of the two is needed.
+    delay : seconds, for "delay".
+
+    Raises
+    ------
+    InvalidValueError : an unknown kind, neither or both of `message` and `at`, or a "delay" without a `delay`.
+    """
+
+    kind: Kind
+    endpoint: str
+    message: int | None = None
+    at: float | None = None
+    delay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
+        if (self.message is None) == (self.at is None):
+            raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)
+        if (self.kind == "delay") != (self.delay > 0):
+            raise InvalidValueError(f"delay={self.delay} of a {self.kind}: a delay needs one above 0", self.endpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How probable each kind of fault is, for each message and subscriber (of a restart: for each message).
+
+    Attributes
+    ----------
+    drop, delay, duplicate, reorder, lap, restart : 0 to 1. What cannot be restarted (functions, a recording) is not.
+    delay_max : seconds; a delay takes more than 0 and up to so long, all equally probable.
+
+    Raises
+    ------
+    InvalidValueError : a probability outside 0 to 1, or a `delay_max` that is not above 0.
+    """
+
+    drop: float = 0.0
+    delay: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    lap: float = 0.0
+    restart: float = 0.0
+    delay_max: float = 0.01
+
+    def __post_init__(self) -> None:
+        for kind in KINDS:
+            if not 0 <= getattr(self, kind) <= 1:
+                raise InvalidValueError(f"{kind}={getattr(self, kind)} is no probability; give 0 to 1")
+        if not self.delay_max > 0:
+            raise InvalidValueError(f"delay_max={self.delay_max}: a delay needs more than 0 seconds")
+
+
+class Injector:
+    """Decides which faults a message meets."""
+
+    def __init__(self, faults: Faults, script: Sequence[Fault], seed: int) -> None:
+        # Apart from the order of events, so that a fault more or less does not shuffle everything else.
+        self._random = Random(Random(seed).next() ^ 0x6661756C7473)
+        self._script = list(script)
+        self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
+        self._delay_max_ns = round(faults.delay_max * NS)
+
+    def scripted(self, endpoint: str, number: int, now_ns: int) -> dict[Kind, int]:
+        """Return the faults that the script has for this message, and the delay of each in nanoseconds."""
+        if not self._script:
+            return {}
+        due = [
+            fault
+            for fault in self._script
+            if fault.endpoint == endpoint
+            and (fault.message == number if fault.at is None else fault.at * NS <= now_ns)
+        ]
+        self._script = [fault for fault in self._script if fault not in due]
+        return {fault.kind: round(fault.delay * NS) for fault in due}
+
+    def drawn(self, *, restart: bool) -> dict[Kind, int]:
+        """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
+        found: dict[Kind, int] = {}
+        for kind, probability in self._probable:
+            if (kind == "restart") == restart and self._random.chance(probability):
+                found[kind] = 1 + self._random.below(self._delay_max_ns) if kind == "delay" else 0
+        return found

@@ -1,0 +1,211 @@
+"""Who acts on a simulated bus: functions, generators, and ordinary blocking code. One of them runs at any time."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from msgq.errors import ConcurrentUseError, DeadlockError, IpcError
+from msgq.impl.fake.clock import NS
+from msgq.impl.fake.socket import Socket
+from msgq.impl.fake.subscriber import Poller, SubSocket, waiting_for
+
+#: What a generator waits for: a message, any of several, or seconds.
+Awaited = SubSocket | Poller | float
+GeneratorOfWaits = Generator[Awaited, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What somebody waits for, and until when in virtual time; None: for ever. `what` says it in words."""
+
+    ready: Callable[[], bool]
+    deadline_ns: int | None
+    what: str
+
+
+class Node:
+    """Somebody with a name and sockets. This plain one (test code, a recording) acts, and is not acted upon.
+
+    Attributes
+    ----------
+    wait : what it waits for; None when it does not, or has ended.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.wait: Wait | None = None
+        self.sockets: list[weakref.ref[Socket]] = []
+
+    def runnable(self, now_ns: int) -> bool:
+        """Tell whether its wait is over."""
+        wait = self.wait
+        if wait is None:
+            return False
+        return (wait.deadline_ns is not None and wait.deadline_ns <= now_ns) or wait.ready()
+
+    def block(self, wait: Wait) -> None:
+        """Return when the wait is over; only blocking code can."""
+        text = f"node {self.name!r} cannot wait ({wait.what}): a function returns, a generator yields what it waits for"
+        raise DeadlockError(text)
+
+    def owns(self, socket_is: Callable[[Socket], bool]) -> bool:
+        """Tell whether one of its sockets is of this kind."""
+        return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
+
+    def close_sockets(self) -> None:
+        """Close what it left open."""
+        for reference in self.sockets:
+            if (socket := reference()) is not None:
+                socket.close()
+        self.sockets.clear()
+
+
+class FunctionNode(Node):
+    """A function that is called once for each message."""
+
+    def __init__(self, name: str, function: Callable[[bytes], object], socket: SubSocket) -> None:
+        super().__init__(name)
+        self._function, self._socket = function, socket
+
+    def react(self) -> None:
+        """Take what was delivered."""
+        message = self._socket.receive(non_blocking=True)
+        if message is not None:
+            self._function(message)
+
+
+class Program(Node):
+    """A node with a life of its own: it starts, goes from wait to wait, and ends."""
+
+    def start(self) -> None:
+        """Run from the beginning to the first wait."""
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """Run from a wait that is over to the next one."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """End it where it waits. Its ``finally`` blocks run, and may not wait."""
+        raise NotImplementedError
+
+
+class GeneratorNode(Program):
+    """A generator that yields what it waits for."""
+
+    def __init__(self, name: str, create: Callable[[], GeneratorOfWaits], now_ns: Callable[[], int]) -> None:
+        super().__init__(name)
+        self._create, self._now_ns = create, now_ns
+        self._generator: GeneratorOfWaits | None = None
+        self._awaited: Awaited = 0.0
+
+    def start(self) -> None:
+        """See `Program`."""
+        self._generator = self._create()
+        self._go_on(partial(self._generator.send, None))
+
+    def step(self) -> None:
+        """See `Program`."""
+        self.wait = None
+        if self._generator is None:
+            return
+        try:
+            advance = partial(self._generator.send, self._answer())
+        except IpcError as error:  # the socket was closed, say: the generator may handle it
+            advance = partial(self._generator.throw, error)
+        self._go_on(advance)
+
+    def end(self) -> None:
+        """See `Program`."""
+        self.wait = None
+        if self._generator is not None:
+            self._generator.close()
+
+    def _answer(self) -> bytes | list[SubSocket] | None:
+        if isinstance(self._awaited, SubSocket):
+            return self._awaited.receive(non_blocking=True)
+        return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
+
+    def _go_on(self, advance: Callable[[], Awaited]) -> None:
+        try:
+            self._awaited = advance()
+        except StopIteration:
+            return
+        if isinstance(self._awaited, (SubSocket, Poller)):
+            ready, timeout_ns, what = waiting_for(self._awaited)
+        elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
+            ready, timeout_ns, what = (lambda: False), round(self._awaited * NS), "its time"
+        else:
+            text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a SubSocket, a Poller, or seconds"
+            raise TypeError(text)
+        self.wait = Wait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, what)
+
+
+class _Ended(BaseException):
+    """Raised where a blocking node waits, to end it."""
+
+
+class BlockingNode(Program):
+    """Ordinary code on a thread of its own, which holds the baton from one wait to the next."""
+
+    def __init__(self, name: str, function: Callable[[], object]) -> None:
+        super().__init__(name)
+        self._function = function
+
+    def start(self) -> None:
+        """See `Program`."""
+        self._ending = False
+        self._error: BaseException | None = None
+        self._mine, self._back = threading.Lock(), threading.Lock()  # locked: somebody else has the baton
+        self._mine.acquire()
+        self._back.acquire()
+        self._thread = threading.Thread(target=self._run, name=f"msgq node {self.name}", daemon=True)
+        self._thread.start()
+        self._hand_over()
+
+    def step(self) -> None:
+        """See `Program`."""
+        self.wait = None
+        self._hand_over()
+
+    def end(self) -> None:
+        """See `Program`."""
+        if self.wait is not None:
+            self._ending = True
+            self.step()
+            self._thread.join()
+
+    def _hand_over(self) -> None:
+        """Let the node run until it waits or ends."""
+        self._mine.release()
+        self._back.acquire()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        try:
+            self._function()
+        except _Ended:
+            pass
+        except BaseException as error:
+            self._error = error
+        self._back.release()
+
+    def block(self, wait: Wait) -> None:
+        """See `Node`."""
+        if threading.current_thread() is not self._thread:
+            text = f"{wait.what}: this thread is no node of the simulation; let Simulation.add start it"
+            raise ConcurrentUseError(text)
+        if not self._ending:
+            self.wait = wait
+            self._back.release()
+            self._mine.acquire()
+        if self._ending:
+            raise _Ended

@@ -1,0 +1,65 @@
+"""What decides: numbers from a seed, the same on every machine and Python, or a list of choices made before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgq.errors import InvalidValueError
+
+_WORD = (1 << 64) - 1
+
+
+class Random:
+    """The splitmix64 generator: 64 bits of state, stepped by a constant and mixed."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _WORD
+
+    def next(self) -> int:
+        """Return 64 bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD
+        mixed = self._state
+        mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _WORD
+        return mixed ^ mixed >> 31
+
+    def below(self, n: int) -> int:
+        """Return one of 0 to n - 1."""
+        return self.next() * n >> 64
+
+    def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self.next() < probability * 2.0**64
+
+
+class Order:
+    """Chooses what happens next.
+
+    Attributes
+    ----------
+    decisions : (choice, of how many), for every choice between several; kept only when it follows given choices.
+    """
+
+    def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
+        self._random = Random(seed)
+        self._choices = choices
+        self.decisions: list[tuple[int, int]] = []
+
+    def choose(self, n: int) -> int:
+        """Return one of 0 to n - 1: from the seed, or from the choices given, and 0 when those are used up.
+
+        Raises
+        ------
+        InvalidValueError : the choice given is not one of them.
+        """
+        if n == 1:
+            return 0
+        if self._choices is None:
+            return self._random.below(n)
+        place = len(self.decisions)
+        choice = self._choices[place] if place < len(self._choices) else 0
+        if not 0 <= choice < n:
+            text = f"choice {choice} at place {place} of choices is not one of {n}: they are of another program"
+            raise InvalidValueError(text)
+        self.decisions.append((choice, n))
+        return choice

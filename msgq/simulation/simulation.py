@@ -1,0 +1,197 @@
+"""The face: several nodes on one bus, in virtual time, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import index
+from types import TracebackType
+from typing import Any, Self
+
+import msgq
+from msgq import api
+from msgq.errors import InvalidValueError
+from msgq.impl import fake
+from msgq.impl.fake.bus import pop_bus, push_bus
+from msgq.impl.fake.clock import NS, Clock
+from msgq.simulation.engine import Engine, Played, Sent
+from msgq.simulation.faults import Fault, Faults, Injector
+from msgq.simulation.nodes import BlockingNode, GeneratorNode
+from msgq.simulation.order import Order
+
+_SWITCHED = ("Poller", "PubSocket", "SubSocket")
+
+
+class Simulation:
+    """Several nodes on one bus inside this process: ``with Simulation(seed=7) as sim: ...``.
+
+    Inside the block `msgq` makes its sockets (``msgq.pub_sock``, ``msgq.SubSocket`` and so on) on this simulation's
+    bus, whatever MSGQ_BACKEND says; a class imported by its name before stays what it was. No time passes but virtual
+    time, and everything that happens depends only on the arguments here and on what the nodes do.
+
+    One node runs at any time. The code in the block is the node "main": when it waits (in `run`, ``receive``,
+    ``poll``, ``clock.sleep``) the others go on. At the end of the block all nodes are ended and all sockets closed;
+    an exception that leaves it says how to have the same run again.
+
+    Parameters
+    ----------
+    seed : decides the order of what happens at the same time, and the faults; any integer.
+    faults : what goes wrong by chance; None: nothing.
+    script : what goes wrong for certain.
+    choices : decide the order by these instead of the seed, and take the first possibility when they are used up; see
+        `explore`.
+
+    Attributes
+    ----------
+    clock : the virtual time: `time`, `monotonic`, `sleep`, `now_ns`, and `patched` for code that uses `time`.
+    sent : all that was sent, in the order of sending, recordings included.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        faults: Faults | None = None,
+        script: Sequence[Fault] = (),
+        choices: Sequence[int] | None = None,
+    ) -> None:
+        self.seed = seed
+        self._order = Order(seed, choices)
+        self._by_choices = choices is not None
+        self._engine = Engine(self._order, Injector(faults or Faults(), script, seed))
+        self._names: list[str] = ["main", "play"]
+        self._before: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        if self._by_choices:
+            return f"Simulation(choices={[choice for choice, _ in self.decisions]})"
+        return f"Simulation(seed={self.seed})"
+
+    @property
+    def clock(self) -> Clock:
+        """The virtual time of all nodes."""
+        return self._engine.clock
+
+    @property
+    def sent(self) -> list[Sent]:
+        """All that was sent so far: time_ns, node, endpoint, data."""
+        return self._engine.sent
+
+    @property
+    def decisions(self) -> list[tuple[int, int]]:
+        """What was chosen so far, and of how many, when `choices` decide; with a seed, nothing is kept."""
+        return self._order.decisions
+
+    def sent_on(self, endpoint: str) -> list[bytes]:
+        """Return the messages that were sent on one endpoint, oldest first."""
+        return [message.data for message in self.sent if message.endpoint == endpoint]
+
+    # ---- coming and going ----
+
+    def __enter__(self) -> Self:
+        if self._before is not None:
+            raise InvalidValueError("the simulation is active already")
+        self._before = {name: getattr(msgq, name) for name in _SWITCHED}
+        _switch({name: getattr(fake, name) for name in _SWITCHED})
+        push_bus(self._engine)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if error is not None:
+            error.add_note(f"the same run again: {self!r}")
+        try:
+            self._engine.close()
+        finally:
+            pop_bus(self._engine)
+            _switch(self._before or {})
+
+    # ---- nodes ----
+
+    def on(self, endpoint: str, function: Callable[[bytes], object], *, name: str | None = None) -> None:
+        """Call a function once for each message of an endpoint, as it arrives.
+
+        Parameters
+        ----------
+        endpoint : subscribed from now on.
+        function : takes the message. It may send, but not wait.
+        name : of the node; None takes the function's.
+        """
+        self._engine.handle(endpoint, self._name(name, function), function)
+
+    def add(self, function: Callable[..., Any], *args: Any, name: str | None = None) -> None:
+        """Add a program as a node, and run it to its first wait.
+
+        Parameters
+        ----------
+        function : a generator function, which yields what it waits for: a `SubSocket` (and is sent its message, or None
+            when its time-out is over), a `Poller` (and is sent the sockets that are ready), or seconds. Or any other
+            function, which just calls ``receive``, ``poll``, ``clock.sleep``: it gets a thread, but never runs beside
+            another node.
+        args : what it is called with.
+        name : of the node; None takes the function's.
+
+        Raises
+        ------
+        What the function raises before its first wait; what it raises later comes out of `run`.
+        """
+        label = self._name(name, function)
+        if inspect.isgeneratorfunction(function):
+            self._engine.start(GeneratorNode(label, partial(function, *args), self.clock.time_ns))
+        else:
+            self._engine.start(BlockingNode(label, partial(function, *args)))
+
+    def _name(self, name: str | None, function: Callable[..., Any]) -> str:
+        """Return a name that no other node has."""
+        if self._before is None:
+            raise InvalidValueError("the simulation is not active; use it as `with Simulation() as sim:`")
+        wanted = name or str(getattr(function, "__name__", type(function).__name__))
+        taken = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._names)
+        self._names.append(f"{wanted}-{taken + 1}" if taken else wanted)
+        return self._names[-1]
+
+    def play(self, recording: Iterable[tuple[float, str, bytes]]) -> None:
+        """Send recorded messages at their times, as the node "play".
+
+        Parameters
+        ----------
+        recording : (time, endpoint, data), by time; the time is a float in seconds or an int in nanoseconds. Read as
+            needed, so it may be long. Messages of the same time are sent together, and may arrive in any order.
+
+        Raises
+        ------
+        InvalidValueError : a time before the present, or before the one that precedes it; also out of `run`.
+        """
+        self._engine.play(_in_nanoseconds(recording))
+
+    def run(self, until: float | Callable[[], object] | None = None) -> None:
+        """Let things happen.
+
+        Parameters
+        ----------
+        until : seconds of virtual time: everything up to then, which is the time afterwards. A function: until it
+            returns something true; it is asked after each step. None: until nothing can happen any more, because all
+            nodes have ended or wait for ever (one that wakes up again and again has no such end).
+
+        Raises
+        ------
+        DeadlockError : the function can never become true, as nothing can happen any more.
+        What a node raises, with a note that names the node.
+        """
+        if callable(until):
+            if not self._engine.run(until, None):
+                raise self._engine.deadlock()
+        else:
+            self._engine.run(lambda: False, None if until is None else round(until * NS))
+
+
+def _switch(classes: dict[str, Any]) -> None:
+    for name, value in classes.items():
+        setattr(msgq, name, value)
+        setattr(api, name, value)
+
+
+def _in_nanoseconds(recording: Iterable[tuple[float, str, bytes]]) -> Iterator[Played]:
+    for time, endpoint, data in recording:
+        yield round(time * NS) if isinstance(time, float) else index(time), endpoint, data

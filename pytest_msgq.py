@@ -1,0 +1,59 @@
+"""The pytest fixture `msgq_sim`: a fresh simulation for each test, with as many seeds as wanted.
+
+It stands beside the package so that pytest, which loads it in every session, does not import msgq before a test asks
+for it: importing msgq reads MSGQ_BACKEND.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from msgq.simulation import Simulation
+
+_MARKER = (
+    "msgq_sim(seeds=1, faults=None, script=()): seeds to run the test with (--msgq-seeds goes before), and the faults "
+    "and the script of the fixture's Simulation"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("msgq", "simulations of msgq")
+    group.addoption("--msgq-seeds", type=int, metavar="N", help="run tests with msgq_sim with the seeds 0 to N - 1")
+    group.addoption("--msgq-seed", type=int, metavar="SEED", help="run tests with msgq_sim with this seed only")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that uses the fixture once for each seed."""
+    if "msgq_sim" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("msgq_sim")
+    one, several = metafunc.config.getoption("--msgq-seed"), metafunc.config.getoption("--msgq-seeds")
+    if several is None:
+        several = mark.kwargs.get("seeds", 1) if mark else 1
+    if several < 1:
+        raise pytest.UsageError(f"{several} seeds would run no test; give at least 1")
+    seeds = range(several) if one is None else [one]
+    metafunc.parametrize("msgq_sim", seeds, indirect=True, ids=[f"seed{seed}" for seed in seeds])
+
+
+@pytest.fixture
+def msgq_sim(request: pytest.FixtureRequest) -> Iterator[Simulation]:
+    """An active `msgq.simulation.Simulation` of this test alone."""
+    from msgq.simulation import Simulation
+
+    mark = request.node.get_closest_marker("msgq_sim")
+    options = {name: value for name, value in (mark.kwargs if mark else {}).items() if name != "seeds"}
+    # pytest shows what is printed here if the test fails, and only then.
+    print(f"msgq_sim has seed {request.param}; again: pytest '{request.node.nodeid}' --msgq-seed {request.param}")
+    with Simulation(seed=request.param, **options) as simulation:
+        yield simulation

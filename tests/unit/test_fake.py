@@ -1,0 +1,188 @@
+"""The fake backend outside of a simulation: virtual time, sizes, and what is different from the ring."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from msgq.errors import (
+    DeadlockError,
+    InvalidValueError,
+    MultiplePublishersError,
+    SegmentError,
+    SegmentSizeError,
+    WaitTimeoutError,
+)
+from msgq.impl import fake, ring
+from msgq.impl.fake.bus import current_bus
+
+CONTEXT = fake.Context()
+
+
+def pub(endpoint: str, **options: object) -> fake.PubSocket:
+    socket = fake.PubSocket()
+    socket.connect(CONTEXT, endpoint, **options)  # type: ignore[arg-type]
+    return socket
+
+
+def sub(endpoint: str, **options: object) -> fake.SubSocket:
+    socket = fake.SubSocket()
+    socket.connect(CONTEXT, endpoint, **options)  # type: ignore[arg-type]
+    return socket
+
+
+@pytest.mark.parametrize("name", ["Context", "Poller", "PubSocket", "SubSocket"])
+def test_the_public_names_are_those_of_the_ring(name: str) -> None:
+    def public(module: object) -> set[str]:
+        return {member for member in dir(getattr(module, name)) if not member.startswith("_")}
+
+    assert public(fake) == public(ring)
+
+
+class TestVirtualTime:
+    def test_a_time_out_moves_the_clock_by_exactly_its_time(self, endpoint: str) -> None:
+        clock, socket = current_bus().clock, sub(endpoint)
+        before = clock.now_ns
+        socket.setTimeout(86_400_000)
+        assert socket.receive() is None
+        assert clock.now_ns - before == 86_400 * 10**9
+
+    def test_a_poll_moves_it_too(self, endpoint: str) -> None:
+        clock, poller = current_bus().clock, fake.Poller()
+        poller.registerSocket(sub(endpoint))
+        before = clock.now_ns
+        assert poller.poll(3) == []
+        assert clock.now_ns - before == 3_000_000
+
+    def test_waiting_for_readers_moves_it_too(self, endpoint: str) -> None:
+        clock, socket = current_bus().clock, pub(endpoint)
+        before = clock.now_ns
+        with pytest.raises(WaitTimeoutError):
+            socket.wait_for_readers(1.5)
+        assert clock.now_ns - before == 1_500_000_000
+
+    def test_what_is_there_takes_no_time(self, endpoint: str) -> None:
+        clock, source, socket = current_bus().clock, pub(endpoint), sub(endpoint)
+        before = clock.now_ns
+        source.send(b"x")
+        assert socket.receive() == b"x"
+        assert clock.now_ns == before
+
+    def test_a_receive_that_would_last_for_ever_is_an_error(self, endpoint: str) -> None:
+        with pytest.raises(DeadlockError, match=endpoint):
+            sub(endpoint).receive()
+
+    def test_so_is_a_poll(self, endpoint: str) -> None:
+        poller = fake.Poller()
+        poller.registerSocket(sub(endpoint))
+        with pytest.raises(DeadlockError, match=endpoint):
+            poller.poll(-1)
+
+    @pytest.mark.parametrize("timeout", [None, float("inf")])
+    def test_so_is_waiting_for_readers(self, endpoint: str, timeout: float | None) -> None:
+        with pytest.raises(DeadlockError, match=endpoint):
+            pub(endpoint).wait_for_readers(timeout)
+
+    def test_the_socket_goes_on_after_it(self, endpoint: str) -> None:
+        source, socket = pub(endpoint), sub(endpoint)
+        with pytest.raises(DeadlockError):
+            socket.receive()
+        source.send(b"x")
+        assert socket.receive() == b"x"
+
+    def test_the_time_module_can_be_the_clock(self) -> None:
+        clock, real = current_bus().clock, time.sleep
+        with clock.patched():
+            before = time.monotonic_ns()
+            time.sleep(3600)
+            assert time.time_ns() - before == 3600 * 10**9
+            assert time.time() == time.monotonic() == time.perf_counter() == clock.time()
+        assert time.sleep is real
+        assert time.time() > clock.time()
+
+    def test_a_negative_sleep_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="-1"):
+            current_bus().clock.sleep(-1)
+
+
+class TestSizes:
+    def test_a_topic_has_one_size(self, endpoint: str) -> None:
+        pub(endpoint, segment_size=4096)
+        sub(endpoint, segment_size=4096)
+        with pytest.raises(SegmentSizeError, match=r"4096.*8192"):
+            sub(endpoint, segment_size=8192)
+
+    @pytest.mark.parametrize("size", [1, 127, 2**32, -1])
+    def test_an_impossible_size_is_refused(self, endpoint: str, size: int) -> None:
+        with pytest.raises(InvalidValueError, match=str(size)):
+            pub(endpoint, segment_size=size)
+
+    def test_an_impossible_mode_is_refused(self, endpoint: str) -> None:
+        with pytest.raises(InvalidValueError, match="mode"):
+            pub(endpoint, mode=0o777)
+
+    def test_the_default_is_a_mebibyte(self, endpoint: str) -> None:
+        source, socket = pub(endpoint), sub(endpoint)
+        for _ in range(20):
+            source.send(bytes(65528))  # a sixteenth of it, with its size word
+        assert socket.receive(True) is None
+        assert (socket.lost, socket.stats().resets) == (20, 1)
+
+    def test_a_lapped_subscriber_keeps_no_messages(self, endpoint: str) -> None:
+        source, socket = pub(endpoint, segment_size=1024), sub(endpoint)
+        source.send_many(np.zeros((100_000, 8)))
+        assert len(socket._inbox.queue) == 0  # type: ignore[union-attr]
+        assert socket.receive(True) is None
+        assert socket.lost == 100_000
+
+    def test_a_conflating_one_keeps_few(self, endpoint: str) -> None:
+        source, socket = pub(endpoint, segment_size=1024), sub(endpoint, conflate=True)
+        for i in range(100_000):
+            source.send(b"%d" % i)
+        assert len(socket._inbox.queue) < 100  # type: ignore[union-attr]
+        assert socket.receive() == b"99999"
+        assert socket.lost == 99_999
+
+
+class TestPassive:
+    def test_it_needs_a_topic(self, endpoint: str) -> None:
+        with pytest.raises(SegmentError, match="no such topic"):
+            sub(endpoint, passive=True)
+
+    def test_it_receives_and_is_not_counted(self, endpoint: str) -> None:
+        source, watcher = pub(endpoint), sub(endpoint, passive=True)
+        source.send(b"x")
+        assert watcher.receive() == b"x"
+        assert not source.all_readers_updated()
+
+
+def test_prefixes_keep_topics_apart(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = sub("topic"), None
+    monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}-other")
+    there = sub("topic")
+    pub("topic").send(b"x")
+    assert (here.receive(True), there.receive(True)) == (None, b"x")
+
+
+def test_a_publisher_that_was_taken_over_keeps_its_counts(endpoint: str) -> None:
+    first = pub(endpoint)
+    first.send(b"123")
+    second = pub(endpoint)
+    second.send(b"4567")
+    assert (first.stats().messages, first.stats().bytes) == (1, 3)
+    assert (second.stats().messages, second.stats().bytes) == (2, 7)
+    with pytest.raises(MultiplePublishersError):
+        first.send(b"x")
+
+
+@pytest.mark.parametrize("rows", [np.zeros((2, 3), "datetime64[ns]"), np.zeros(2, "M8[s]")])
+def test_arrays_without_a_buffer_format_can_be_sent(endpoint: str, rows: np.ndarray) -> None:
+    source, socket = pub(endpoint), sub(endpoint)
+    source.send(rows)
+    assert socket.receive() == rows.tobytes()
+    assert source.send_many(rows) == 2
+    assert socket.receive_many() == [rows[0].tobytes()] * 2
+    source.send(rows)
+    assert socket.receive_into(rows) == rows.nbytes

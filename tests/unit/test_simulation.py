@@ -1,0 +1,477 @@
+"""Simulations: nodes of every kind, virtual time among them, and what goes wrong in them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import api
+from msgq.errors import (
+    ConcurrentUseError,
+    DeadlockError,
+    EndpointClosedError,
+    InvalidValueError,
+    WaitTimeoutError,
+)
+from msgq.simulation import Sent, Simulation
+from tests.support import Task
+
+S = 10**9
+
+
+def echo_blocking(source: str, target: str) -> None:
+    sub, pub = msgq.sub_sock(source), msgq.pub_sock(target)
+    while True:
+        message = sub.receive()
+        assert message is not None
+        pub.send(message + b"!")
+
+
+def echo_generator(source: str, target: str) -> Generator[Any, Any, None]:
+    sub, pub = msgq.sub_sock(source), msgq.pub_sock(target)
+    while True:
+        message = yield sub
+        pub.send(message + b"!")
+
+
+def echo_poller(source: str, target: str) -> Generator[Any, Any, None]:
+    poller = msgq.Poller()
+    msgq.sub_sock(source, poller)
+    pub = msgq.pub_sock(target)
+    while True:
+        for sub in (yield poller):
+            pub.send(sub.receive() + b"!")
+
+
+def add_echo(sim: Simulation, kind: str, source: str, target: str) -> None:
+    if kind == "function":
+        pub = msgq.pub_sock(target)
+        sim.on(source, lambda message: pub.send(message + b"!"), name="echo")
+    else:
+        programs: dict[str, Any] = {
+            "blocking": echo_blocking, "generator": echo_generator, "poller": echo_poller,
+        }  # fmt: skip
+        sim.add(programs[kind], source, target, name="echo")
+
+
+KINDS = ["function", "blocking", "generator", "poller"]
+
+
+class TestNodes:
+    @pytest.mark.parametrize("first", KINDS)
+    @pytest.mark.parametrize("second", KINDS)
+    def test_kinds_of_nodes_work_together(self, first: str, second: str) -> None:
+        with Simulation() as sim:
+            add_echo(sim, first, "a", "b")
+            add_echo(sim, second, "b", "c")
+            sim.play([(0.25 * i, "a", b"%d" % i) for i in range(4)])
+            sim.run()
+            assert sim.sent_on("c") == [b"0!!", b"1!!", b"2!!", b"3!!"]
+            assert sim.clock.now_ns == S * 3 // 4
+
+    def test_every_send_is_kept_with_its_time_and_node(self) -> None:
+        with Simulation() as sim:
+            add_echo(sim, "blocking", "a", "b")
+            sim.play([(0.5, "a", b"x")])
+            sim.run(until=2)
+            msgq.pub_sock("c").send(b"y")
+            assert sim.sent == [
+                Sent(S // 2, "play", "a", b"x"), Sent(S // 2, "echo", "b", b"x!"), Sent(2 * S, "main", "c", b"y"),
+            ]  # fmt: skip
+
+    def test_nodes_of_one_name_are_told_apart(self) -> None:
+        with Simulation() as sim:
+            for i in range(3):
+                sim.add(lambda endpoint: msgq.pub_sock(endpoint).send(b"x"), f"e{i}", name="same")
+            assert [sent.node for sent in sim.sent] == ["same", "same-2", "same-3"]
+
+    def test_generators_wait_for_seconds_and_time_outs(self) -> None:
+        seen = []
+
+        def node() -> Generator[Any, Any, None]:
+            sub = msgq.sub_sock("a", timeout=250)
+            for wait in (1.5, sub, 0):
+                seen.append(((yield wait), sim.clock.now_ns))
+
+        with Simulation() as sim:
+            sim.add(node)
+            sim.run()
+        assert seen == [(None, S * 3 // 2), (None, S * 7 // 4), (None, S * 7 // 4)]
+
+    def test_a_generator_handles_the_closing_of_its_socket(self) -> None:
+        seen = []
+
+        def node() -> Generator[Any, Any, None]:
+            sub = msgq.sub_sock("a")
+            subs.append(sub)
+            try:
+                yield sub
+            except EndpointClosedError as error:
+                seen.append(error.endpoint)
+
+        subs: list[Any] = []
+        with Simulation() as sim:
+            sim.add(node)
+            subs[0].close()
+            sim.run()
+        assert seen == ["a"]
+
+    @pytest.mark.parametrize("wrong", [None, "a", -1, b"x"])
+    def test_a_generator_that_yields_something_else_is_told(self, wrong: Any) -> None:
+        def node() -> Generator[Any, Any, None]:
+            yield wrong
+
+        with Simulation() as sim, pytest.raises(TypeError, match="'node' yielded"):
+            sim.add(node)
+
+    def test_blocking_code_gets_its_arguments_and_virtual_time(self) -> None:
+        seen = []
+
+        def node(*waits: float) -> None:
+            for wait in waits:
+                sim.clock.sleep(wait)
+                seen.append(sim.clock.monotonic())
+
+        with Simulation() as sim:
+            sim.add(node, 1.0, 0.5, 0)
+            sim.run()
+        assert seen == [1.0, 1.5, 1.5]
+
+    def test_code_that_uses_the_time_module_can_be_given_virtual_time(self) -> None:
+        def node() -> None:
+            started = time.monotonic()
+            time.sleep(5)
+            msgq.pub_sock("a").send(b"%d" % (time.monotonic() - started))
+
+        with Simulation() as sim, sim.clock.patched():
+            sim.add(node)
+            sim.run()
+            assert sim.sent == [Sent(5 * S, "node", "a", b"5")]
+
+    def test_one_node_runs_at_any_time(self) -> None:
+        running = []
+
+        def node(name: str) -> None:
+            for _ in range(20):
+                assert not running
+                running.append(name)
+                for _ in range(1000):
+                    pass
+                running.remove(name)
+                sim.clock.sleep(0)
+
+        with Simulation() as sim:
+            for name in "abc":
+                sim.add(node, name)
+            sim.run()
+
+    def test_a_node_may_add_another(self) -> None:
+        def parent() -> None:
+            sim.add(echo_blocking, "a", "b")
+            sim.clock.sleep(1)
+            msgq.pub_sock("a").send(b"x")
+
+        with Simulation() as sim:
+            sim.add(parent)
+            sim.run()
+            assert sim.sent_on("b") == [b"x!"]
+
+    def test_a_socket_that_a_node_waits_on_is_in_use(self) -> None:
+        subs: list[Any] = []
+
+        def node() -> None:
+            subs.append(msgq.sub_sock("a"))
+            subs[0].receive()
+
+        with Simulation() as sim:
+            sim.add(node)
+            for call in (subs[0].receive, lambda: subs[0].receive(True), subs[0].receive_many):
+                with pytest.raises(ConcurrentUseError, match="'a'"):
+                    call()
+
+    @pytest.mark.parametrize("again", [False, True])
+    def test_closing_a_socket_ends_its_wait(self, again: bool) -> None:
+        subs: list[Any] = []
+        seen = []
+
+        def node() -> None:
+            subs.append(msgq.sub_sock("a"))
+            try:
+                subs[0].receive()
+            except EndpointClosedError:
+                seen.append("closed")
+
+        with Simulation() as sim:
+            sim.add(node)
+            subs[0].close()
+            if again:
+                subs[0].connect(msgq.context, "a")
+            sim.run()
+            assert subs[0].closed != again
+            if again:
+                msgq.pub_sock("a").send(b"x")
+                assert subs[0].receive() == b"x"
+        assert seen == ["closed"]
+
+    def test_publishers_wait_for_readers_that_come(self) -> None:
+        def late() -> None:
+            sim.clock.sleep(0.5)
+            subs.append(msgq.sub_sock("a"))
+            sim.clock.sleep(0.5)
+            assert subs[0].receive() == b"x"
+
+        subs: list[Any] = []
+        with Simulation() as sim:
+            sim.add(late)
+            pub = msgq.pub_sock("a")
+            pub.wait_for_readers(n=1)
+            assert sim.clock.time() == 0.5
+            pub.send(b"x")
+            assert not pub.all_readers_updated()
+            pub.wait_for_readers()
+            assert sim.clock.time() == 1.0
+            with pytest.raises(WaitTimeoutError):
+                pub.wait_for_readers(0.25, n=2)
+            assert sim.clock.time() == 1.25
+
+
+class TestMain:
+    def test_its_waits_let_the_others_go_on(self) -> None:
+        with Simulation() as sim:
+            add_echo(sim, "blocking", "a", "b")
+            pub, sub = msgq.pub_sock("a"), msgq.sub_sock("b")
+            for text in (b"1", b"2"):
+                pub.send(text)
+                assert sub.receive() == text + b"!"
+
+    def test_nothing_is_delivered_before_somebody_waits(self) -> None:
+        with Simulation():
+            pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a")
+            pub.send(b"x")
+            assert sub.receive(non_blocking=True) is None
+            assert not pub.all_readers_updated()
+            assert sub.receive() == b"x"
+            assert pub.all_readers_updated()
+
+    def test_its_time_outs_end_on_time(self) -> None:
+        with Simulation() as sim:
+            sim.play([(0.1, "other", b""), (7.0, "a", b"late")])
+            sub = msgq.sub_sock("a", timeout=2000)
+            assert sub.receive() is None
+            assert sim.clock.time() == 2.0
+            sub.setTimeout(5000)
+            assert sub.receive() == b"late"
+            assert sim.clock.time() == 7.0
+
+    def test_a_wait_for_ever_that_never_ends_says_who_waits_for_what(self) -> None:
+        with Simulation() as sim:
+            sim.add(echo_blocking, "a", "b")
+            sim.add(echo_generator, "b", "a")
+            sub = msgq.sub_sock("c")
+            with pytest.raises(DeadlockError) as caught:
+                sub.receive()
+        text = str(caught.value)
+        assert "main waits for a message on 'c'" in text
+        assert "echo_blocking waits for a message on 'a'" in text
+        assert "echo_generator waits for a message on 'b'" in text
+
+
+class TestRun:
+    def test_until_a_time_does_all_up_to_it(self) -> None:
+        with Simulation() as sim:
+            sim.play([(float(i), "a", b"%d" % i) for i in range(10)])
+            sim.run(until=3)
+            assert sim.sent_on("a") == [b"0", b"1", b"2", b"3"]
+            sim.run(until=3.5)
+            assert sim.clock.time() == 3.5
+            sim.run()
+            assert len(sim.sent) == 10
+
+    def test_until_a_condition(self) -> None:
+        with Simulation() as sim:
+            sim.play([(float(i), "a", b"") for i in range(10)])
+            sim.run(until=lambda: len(sim.sent) == 4)
+            assert sim.clock.time() == 3.0
+
+    def test_a_condition_that_cannot_come_true_is_an_error(self) -> None:
+        with Simulation() as sim:
+            sim.add(echo_blocking, "a", "b")
+            with pytest.raises(DeadlockError, match="echo_blocking waits for a message on 'a'"):
+                sim.run(until=lambda: sim.sent)
+
+    def test_times_are_seconds_or_whole_nanoseconds(self) -> None:
+        exact = 1_700_000_000_123_456_789
+        with Simulation() as sim:
+            sim.play([(1.5, "a", b""), (exact, "a", b"")])
+            sim.run()
+            assert [sent.time_ns for sent in sim.sent] == [S * 3 // 2, exact]
+
+    def test_two_recordings_are_merged(self) -> None:
+        with Simulation() as sim:
+            sim.play((float(i), "even", b"%d" % i) for i in (0, 2, 4))
+            sim.play((float(i), "odd", b"%d" % i) for i in (1, 3, 5))
+            sim.run()
+            assert [sent.data for sent in sim.sent] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+    def test_times_that_go_back_are_refused(self) -> None:
+        with Simulation() as sim:
+            sim.play([(2.0, "a", b""), (1.0, "a", b"")])
+            with pytest.raises(InvalidValueError, match="must not go back"):
+                sim.run()
+
+    def test_a_recording_is_read_as_needed(self) -> None:
+        def endless() -> Generator[tuple[float, str, bytes], None, None]:
+            time = 0.0
+            while True:
+                yield time, "a", b""
+                time += 1
+
+        with Simulation() as sim:
+            sim.play(endless())
+            sim.run(until=5)
+            assert len(sim.sent) == 6
+
+
+class TestErrors:
+    @pytest.mark.parametrize("kind", ["function", "blocking", "generator"])
+    def test_what_a_node_raises_comes_out_with_its_name_and_the_seed(self, kind: str) -> None:
+        def fails(message: bytes) -> None:
+            raise KeyError(message)
+
+        def blocking() -> None:
+            fails(msgq.sub_sock("a").receive() or b"")
+
+        def generator() -> Generator[Any, Any, None]:
+            fails((yield msgq.sub_sock("a")))
+
+        def scenario(sim: Simulation) -> None:
+            if kind == "function":
+                sim.on("a", fails, name="culprit")
+            else:
+                sim.add(blocking if kind == "blocking" else generator, name="culprit")
+            sim.play([(1.5, "a", b"x")])
+            sim.run()
+
+        with pytest.raises(KeyError) as caught, Simulation(seed=41) as sim:
+            scenario(sim)
+        assert caught.value.__notes__ == ["in node 'culprit' at 1.5 s", "the same run again: Simulation(seed=41)"]
+
+    @pytest.mark.parametrize("kind", ["function", "generator"])
+    def test_who_cannot_block_is_told(self, kind: str) -> None:
+        def node(_: bytes) -> None:
+            msgq.sub_sock("b").receive()
+
+        def generator() -> Generator[Any, Any, None]:
+            node((yield msgq.sub_sock("a")))
+
+        with Simulation() as sim:
+            if kind == "function":
+                sim.on("a", node)
+            else:
+                sim.add(generator, name="node")
+            msgq.pub_sock("a").send(b"")
+            with pytest.raises(DeadlockError, match="node 'node' cannot wait"):
+                sim.run()
+
+    def test_a_node_cannot_run_its_simulation(self) -> None:
+        with Simulation() as sim, pytest.raises(DeadlockError, match="'node' cannot run"):
+            sim.add(lambda: sim.run(), name="node")
+
+    def test_a_thread_that_is_no_node_cannot_wait(self) -> None:
+        def node() -> None:
+            task = Task(lambda: msgq.sub_sock("a").receive())
+            with pytest.raises(ConcurrentUseError, match="no node of the simulation"):
+                task.result()
+
+        with Simulation() as sim:
+            sim.add(node)
+            node()
+
+    def test_it_must_be_active(self) -> None:
+        sim = Simulation()
+        with pytest.raises(InvalidValueError, match="with Simulation"):
+            sim.add(echo_blocking, "a", "b")
+
+    def test_it_cannot_be_active_twice(self) -> None:
+        with Simulation() as sim, pytest.raises(InvalidValueError, match="active already"), sim:
+            pass
+
+
+class TestEnd:
+    def test_threads_and_sockets_end_with_it(self) -> None:
+        before = threading.active_count()
+        ended = []
+
+        def node() -> None:
+            try:
+                msgq.sub_sock("a").receive()
+            finally:
+                ended.append("blocking")
+
+        def generator() -> Generator[Any, Any, None]:
+            try:
+                yield msgq.sub_sock("a")
+            finally:
+                ended.append("generator")
+
+        with Simulation() as sim:
+            sim.add(node)
+            sim.add(generator)
+            sub = msgq.sub_sock("a")
+            assert threading.active_count() == before + 1
+        assert threading.active_count() == before
+        assert ended == ["blocking", "generator"]
+        assert sub.closed
+
+    def test_what_a_node_raises_at_its_end_stops_no_other_end(self) -> None:
+        before = threading.active_count()
+
+        def bad() -> None:
+            try:
+                msgq.sub_sock("a").receive()
+            finally:
+                raise KeyError
+
+        def scenario(sim: Simulation) -> None:
+            sim.add(bad)
+            sim.add(echo_blocking, "b", "c")
+            subs.append(msgq.sub_sock("a"))
+
+        subs: list[Any] = []
+        with pytest.raises(KeyError), Simulation() as sim:
+            scenario(sim)
+        assert subs[0].closed
+        assert threading.active_count() == before
+
+    def test_a_node_that_waits_at_its_end_is_ended_all_the_same(self) -> None:
+        def stubborn() -> None:
+            try:
+                msgq.sub_sock("a").receive()
+            finally:
+                sim.clock.sleep(1)
+
+        with Simulation() as sim:
+            sim.add(stubborn)
+        assert sim.clock.time() == 0
+
+    def test_the_classes_are_switched_and_put_back(self) -> None:
+        before = msgq.PubSocket, msgq.SubSocket, msgq.Poller
+        with Simulation():
+            assert "fake" in msgq.PubSocket.__module__
+            assert api.SubSocket is msgq.SubSocket
+        assert (msgq.PubSocket, msgq.SubSocket, msgq.Poller) == before
+        assert (api.PubSocket, api.SubSocket, api.Poller) == before
+
+    def test_each_has_its_own_topics(self) -> None:
+        with Simulation() as outer:
+            sub = msgq.sub_sock("a", timeout=0)
+            with Simulation() as inner:
+                msgq.pub_sock("a").send(b"x")
+                assert (len(inner.sent), len(outer.sent)) == (1, 0)
+            outer.run()
+            assert sub.receive() is None

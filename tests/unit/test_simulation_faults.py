@@ -1,0 +1,221 @@
+"""Faults: each kind by script and by chance, and what a subscriber sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.errors import InvalidValueError
+from msgq.simulation import Fault, Faults, Simulation
+
+S = 10**9
+TEN = [(0.1 * i, "a", b"%d" % i) for i in range(10)]
+
+
+def received(sim: Simulation, endpoint: str = "a") -> list[tuple[float, bytes]]:
+    """Play ten messages to a function, and return when it got what."""
+    got: list[tuple[float, bytes]] = []
+    sim.on(endpoint, lambda message: got.append((round(sim.clock.time(), 6), message)))
+    sim.play(TEN)
+    sim.run()
+    return got
+
+
+def texts(got: list[tuple[float, bytes]]) -> str:
+    return b"".join(text for _, text in got).decode()
+
+
+class TestScript:
+    @pytest.mark.parametrize("when", [{"message": 4}, {"at": 0.3}, {"at": 0.25}])
+    def test_drop(self, when: dict[str, Any]) -> None:
+        with Simulation(script=[Fault("drop", "a", **when)]) as sim:
+            assert texts(received(sim)) == "012456789"
+            assert len(sim.sent) == 10
+
+    def test_what_is_dropped_counts_as_lost(self) -> None:
+        with Simulation(script=[Fault("drop", "a", message=2)]) as sim:
+            pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
+            pub.send_many([b"1", b"2", b"3"])
+            sim.run()
+            assert sub.receive_many() == [b"1", b"3"]
+            assert sub.lost == 1
+            assert pub.all_readers_updated()
+
+    def test_delay_holds_up_what_follows_on_the_topic(self) -> None:
+        with Simulation(script=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
+            got = received(sim)
+        assert texts(got) == "0123456789"
+        assert [time for time, _ in got] == [0.0, 0.1, 0.2, 0.55, 0.55, 0.55, 0.6, 0.7, 0.8, 0.9]
+
+    def test_duplicate(self) -> None:
+        with Simulation(script=[Fault("duplicate", "a", message=1), Fault("duplicate", "a", at=0.85)]) as sim:
+            assert texts(received(sim)) == "001234567899"
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_reorder_lets_the_other_topics_pass(self, seed: int) -> None:
+        order: list[bytes] = []
+
+        def program() -> None:
+            poller = msgq.Poller()
+            for name in "abc":
+                msgq.sub_sock(name, poller)
+            while True:
+                order.extend(sub.receive() for sub in poller.poll(-1))
+
+        with Simulation(seed, script=[Fault("reorder", "a", message=1)]) as sim:
+            sim.add(program)
+            sim.play([(0.0, name, name.encode()) for name in "abc"])
+            sim.run()
+        assert order[2] == b"a"
+
+    def test_lap_loses_the_message_and_all_that_is_unread(self) -> None:
+        with Simulation(script=[Fault("lap", "a", message=3)]) as sim:
+            pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
+            for text in (b"1", b"2", b"3"):
+                pub.send(text)
+            sim.run()
+            assert sub.receive() is None
+            assert (sub.lost, sub.stats().resets) == (3, 1)
+            pub.send(b"4")
+            sim.run()
+            assert sub.receive() == b"4"
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_function_that_was_lapped_goes_on_with_the_next_message(self, seed: int) -> None:
+        with Simulation(seed, script=[Fault("lap", "a", message=3)]) as sim:
+            assert texts(received(sim)) == "013456789"
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_so_does_a_program_that_waits(self, seed: int) -> None:
+        got: list[bytes] = []
+
+        def program() -> Generator[Any, Any, None]:
+            sub = msgq.sub_sock("a")
+            while True:
+                got.append((yield sub))
+
+        with Simulation(seed, script=[Fault("lap", "a", message=3)]) as sim:
+            sim.add(program)
+            sim.play(TEN)
+            sim.run()
+        assert b"".join(got) == b"013456789"
+
+    def test_a_conflating_subscriber_is_not_lapped(self) -> None:
+        with Simulation(script=[Fault("lap", "a", message=2)]) as sim:
+            pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", conflate=True)
+            pub.send_many([b"1", b"2"])
+            sim.run()
+            assert sub.receive() == b"2"
+            assert sub.stats().resets == 0
+
+
+class TestRestart:
+    @pytest.mark.parametrize("kind", ["blocking", "generator"])
+    def test_the_program_that_sends_starts_from_the_beginning(self, kind: str) -> None:
+        ends: list[float] = []
+
+        def blocking() -> None:
+            pub = msgq.pub_sock("a")
+            try:
+                for i in range(5):
+                    pub.send(b"%d" % i)
+                    sim.clock.sleep(1)
+            finally:
+                ends.append(sim.clock.time())
+
+        def generator() -> Generator[Any, Any, None]:
+            pub = msgq.pub_sock("a")
+            try:
+                for i in range(5):
+                    pub.send(b"%d" % i)
+                    yield 1
+            finally:
+                ends.append(sim.clock.time())
+
+        got: list[bytes] = []
+        with Simulation(script=[Fault("restart", "a", message=3)]) as sim:
+            sim.on("a", got.append)
+            sim.add(blocking if kind == "blocking" else generator, name="sender")
+            sim.run()
+            assert {sent.node for sent in sim.sent} == {"sender"}
+        assert b"".join(got) == b"01201234"
+        assert ends == [2.0, 7.0]
+
+    def test_its_sockets_are_closed(self) -> None:
+        subs: list[Any] = []
+
+        def program() -> None:
+            pub = msgq.pub_sock("a")
+            subs.append(msgq.sub_sock("b"))
+            pub.send(b"x")
+            subs[-1].receive()
+
+        with Simulation(script=[Fault("restart", "a", message=1)]) as sim:
+            sim.add(program)
+            sim.run()
+            assert [sub.closed for sub in subs] == [True, False]
+
+    def test_what_cannot_be_restarted_is_refused(self) -> None:
+        with Simulation(script=[Fault("restart", "a", message=1)]) as sim:
+            sim.play(TEN)
+            with pytest.raises(InvalidValueError, match="'play' publishes it"):
+                sim.run()
+
+    def test_by_chance_it_is_left_alone(self) -> None:
+        with Simulation(faults=Faults(restart=1)) as sim:
+            assert texts(received(sim)) == "0123456789"
+
+
+class TestChance:
+    def test_what_is_certain_happens_always(self) -> None:
+        with Simulation(faults=Faults(drop=1)) as sim:
+            assert received(sim) == []
+        with Simulation(faults=Faults(duplicate=1)) as sim:
+            assert texts(received(sim)) == "00112233445566778899"
+        with Simulation(faults=Faults(lap=1)) as sim:
+            assert received(sim) == []
+
+    def test_delays_are_bounded_and_differ(self) -> None:
+        with Simulation(faults=Faults(delay=1, delay_max=0.05)) as sim:
+            got = received(sim)
+        late = [time - 0.1 * i for i, (time, _) in enumerate(got)]
+        assert all(0 < delay <= 0.05 + 1e-6 for delay in late)
+        assert len(set(late)) == 10
+
+    def test_it_depends_on_the_seed_alone(self) -> None:
+        def run(seed: int) -> str:
+            with Simulation(seed, faults=Faults(drop=0.5)) as sim:
+                return texts(received(sim))
+
+        assert run(5) == run(5)
+        assert len({run(seed) for seed in range(20)}) > 10
+
+    def test_about_as_many_as_was_said(self) -> None:
+        with Simulation(faults=Faults(drop=0.25)) as sim:
+            got: list[bytes] = []
+            sim.on("a", got.append)
+            pub = msgq.pub_sock("a")
+            pub.send_many([b""] * 10_000)
+            sim.run()
+        assert 7300 < len(got) < 7700  # a given seed, so this is no gamble
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "explode", "message": 1}, {"kind": "drop"}, {"kind": "drop", "message": 1, "at": 1.0},
+        {"kind": "delay", "message": 1}, {"kind": "drop", "message": 1, "delay": 1.0},
+    ],
+)  # fmt: skip
+def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError):
+        Fault(endpoint="a", **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"drop": -0.1}, {"lap": 1.1}, {"delay_max": 0.0}])
+def test_an_impossible_probability_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidValueError, match=next(iter(wrong))):
+        Faults(**wrong)

@@ -1,0 +1,116 @@
+"""Order depends on the seed and the script, and on nothing else."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import msgq
+from msgq.errors import InvalidValueError
+from msgq.simulation import Simulation
+from msgq.simulation.order import Order, Random
+from tests.support import run_child
+from tests.unit import simulated
+
+#: What `simulated.run` sends, pinned: another machine, Python, or version of this library sends the same bytes.
+GOLDEN = {
+    0: "653920a1c84c3d6cc693bf72f35918ce279f88c85dfa47d924283f1a5899d449",
+    7: "bae8d9429683126c2aa7498d6222389045b7cdcc4dc41cf60d9621c008bfdffb",
+}
+
+
+@pytest.mark.parametrize("seed", GOLDEN)
+def test_a_seed_gives_these_bytes(seed: int) -> None:
+    assert simulated.digest(seed) == GOLDEN[seed]
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "4294967295"])
+def test_also_in_a_fresh_process_with_other_hashes(hash_seed: str) -> None:
+    assert run_child(simulated.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
+
+
+def test_seeds_differ() -> None:
+    assert len({simulated.digest(seed) for seed in range(20)}) == 20
+
+
+def test_the_generator_is_splitmix64() -> None:
+    """The first numbers of the published reference implementation, from the seed 1234567."""
+    random = Random(1234567)
+    assert [random.next() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_numbers_below_are_all_there_and_no_others() -> None:
+    random = Random(1)
+    assert {random.below(5) for _ in range(500)} == set(range(5))
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0, {False}), (1, {True}), (0.5, {False, True})])
+def test_chances(probability: float, expected: set[bool]) -> None:
+    random = Random(1)
+    assert {random.chance(probability) for _ in range(200)} == expected
+
+
+class TestOrder:
+    def test_given_choices_come_first_then_zeros(self) -> None:
+        order = Order(0, [2, 1])
+        assert [order.choose(3) for _ in range(4)] == [2, 1, 0, 0]
+        assert order.decisions == [(2, 3), (1, 3), (0, 3), (0, 3)]
+
+    def test_no_choice_is_no_decision(self) -> None:
+        order = Order(0, [1])
+        assert [order.choose(1), order.choose(2)] == [0, 1]
+        assert order.decisions == [(1, 2)]
+
+    @pytest.mark.parametrize("choice", [3, -1])
+    def test_an_impossible_choice_is_refused(self, choice: int) -> None:
+        with pytest.raises(InvalidValueError, match=f"choice {choice} at place 0"):
+            Order(0, [choice]).choose(3)
+
+
+def arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:
+    """Return in which order messages of several topics, sent at the same time, arrive at one function."""
+    seen: list[bytes] = []
+    for name in topics:
+        sim.on(name, seen.append)
+    sim.play([(0.0, name, b"%s%d" % (name.encode(), i)) for i in range(each) for name in topics])
+    sim.run()
+    return b" ".join(seen)
+
+
+def test_topics_race_and_each_keeps_its_own_order() -> None:
+    seen = set()
+    for seed in range(300):
+        with Simulation(seed) as sim:
+            order = arrivals(sim)
+        seen.add(order)
+        for name in "abc":
+            assert order.index(b"%s0" % name.encode()) < order.index(b"%s1" % name.encode())
+    assert len(seen) > 60  # of 90
+
+
+def test_without_choices_the_first_that_was_sent_is_delivered_first() -> None:
+    with Simulation(choices=[]) as sim:
+        assert arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
+
+
+def test_the_choices_made_give_the_same_order_again() -> None:
+    with Simulation(choices=[2, 1, 0, 1]) as sim:
+        first = arrivals(sim)
+    with Simulation(choices=[choice for choice, _ in sim.decisions]) as again:
+        assert arrivals(again) == first
+    assert repr(again) == repr(sim) == f"Simulation(choices={[choice for choice, _ in sim.decisions]})"
+
+
+def test_subscribers_of_one_topic_race_too() -> None:
+    seen = set()
+    for seed in range(50):
+        order: list[str] = []
+        with Simulation(seed) as sim:
+            for name in "xyz":
+                sim.on("a", partial(lambda order, name, _: order.append(name), order, name), name=name)
+            pub = msgq.pub_sock("a")
+            pub.send(b"")
+            sim.run()
+        seen.add("".join(order))
+    assert len(seen) == 6
