@@ -12,13 +12,19 @@ from msgq.api import (
     pub_sock,
     sub_sock,
 )
-from msgq.errors import IpcError, MultiplePublishersError
+from msgq.errors import Again, IpcError, MultiplePublishersError
+from msgq.impl.habits import NOBLOCK, POLLERR, POLLIN, POLLOUT
 from msgq.schema import Schema
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOBLOCK",
     "NO_TRAVERSAL_LIMIT",
+    "POLLERR",
+    "POLLIN",
+    "POLLOUT",
+    "Again",
     "Context",
     "IpcError",
     "MultiplePublishersError",

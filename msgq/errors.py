@@ -94,5 +94,11 @@ class DeadlockError(IpcError):
     """In virtual time somebody waits for what can never happen. On the real clock the program would hang."""
 
 
+class Again(IpcError):
+    """`recv` found no message: what pyzmq raises where `receive` returns None."""
+
+    errno = errno.EAGAIN
+
+
 class BackendNotAvailableError(IpcError):
     """The backend that was asked for does not exist, or cannot run here."""

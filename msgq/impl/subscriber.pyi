@@ -167,6 +167,33 @@ class SubSocket:
         InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
         """
 
+    def recv(self, flags: int = 0) -> bytes:
+        """Do what `receive` does, under pyzmq's name. flags: 0, or NOBLOCK.
+
+        Raises
+        ------
+        Again : there is no message, or none came in time.
+        """
+
+    def recv_into(self, buffer: WriteableBuffer | npt.NDArray[Any], flags: int = 0) -> int:
+        """Do what `receive_into` does, under pyzmq's name. flags: 0, or NOBLOCK.
+
+        Parameters
+        ----------
+        buffer : as in `receive_into`.
+        flags : as in `recv`.
+
+        Raises
+        ------
+        Again : there is no message, or none came in time.
+        """
+
+    @property
+    def rcvtimeo(self) -> int:
+        """The time-out in milliseconds, under pyzmq's name."""
+
+    @rcvtimeo.setter
+    def rcvtimeo(self, timeout: float) -> None: ...
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
 
@@ -220,6 +247,14 @@ class Poller:
         Raises
         ------
         EndpointClosedError : the socket is closed, or was never connected.
+        """
+
+    def unregisterSocket(self, socket: SubSocket) -> None:
+        """Wait for this one no longer.
+
+        Raises
+        ------
+        KeyError : it is not registered.
         """
 
     def poll(self, timeout: float) -> list[SubSocket]:

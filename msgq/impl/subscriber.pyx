@@ -34,6 +34,7 @@ from msgq import naming
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError,
 )
+from msgq.impl.habits import NOBLOCK as _NOBLOCK, again
 from msgq.stats import SubscriberStats
 
 
@@ -52,6 +53,9 @@ cdef enum:
     # ... or, the first time, if nothing is wrong; then thrice as long each time. For two things that no futex can tell:
     # a signal that comes just before the system call, and a publisher that dies between its message and the wake-up.
     LOOK_AGAIN_NS = 1000000000
+
+
+cdef int NOBLOCK = _NOBLOCK
 
 
 cdef inline int enter(SubSocket socket) except -1:
@@ -437,6 +441,28 @@ cdef class SubSocket:
             raise MessageSizeError(text, self._endpoint)
         return 0
 
+    # ---- pyzmq's names ----
+
+    def recv(self, int flags=0):
+        message = self.receive(flags & NOBLOCK)
+        if message is None:
+            raise again(self._endpoint)
+        return message
+
+    def recv_into(self, buffer, int flags=0):
+        size = self.receive_into(buffer, flags & NOBLOCK)
+        if size is None:
+            raise again(self._endpoint)
+        return size
+
+    @property
+    def rcvtimeo(self):
+        return self._timeout_ms
+
+    @rcvtimeo.setter
+    def rcvtimeo(self, timeout):
+        self.setTimeout(timeout)
+
     # ---- event loops ----
 
     def fileno(self):
@@ -611,6 +637,14 @@ cdef class Poller:
             raise misuse(CLOSED, socket._endpoint)
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
+
+    def unregisterSocket(self, SubSocket socket not None):
+        if not any(socket is known for known in self._sockets):
+            raise KeyError(socket)
+        self._sockets = [known for known in self._sockets if known is not socket]
+
+    def _subscribers(self):
+        return self._sockets.copy()
 
     def apoll(self, timeout):
         from msgq.impl import event_loop

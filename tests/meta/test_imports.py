@@ -15,7 +15,7 @@ from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
 LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
-    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.fake.clock"},
+    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
     {"msgq.impl.awaitable"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
     {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},

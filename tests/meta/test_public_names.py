@@ -12,7 +12,12 @@ import msgq
 from msgq import api, errors, simulation, stats
 
 TOP = {
+    "NOBLOCK",
     "NO_TRAVERSAL_LIMIT",
+    "POLLERR",
+    "POLLIN",
+    "POLLOUT",
+    "Again",
     "Context",
     "IpcError",
     "MultiplePublishersError",
@@ -44,6 +49,7 @@ ERRORS = {
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
     "DeadlockError": "IpcError",
+    "Again": "IpcError",
     "BackendNotAvailableError": "IpcError",
 }
 RECORDS = {
@@ -97,14 +103,22 @@ METHODS = {
         "endpoint": "",
         "fileno": "(self)",
         "lost": "",
+        "rcvtimeo": "",
         "receive": "(self, non_blocking: bool = False)",
         "receive_array": "(self, dtype, max_messages=None, wait_for_one: bool = False)",
         "receive_into": "(self, buffer, non_blocking: bool = False)",
         "receive_many": "(self, max_messages=None, wait_for_one: bool = False)",
+        "recv": "(self, flags: int = 0)",
+        "recv_into": "(self, buffer, flags: int = 0)",
         "setTimeout": "(self, timeout)",
         "stats": "(self)",
     },
-    msgq.Poller: {"apoll": "(self, timeout)", "poll": "(self, timeout)", "registerSocket": "(self, socket: SubSocket)"},
+    subscriber.Poller: {
+        "apoll": "(self, timeout)",
+        "poll": "(self, timeout)",
+        "registerSocket": "(self, socket: SubSocket)",
+        "unregisterSocket": "(self, socket: SubSocket)",
+    },
 }
 
 

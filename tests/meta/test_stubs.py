@@ -21,7 +21,9 @@ METHODS = [
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
     for method in kind.body
-    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
+    if isinstance(method, ast.FunctionDef)
+    and not method.name.startswith("_")
+    and not any(ast.unparse(decorator).endswith(".setter") for decorator in method.decorator_list)
 ]
 
 

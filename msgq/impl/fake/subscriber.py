@@ -23,6 +23,7 @@ from msgq.impl.awaitable import Awaitable
 from msgq.impl.context import Context
 from msgq.impl.fake.bus import Entry, Inbox, current_bus
 from msgq.impl.fake.socket import Socket, check_connect, closed_error
+from msgq.impl.habits import ReceiverHabits, Registrations
 from msgq.stats import SubscriberStats
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _fill(buffer: Any, data: bytes) -> int:
     return BytesIO(data).readinto(buffer)
 
 
-class SubSocket(Awaitable, Socket):
+class SubSocket(Awaitable, ReceiverHabits, Socket):
     """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
 
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
@@ -171,6 +172,15 @@ class SubSocket(Awaitable, Socket):
         inbox = self._inbox
         plain = inbox is not None and not inbox.conflate and not inbox.closed and self._fd < 0
         self._queue = inbox.queue if inbox is not None and plain else _NOTHING
+
+    @property
+    def rcvtimeo(self) -> int:
+        """The time-out in milliseconds, under pyzmq's name."""
+        return self._timeout_ms
+
+    @rcvtimeo.setter
+    def rcvtimeo(self, timeout: float) -> None:
+        self.setTimeout(timeout)
 
     # ---- event loops ----
 
@@ -293,9 +303,7 @@ def _names(sockets: list[SubSocket]) -> str:
     return "a message on " + " or ".join(repr(socket.endpoint) for socket in sockets)
 
 
-class Poller:
-    """Waits for several subscribers at once. See subscriber.pyi."""
-
+class _Poller:
     def __init__(self) -> None:
         self._sockets: list[SubSocket] = []
 
@@ -307,6 +315,15 @@ class Poller:
             raise closed_error(socket.endpoint)
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
+
+    def unregisterSocket(self, socket: SubSocket) -> None:
+        """Wait for this one no longer."""
+        if not any(socket is known for known in self._sockets):
+            raise KeyError(socket)
+        self._sockets = [known for known in self._sockets if known is not socket]
+
+    def _subscribers(self) -> list[SubSocket]:
+        return self._sockets.copy()
 
     def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns at once, in their order."""
@@ -325,3 +342,7 @@ class Poller:
 
     def _ready(self) -> list[SubSocket]:
         return [socket for socket in self._sockets if socket._enter().look()]
+
+
+class Poller(Registrations, _Poller):
+    """Waits for several subscribers, and descriptors, at once. See subscriber.pyi."""

@@ -1,0 +1,140 @@
+"""What users of pyzmq type by habit."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from msgq.errors import Again, EndpointClosedError, InvalidValueError
+from msgq.impl.habits import NOBLOCK, POLLIN, POLLOUT
+from tests.contract.conftest import Backend
+from tests.support import DEADLINE, DEADLINE_MS, Task
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+class TestReceiving:
+    def test_recv(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        with pytest.raises(Again, match=endpoint) as caught:
+            sub.recv(NOBLOCK)
+        assert caught.value.errno == 11
+        pub.send_many([b"1", b"23"])
+        assert sub.recv() == b"1"
+        room = bytearray(4)
+        assert sub.recv_into(room) == 2
+        assert room == b"23\0\0"
+        with pytest.raises(Again):
+            sub.recv_into(room, NOBLOCK)
+
+    def test_rcvtimeo(self, backend: Backend, endpoint: str) -> None:
+        sub = backend.sub(endpoint)
+        sub.rcvtimeo = 1
+        assert sub.rcvtimeo == 1
+        with pytest.raises(Again):
+            sub.recv()
+        with pytest.raises(InvalidValueError):
+            sub.rcvtimeo = -2
+
+
+class TestPoller:
+    def test_registered_so_it_gives_pairs(self, backend: Backend, prefix: str) -> None:
+        (pub, left), (_, right) = backend.pair("left"), backend.pair("right")
+        poller = backend.Poller()
+        poller.register(left, POLLIN)
+        poller.register(right)
+        assert dict(poller.poll(0)) == {}
+        pub.send(b"x")
+        assert dict(poller.poll(DEADLINE_MS)) == {left: POLLIN}
+
+    def test_both_ways_in_one(self, backend: Backend, prefix: str) -> None:
+        (one, left), (other, right) = backend.pair("left"), backend.pair("right")
+        poller = backend.poller(left)
+        poller.register(right)
+        one.send(b"x")
+        assert poller.poll(DEADLINE_MS) == [left]
+        other.send(b"x")
+        assert sorted(map(repr, poller.poll(DEADLINE_MS))) == sorted(map(repr, [left, (right, POLLIN)]))
+
+    def test_unregistering(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        poller = backend.Poller()
+        for register in (poller.register, poller.registerSocket):
+            register(sub)
+            poller.unregister(sub)
+            with pytest.raises(KeyError):
+                poller.unregister(sub)
+        pub.send(b"x")
+        assert poller.poll(0) == []
+
+    def test_a_closed_socket_can_be_taken_out(self, backend: Backend, endpoint: str) -> None:
+        sub = backend.sub(endpoint)
+        poller = backend.poller(sub)
+        sub.close()
+        with pytest.raises(EndpointClosedError):
+            poller.poll(0)
+        poller.unregister(sub)
+        assert poller.poll(0) == []
+
+    def test_descriptors_beside_subscribers(self, backend: Backend, endpoint: str, pipe: tuple[int, int]) -> None:
+        pub, sub = backend.pair(endpoint)
+        poller = backend.Poller()
+        poller.register(sub)
+        poller.register(pipe[0], POLLIN)
+        assert poller.poll(0) == []
+        assert poller.poll(5) == []
+        os.write(pipe[1], b"x")
+        assert poller.poll(DEADLINE_MS) == [(pipe[0], POLLIN)]
+        pub.send(b"x")
+        assert poller.poll(DEADLINE_MS) == [(sub, POLLIN), (pipe[0], POLLIN)]
+        os.read(pipe[0], 1)
+        assert poller.poll(None) == [(sub, POLLIN)]
+        assert sub.receive() == b"x"
+        poller.unregister(pipe[0])
+        os.write(pipe[1], b"x")
+        assert poller.poll(0) == []
+
+    @pytest.mark.needs("threads")
+    def test_either_ends_the_wait(self, backend: Backend, endpoint: str, pipe: tuple[int, int]) -> None:
+        pub, sub = backend.pair(endpoint)
+        poller = backend.Poller()
+        poller.register(sub)
+        poller.register(pipe[0])
+        task = Task(poller.poll)
+        task.wait_asleep()
+        pub.send(b"x")
+        assert task.result() == [(sub, POLLIN)]
+        assert sub.receive() == b"x"
+        task = Task(poller.poll, DEADLINE * 1000)
+        task.wait_asleep()
+        os.write(pipe[1], b"x")
+        assert task.result() == [(pipe[0], POLLIN)]
+
+    def test_sockets_of_the_system_and_their_flags(self, backend: Backend) -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            poller = backend.Poller()
+            poller.register(left, POLLIN | POLLOUT)
+            assert poller.poll(0) == [(left, POLLOUT)]
+            right.send(b"x")
+            assert poller.poll(0) == [(left, POLLIN | POLLOUT)]
+            poller.modify(left, POLLIN)
+            assert poller.poll(0) == [(left, POLLIN)]
+            poller.unregister(left)
+            assert poller.poll(0) == []
+
+    def test_flags_that_cannot_be(self, backend: Backend, endpoint: str) -> None:
+        poller = backend.Poller()
+        with pytest.raises(InvalidValueError, match="POLLIN"):
+            poller.register(backend.sub(endpoint), POLLOUT)
+        with pytest.raises(InvalidValueError, match="flags"):
+            poller.register(0, 0)
