@@ -10,6 +10,7 @@ import pytest
 
 import msgq
 from msgq import api, errors, simulation, stats
+from msgq.impl import subscriber
 
 TOP = {
     "NOBLOCK",
