@@ -13,6 +13,7 @@ from msgq.api import (
     sub_sock,
 )
 from msgq.errors import IpcError, MultiplePublishersError
+from msgq.masters import PubMaster, SubMaster
 from msgq.schema import Schema
 
 __version__ = "0.1.0"
@@ -23,8 +24,10 @@ __all__ = [
     "IpcError",
     "MultiplePublishersError",
     "Poller",
+    "PubMaster",
     "PubSocket",
     "Schema",
+    "SubMaster",
     "SubSocket",
     "__version__",
     "context",
