@@ -32,9 +32,14 @@ class Pace:
     rate : Hz at which the topic is published, above 0.
     expected : Hz at which its messages arrive here, when all is well.
     low, high : Hz that are still in pace.
+
+    Attributes
+    ----------
+    alive_before : it is alive while ``now < alive_before``.
+    in_pace_until : it is in pace while ``now <= in_pace_until``.
     """
 
-    __slots__ = ("_high", "_in_pace_until", "_lifetime", "_low", "_newest", "_windows")
+    __slots__ = ("_high", "_lifetime", "_low", "_windows", "alive_before", "in_pace_until")
 
     def __init__(self, rate: float, expected: float, low: float, high: float) -> None:
         self._lifetime = ALIVE_PERIODS / rate
@@ -44,29 +49,18 @@ class Pace:
             deque(maxlen=intervals + 1),
             deque(maxlen=max(1, intervals // 10) + 1),
         )
-        self._newest = self._in_pace_until = -math.inf
+        self.alive_before = self.in_pace_until = -math.inf
 
     def add(self, now: float) -> None:
         """A message came at `now`, in seconds, which is not before the former one."""
-        self._newest = now
+        self.alive_before = now + self._lifetime
+        self.in_pace_until = -math.inf
         for times in self._windows:
             times.append(now)
-        self._in_pace_until = max(map(self._lasts_until, self._windows))
-
-    def _lasts_until(self, times: deque[float]) -> float:
-        intervals = len(times) - 1
-        # Multiplied, not divided: messages that were drained together have no time between them.
-        if intervals and self._low * (times[-1] - times[0]) <= intervals <= self._high * (times[-1] - times[0]):
-            return times[0] + (intervals + 1) / self._low
-        return -math.inf
-
-    def alive(self, now: float) -> bool:
-        """Tell whether the newest message is younger than 10 periods."""
-        return now - self._newest < self._lifetime
-
-    def in_pace(self, now: float) -> bool:
-        """Tell whether the average over either window is within the limits."""
-        return now <= self._in_pace_until
+            intervals, span = len(times) - 1, now - times[0]
+            # Multiplied, not divided: messages that were drained together have no time between them.
+            if intervals and self._low * span <= intervals <= self._high * span:
+                self.in_pace_until = max(self.in_pace_until, times[0] + (intervals + 1) / self._low)
 
 
 def pace(rate: float, update_rate: float | None, declared: bool, waited: bool) -> Pace:

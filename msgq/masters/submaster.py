@@ -225,8 +225,8 @@ class SubMaster:
             for message in raw:
                 self._take(self._topics[name], message)
         for name, expected in self._paced:
-            self.alive[name] = expected.alive(now)
-            self.freq_ok[name] = expected.in_pace(now)
+            self.alive[name] = now < expected.alive_before
+            self.freq_ok[name] = now <= expected.in_pace_until
 
     def _take(self, topic: _Topic, message: Any) -> None:
         name = topic.name
