@@ -1,4 +1,7 @@
-"""SubMaster's rules, each at its borders: no sockets, no clock but the test's. PubMaster is in tests/contract."""
+"""SubMaster's rules, each at its borders, by the test's clock; only the last test has sockets.
+
+What needs more of them, and PubMaster, is in tests/contract.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from msgq import SubMaster
-from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, UnknownTopicError
+from msgq import PubMaster, SubMaster
+from msgq.errors import CorruptSegmentError, EndpointClosedError, InvalidValueError, IpcError, UnknownTopicError
+from tests.unit.ringfile import HEADER, RingFile
 
 
 def master(topics: Any, **options: Any) -> SubMaster:
@@ -411,3 +415,17 @@ def test_without_sockets_there_is_no_update() -> None:
         sm.update()
     sm.close()
     assert feed(sm, [0.0])["a"] == b"x"
+
+
+def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: str) -> None:
+    pm, sm = PubMaster(["a", "b"]), SubMaster(["a", "b"])
+    with pm, sm, RingFile(f"{prefix}/b") as ring:
+        for topic in ("a", "b"):
+            pm.send(topic, b"1")
+        ring[HEADER] = 2**40
+        with pytest.raises(CorruptSegmentError, match="b"):
+            sm.update(0)
+        assert (sm["a"], sm.updated) == (b"1", {"a": True, "b": False})
+        pm.send("b", b"2")
+        sm.update(0)
+        assert (sm["b"], sm.updated) == (b"2", {"a": False, "b": True})
