@@ -18,9 +18,9 @@ class Pace:
 
     In pace: the average over a window lies within ``low`` to ``high``, borders included. There are two windows, and one
     of them suffices: the latest 10 seconds' worth of messages, and the newest tenth of those. They are counted in
-    intervals between messages, as many as the expected rate brings: ``n = max(1, round(10 * expected))`` and
-    ``max(1, n // 10)``. The average over k intervals from the oldest time to the newest is ``k / (newest - oldest)``.
-    A window that is not full averages over what it has, so two messages are the first that can be in pace.
+    intervals between messages, as many as the expected rate brings: ``n = round(10 * expected)`` and ``n // 10``, the
+    latter at least 1. The average over k intervals from the oldest time to the newest is ``k / (newest - oldest)``. A
+    window that is not full averages over what it has, so two messages are the first that can be in pace.
 
     Silence counts, too: a window fails as soon as even a message now would make too low an average, that is when
     ``now > oldest + (k + 1) / low``.
@@ -44,7 +44,7 @@ class Pace:
     def __init__(self, rate: float, expected: float, low: float, high: float) -> None:
         self._lifetime = ALIVE_PERIODS / rate
         self._low, self._high = low, high
-        intervals = max(1, round(WINDOW_SECONDS * expected))
+        intervals = round(WINDOW_SECONDS * expected)
         self._windows: tuple[deque[float], ...] = (
             deque(maxlen=intervals + 1),
             deque(maxlen=max(1, intervals // 10) + 1),

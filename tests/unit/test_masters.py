@@ -417,6 +417,22 @@ def test_without_sockets_there_is_no_update() -> None:
     assert feed(sm, [0.0])["a"] == b"x"
 
 
+def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = [100.0], []
+
+    class Socket:
+        def wait_for_readers(self, timeout: float | None, n: int | None) -> None:
+            given.append(timeout)
+            now[0] += 0.75
+
+    monkeypatch.setattr("msgq.masters.pubmaster.api.pub_sock", lambda *_: Socket())
+    pm = PubMaster(["a", "b", "c"])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    pm.wait_for_readers(timeout=1.0)
+    pm.wait_for_readers(timeout=None)
+    assert given == [1.0, 0.25, 0.0, None, None, None]
+
+
 def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: str) -> None:
     pm, sm = PubMaster(["a", "b"]), SubMaster(["a", "b"])
     with pm, sm, RingFile(f"{prefix}/b") as ring:
