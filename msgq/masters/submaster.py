@@ -42,7 +42,7 @@ class SubMaster:
     `messages`      all messages of the latest update, decoded, oldest first: at most one where the topic conflates
     `recv_time`     the clock's seconds when `data` was taken; 0.0 before
     `recv_frame`    the number of that update; 0 before
-    `alive`         `data` is younger than 10 periods of the expected rate; exactly 10 is too old
+    `alive`         `data` is younger than 10 periods of the topic's own rate; exactly 10 is too old
     `freq_ok`       the messages come at 0.8 to 1.2 times the rate that is expected, by their average over 10 s' worth
                     of messages or over the newest tenth of those. False until the second message
     `valid`         the newest message could be decoded, and its validator agreed; False before the first
@@ -135,20 +135,18 @@ class SubMaster:
         self.data: dict[str, Any] = ByTopic.fromkeys(rates)
         self.messages: dict[str, list[Any]] = ByTopic((name, []) for name in rates)
         self.decode_errors: dict[str, int] = ByTopic.fromkeys(rates, 0)
+        self._connect(self._topics.values() if connect else (), addr, segment_sizes)
 
+    def _connect(self, topics: Iterable[_Topic], addr: str, segment_sizes: Mapping[str, int]) -> None:
         self._sockets: ByTopic[api.SubSocket] = ByTopic()
         self._poller = api.Poller()
         self._polled: dict[api.SubSocket, _Topic] = {}
         self._drained: list[tuple[api.SubSocket, _Topic]] = []
-        if connect:
-            self._connect(addr, segment_sizes)
-
-    def _connect(self, addr: str, segment_sizes: Mapping[str, int]) -> None:
         try:
-            for name, topic in self._topics.items():
-                size = segment_sizes.get(name, 0)
-                socket = api.sub_sock(name, addr=addr, conflate=not topic.keep_all, segment_size=size)
-                self._sockets[name] = socket
+            for topic in topics:
+                size = segment_sizes.get(topic.name, 0)
+                socket = api.sub_sock(topic.name, addr=addr, conflate=not topic.keep_all, segment_size=size)
+                self._sockets[topic.name] = socket
                 if topic.polled:
                     self._poller.registerSocket(socket)
                     self._polled[socket] = topic
