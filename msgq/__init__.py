@@ -14,6 +14,7 @@ from msgq.api import (
 )
 from msgq.errors import Again, IpcError, MultiplePublishersError
 from msgq.impl.habits import NOBLOCK, POLLERR, POLLIN, POLLOUT
+from msgq.masters import PubMaster, SubMaster
 from msgq.schema import Schema
 
 __version__ = "0.1.0"
@@ -29,8 +30,10 @@ __all__ = [
     "IpcError",
     "MultiplePublishersError",
     "Poller",
+    "PubMaster",
     "PubSocket",
     "Schema",
+    "SubMaster",
     "SubSocket",
     "__version__",
     "context",

@@ -37,6 +37,12 @@ class EndpointNameError(IpcError, ValueError):
     """A name that cannot be an endpoint (or a prefix): empty, too long, or it would leave its directory."""
 
 
+class UnknownTopicError(IpcError, KeyError):
+    """A topic that a `SubMaster` or `PubMaster` was not made for."""
+
+    __str__ = Exception.__str__  # KeyError's shows the text in quotes
+
+
 class InvalidValueError(IpcError, ValueError):
     """An argument or environment variable that makes no sense: a time-out, a size, a mode."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import select
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import msgq
 from msgq import backend as backends
 from msgq import stats
 from msgq.errors import EndpointClosedError, ForkedSocketError
@@ -303,3 +305,30 @@ def forked_passive(name: str, endpoint: str) -> list[str]:
     sub = connect(name, "SubSocket", endpoint, passive=True)
     pub.send(b"x")
     return [in_fork(lambda: sub.receive(True).decode()), sub.receive(True).decode()]
+
+
+def pub_master() -> None:
+    """Send what is heard, topic by topic, to the `sub_master`, and say when it was read; null ends it."""
+    with msgq.PubMaster(["state", "log"], encoders={"state": lambda data: json.dumps(data).encode()}) as pm:
+        say("connected")
+        pm.wait_for_readers(timeout=DEADLINE, n=1)
+        while (messages := hear()) is not None:
+            pm.send("log", messages["log"].encode())
+            pm.send("state", messages["state"])
+            pm.wait_for_readers(timeout=DEADLINE)
+            say("read")
+
+
+def sub_master() -> dict[str, dict[str, Any]]:
+    """Say what each state comes with, until there are three; then hear, and return what is known without news."""
+    rates = {"state": 50.0, "log": None}
+    decoders = {"state": json.loads, "log": bytes.decode}
+    with msgq.SubMaster(rates, poll="state", decoders=decoders, keep_all=["log"]) as sm:
+        say("connected")
+        while sm.recv_frame["state"] == 0 or sm["state"]["number"] < 2:
+            sm.update(DEADLINE_MS)
+            if sm.updated["state"]:
+                say({"state": sm["state"], "log": sm.messages["log"]})
+        hear()
+        sm.update(250)
+        return {"alive": sm.alive, "lost": sm.lost}

@@ -23,8 +23,10 @@ TOP = {
     "IpcError",
     "MultiplePublishersError",
     "Poller",
+    "PubMaster",
     "PubSocket",
     "Schema",
+    "SubMaster",
     "SubSocket",
     "context",
     "drain_sock_raw",
@@ -38,6 +40,7 @@ ERRORS = {
     "IpcError": "Exception",
     "MultiplePublishersError": "IpcError",
     "EndpointNameError": "IpcError ValueError",
+    "UnknownTopicError": "IpcError KeyError",
     "InvalidValueError": "IpcError ValueError",
     "SegmentError": "IpcError",
     "SegmentSizeError": "SegmentError",
@@ -78,6 +81,31 @@ FUNCTIONS = {
     simulation.Simulation.run: "(self, until=None)",
     simulation.Simulation.sent_on: "(self, endpoint)",
     simulation.explore: "(scenario, limit=10000, *, script=())",
+}
+# What is written in Python: the arguments that make one, its methods, its plain attributes.
+MASTERS = {
+    msgq.SubMaster: {
+        "(topics, poll=None, ignore_alive=(), ignore_avg_freq=(), ignore_valid=(), addr='127.0.0.1', frequency=None, "
+        "*, decoders=mappingproxy({}), validators=mappingproxy({}), keep_all=(), segment_sizes=mappingproxy({}), "
+        "clock=<built-in function monotonic>, connect=True)",
+        "all_alive(self, topics=None)",
+        "all_checks(self, topics=None)",
+        "all_freq_ok(self, topics=None)",
+        "all_valid(self, topics=None)",
+        "close(self)",
+        "lost",
+        "update(self, timeout=100)",
+        "update_msgs(self, now, messages)",
+        *["alive", "data", "decode_errors", "frame", "freq_ok", "messages", "recv_frame", "recv_time", "seen"],
+        *["updated", "valid"],
+    },
+    msgq.PubMaster: {
+        "(topics, *, encoders=mappingproxy({}), segment_sizes=mappingproxy({}))",
+        "all_readers_updated(self, topic)",
+        "close(self)",
+        "send(self, topic, data)",
+        "wait_for_readers(self, topics=None, timeout=1.0, n=None)",
+    },
 }
 # Compiled methods carry their signature in the first line of their docstring; () is a property.
 METHODS = {
@@ -181,3 +209,18 @@ def test_methods_and_their_signatures(kind):
         first = (inspect.getattr_static(kind, name).__doc__ or "").partition("\n")[0]
         found[name] = first.removeprefix(name)
     assert found == METHODS[kind]
+
+
+@pytest.mark.parametrize("kind", MASTERS, ids=lambda kind: kind.__name__)
+def test_masters_and_their_signatures(kind):
+    made = kind([], connect=False) if kind is msgq.SubMaster else kind([])
+    found = {plain_signature(kind)}
+    for name in public(made):
+        method = inspect.getattr_static(kind, name, None)
+        found.add(name + plain_signature(method) if inspect.isfunction(method) else name)
+    assert found == MASTERS[kind]
+    documented = inspect.getdoc(kind)
+    for name in vars(made):
+        assert name.startswith("_") or f"`{name}`" in documented
+    for name in public(kind):
+        assert inspect.getdoc(inspect.getattr_static(kind, name))

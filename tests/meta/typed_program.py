@@ -37,6 +37,19 @@ def subscribe() -> None:
     assert_type(msgq.drain_sock_raw(sub, wait_for_one=True), list[bytes])
 
 
+def many() -> bool:
+    rates: dict[str, float | None] = {"topic": 20.0, "other": None}
+    with msgq.PubMaster(rates, encoders={"topic": str.encode}) as pm:
+        pm.send("topic", "text")
+        pm.wait_for_readers("topic", timeout=None, n=1)
+    with msgq.SubMaster(rates, poll="topic", decoders={"topic": bytes.decode}, keep_all=["other"]) as sm:
+        sm.update(timeout=5)
+        sm.update_msgs(5.0, [("topic", b"text")])
+        assert_type(sm.updated, dict[str, bool])
+        assert_type(sm.lost, dict[str, int | None])
+        return sm.all_checks(["topic"]) and sm.recv_time["topic"] > 0
+
+
 def look() -> None:
     for topic in stats.topics():
         assert_type(topic.publisher, stats.Participant | None)

@@ -1,0 +1,113 @@
+"""One publisher of many topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from msgq import api
+from msgq.masters.topics import ByTopic, rates_of
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class PubMaster:
+    """Publishes on many topics.
+
+    One thread at a time may use a topic; different topics may be sent by different threads. After a fork the parent
+    keeps it, the child gets `ForkedSocketError`.
+
+    Parameters
+    ----------
+    topics : the endpoints' names. The dictionary that a `SubMaster` takes will do.
+    encoders : by topic, what makes data into bytes: any callable of one argument. None or missing: data is bytes.
+    segment_sizes : by topic, bytes of the ring, as in `pub_sock`.
+
+    Raises
+    ------
+    UnknownTopicError : `encoders` or `segment_sizes` name a topic that is not in `topics`.
+    IpcError : as `PubSocket.connect`; nothing stays open.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[str],
+        *,
+        encoders: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
+        segment_sizes: Mapping[str, int] = _NOTHING,
+    ) -> None:
+        names = rates_of(topics)
+        for named in (encoders, segment_sizes):
+            names.select(named)
+        self._encoders = dict(encoders)
+        self._sockets: ByTopic[api.PubSocket] = ByTopic()
+        try:
+            for name in names:
+                self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0))
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, topic: str, data: Any) -> None:
+        """Encode and publish one message.
+
+        Raises
+        ------
+        UnknownTopicError : not a topic of this one.
+        IpcError and others : as `PubSocket.send`; and what the encoder raises. Nothing was sent then.
+        """
+        socket = self._sockets[topic]
+        encode = self._encoders.get(topic)
+        socket.send(encode(data) if encode else data)
+
+    def wait_for_readers(
+        self, topics: str | Iterable[str] | None = None, timeout: float | None = 1.0, n: int | None = None
+    ) -> None:
+        """Wait until each topic has subscribers, or these are up to date.
+
+        Parameters
+        ----------
+        topics : one name or several; None: all.
+        timeout : seconds for all of them together; None waits for ever.
+        n : at least so many subscribers are attached to each, whatever they have read; None: as `all_readers_updated`.
+
+        Raises
+        ------
+        UnknownTopicError : not a topic of this one.
+        WaitTimeoutError : it did not come about in time; names the topic. Also a TimeoutError.
+        InvalidValueError : a negative time-out or `n`.
+        """
+        for name in self._sockets.select(self._sockets if topics is None else topics):
+            started = time.monotonic()
+            self._sockets[name].wait_for_readers(timeout, n=n)
+            if timeout is not None:
+                timeout = max(0.0, timeout - (time.monotonic() - started))
+
+    def all_readers_updated(self, topic: str) -> bool:
+        """Tell whether every living subscriber of a topic has read all that was published. False when there is none.
+
+        Raises
+        ------
+        UnknownTopicError : not a topic of this one.
+        """
+        return self._sockets[topic].all_readers_updated()
+
+    def close(self) -> None:
+        """Close the sockets; what was published stays readable. Closing twice does nothing.
+
+        Raises
+        ------
+        ConcurrentUseError : another thread is in the middle of a send. Close again after it.
+        """
+        for socket in self._sockets.values():
+            socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,316 @@
+"""One subscriber of many topics, which knows how often each should come."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from msgq import api
+from msgq.errors import EndpointClosedError, InvalidValueError
+from msgq.masters.pace import Pace, pace
+from msgq.masters.topics import ByTopic, check_rate, rates_of
+
+_log = logging.getLogger(__name__)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Topic:
+    """How to take the messages of one topic. `pace` is None when no rate is expected."""
+
+    name: str
+    pace: Pace | None
+    polled: bool
+    keep_all: bool
+    decode: Callable[[Any], Any] | None
+    validate: Callable[[Any], Any] | None
+
+
+class SubMaster:
+    """Subscribes to many topics, and tells which of them have news, come at their rate, and are valid.
+
+    Each `update` takes what has arrived, and by it sets these, all of them dictionaries by topic:
+
+    ==============  ===================================================================================================
+    `updated`       a message was taken in the latest update
+    `seen`          a message was taken, ever
+    `data`          the newest message, decoded; None before the first. ``sm[topic]`` is short for ``sm.data[topic]``
+    `messages`      all messages of the latest update, decoded, oldest first: at most one where the topic conflates
+    `recv_time`     the clock's seconds when `data` was taken; 0.0 before
+    `recv_frame`    the number of that update; 0 before
+    `alive`         `data` is younger than 10 periods of the topic's own rate; exactly 10 is too old
+    `freq_ok`       the messages come at 0.8 to 1.2 times the rate that is expected, by their average over 10 s' worth
+                    of messages or over the newest tenth of those. False until the second message
+    `valid`         the newest message could be decoded, and its validator agreed; False before the first
+    `lost`          messages that were passed over, by conflating or by being too slow, as `SubSocket.lost`
+    `decode_errors` messages that could not be decoded
+    ==============  ===================================================================================================
+
+    `frame` counts the updates; the first one is 1. What is expected of a topic with a rate of None or 0 is nothing: it
+    is alive as soon as it was seen, and its frequency is always right.
+
+    Which rate is expected follows from two: of a topic that conflates, an update takes one message, so it is the lower
+    one of its own and that at which `update` is called. The latter is `frequency`; without it, the highest rate among
+    the topics that `update` waits for, and the topic's own rate sets the upper limit, since waiting for several topics
+    means to update more often. A topic that is sampled (not waited for, or by a loop with a `frequency` of its own
+    while `poll` is None) at nearly its rate, less than a factor of 2 apart, may come at half the lower limit, because
+    two clocks that drift make an update find two messages, the next one none. Of a topic in `keep_all`, its own rate
+    is expected. The windows, their borders, and what silence does are written down at `msgq.masters.pace.Pace`.
+
+    A message that cannot be decoded (the decoder or the validator raises an `Exception`) is as if it had not come, but
+    that `valid` is False until the next good one, and that `decode_errors` counts it. The first one of each topic is
+    logged, with its traceback. Nothing is raised, so that one bad publisher does not stop a loop of many topics.
+
+    One thread at a time may use it; `close` may come from another one, and ends an `update` that waits. After a fork
+    the child's goes on by itself.
+
+    Parameters
+    ----------
+    topics : the endpoints' names and the rate in Hz at which each is published, 0 to 1e6; or names only.
+    poll : topics that `update` waits for, one name or several; the others are looked at without waiting. None: all.
+    ignore_alive, ignore_avg_freq, ignore_valid : topics that `all_alive`, `all_freq_ok` and `all_valid` leave out. One
+        that need not be alive need not have a rate either.
+    addr : the publishers' host; only the ZMQ backend uses it.
+    frequency : Hz at which `update` is called, if the loop has a pace of its own.
+    decoders : by topic, what makes a message's bytes into data: any callable of one argument. None or missing: bytes.
+    validators : by topic, what tells by the decoded data whether it is valid. None or missing: all is.
+    keep_all : topics that do not conflate: every message is taken and decoded.
+    segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
+    clock : seconds that never go back.
+    connect : False makes no sockets, for replay and tests: only `update_msgs` works then.
+
+    Raises
+    ------
+    UnknownTopicError : an argument names a topic that is not in `topics`.
+    InvalidValueError : a rate or `frequency` that is not possible.
+    IpcError : as `SubSocket.connect`; nothing stays open.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, float | None] | Iterable[str],
+        poll: str | Iterable[str] | None = None,
+        ignore_alive: Iterable[str] = (),
+        ignore_avg_freq: Iterable[str] = (),
+        ignore_valid: Iterable[str] = (),
+        addr: str = "127.0.0.1",
+        frequency: float | None = None,
+        *,
+        decoders: Mapping[str, Callable[[bytes], Any] | None] = _NOTHING,
+        validators: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
+        keep_all: Iterable[str] = (),
+        segment_sizes: Mapping[str, int] = _NOTHING,
+        clock: Callable[[], float] = time.monotonic,
+        connect: bool = True,
+    ) -> None:
+        rates = rates_of(topics)
+        for named in (decoders, validators, segment_sizes):
+            rates.select(named)
+        waits_for, keeps = (set(rates.select(names)) for names in (rates if poll is None else poll, keep_all))
+        paces = _paces(rates, waits_for, keeps, frequency or None, sampled=poll is None and bool(frequency))
+        self._topics: ByTopic[_Topic] = ByTopic()
+        for name, expected in paces.items():
+            decode, validate = decoders.get(name), validators.get(name)
+            self._topics[name] = _Topic(name, expected, name in waits_for, name in keeps, decode, validate)
+        self._paced = [(name, expected) for name, expected in paces.items() if expected is not None]
+        self._need_alive = set(rates) - set(rates.select(ignore_alive))
+        self._need_freq = self._need_alive - set(rates.select(ignore_avg_freq))
+        self._need_valid = set(rates) - set(rates.select(ignore_valid))
+        self._clock = clock
+        self._now = float("-inf")
+        self._fresh: list[str] = []
+
+        self.frame = 0
+        self.updated: dict[str, bool] = ByTopic.fromkeys(rates, False)
+        self.seen: dict[str, bool] = ByTopic.fromkeys(rates, False)
+        self.alive: dict[str, bool] = ByTopic.fromkeys(rates, False)
+        self.freq_ok: dict[str, bool] = ByTopic((name, expected is None) for name, expected in paces.items())
+        self.valid: dict[str, bool] = ByTopic.fromkeys(rates, False)
+        self.recv_time: dict[str, float] = ByTopic.fromkeys(rates, 0.0)
+        self.recv_frame: dict[str, int] = ByTopic.fromkeys(rates, 0)
+        self.data: dict[str, Any] = ByTopic.fromkeys(rates)
+        self.messages: dict[str, list[Any]] = ByTopic((name, []) for name in rates)
+        self.decode_errors: dict[str, int] = ByTopic.fromkeys(rates, 0)
+        self._connect(self._topics.values() if connect else (), addr, segment_sizes)
+
+    def _connect(self, topics: Iterable[_Topic], addr: str, segment_sizes: Mapping[str, int]) -> None:
+        self._sockets: ByTopic[api.SubSocket] = ByTopic()
+        self._poller = api.Poller()
+        self._polled: dict[api.SubSocket, _Topic] = {}
+        self._drained: list[tuple[api.SubSocket, _Topic]] = []
+        try:
+            for topic in topics:
+                size = segment_sizes.get(topic.name, 0)
+                socket = api.sub_sock(topic.name, addr=addr, conflate=not topic.keep_all, segment_size=size)
+                self._sockets[topic.name] = socket
+                if topic.polled:
+                    self._poller.registerSocket(socket)
+                    self._polled[socket] = topic
+                else:
+                    self._drained.append((socket, topic))
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, topic: str) -> Any:
+        """Return the newest data of a topic; None before the first message."""
+        return self.data[topic]
+
+    @property
+    def lost(self) -> dict[str, int | None]:
+        """Messages that were published since this was made and passed over, by topic; None where unknown."""
+        return ByTopic((name, self._sockets[name].lost if self._sockets else 0) for name in self._topics)
+
+    def update(self, timeout: float = 100) -> None:
+        """Wait for news of the topics in `poll`, then take all that has arrived on any topic.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait, 0 to 2**31 - 1; -1 waits for ever. When the time is up, this is an update
+            without news. With no topic to wait for it does not wait.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out, or the clock went back.
+        EndpointClosedError : this is closed, or was made without sockets.
+        IpcError : as `SubSocket.receive`, with the topic's name. What was taken of other topics is in place.
+        """
+        if not self._sockets:
+            raise EndpointClosedError("this SubMaster has no sockets: use update_msgs, or make one that connects")
+        messages: list[tuple[str, bytes]] = []
+        ready = self._poller.poll(timeout)
+        try:
+            for socket in ready:
+                _receive(socket, self._polled[socket], messages)
+            for socket, topic in self._drained:
+                _receive(socket, topic, messages)
+        finally:  # what was taken from a socket is nowhere else any more
+            self.update_msgs(self._clock(), messages)
+
+    def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
+        """Update by messages of the caller's, as `update` does by those of the sockets, which this does not touch.
+
+        Parameters
+        ----------
+        now : the clock's seconds; not before those of the former update.
+        messages : topics and messages, to be decoded, in the order of their arrival. Of a topic that conflates, the
+            last one is taken, as from a socket.
+
+        Raises
+        ------
+        UnknownTopicError : a message is of a topic that is not here. Nothing was updated.
+        InvalidValueError : `now` went back. Nothing was updated.
+        """
+        if not now >= self._now:
+            raise InvalidValueError(f"now={now!r} is before the former update, at {self._now!r}")
+        pending: dict[str, list[Any]] = {}
+        for name, message in messages:
+            if self._topics[name].keep_all:
+                pending.setdefault(name, []).append(message)
+            else:
+                pending[name] = [message]
+        for name in self._fresh:
+            self.updated[name] = False
+            self.messages[name] = []
+        self._fresh = list(pending)
+        self._now = now
+        self.frame += 1
+        for name, raw in pending.items():
+            for message in raw:
+                self._take(self._topics[name], message)
+        for name, expected in self._paced:
+            self.alive[name] = now < expected.alive_before
+            self.freq_ok[name] = now <= expected.in_pace_until
+
+    def _take(self, topic: _Topic, message: Any) -> None:
+        name = topic.name
+        try:
+            data = topic.decode(message) if topic.decode else message
+            valid = bool(topic.validate(data)) if topic.validate else True
+        except Exception as error:
+            self.valid[name] = False
+            self.decode_errors[name] += 1
+            if self.decode_errors[name] == 1:
+                _log.warning("%r: a message could not be decoded: %r", name, error, exc_info=True)
+            return
+        self.data[name] = data
+        self.messages[name].append(data)
+        self.valid[name] = valid
+        self.updated[name] = self.seen[name] = True
+        self.recv_time[name] = self._now
+        self.recv_frame[name] = self.frame
+        if topic.pace:
+            topic.pace.add(self._now)
+        else:
+            self.alive[name] = True
+
+    def all_alive(self, topics: Iterable[str] | None = None) -> bool:
+        """Tell whether all topics are alive, or all of those named, without the ones in `ignore_alive`."""
+        return self._all(self.alive, self._need_alive, topics)
+
+    def all_freq_ok(self, topics: Iterable[str] | None = None) -> bool:
+        """Tell the same of `freq_ok`, without the topics in `ignore_avg_freq` and in `ignore_alive`."""
+        return self._all(self.freq_ok, self._need_freq, topics)
+
+    def all_valid(self, topics: Iterable[str] | None = None) -> bool:
+        """Tell the same of `valid`, without the topics in `ignore_valid`."""
+        return self._all(self.valid, self._need_valid, topics)
+
+    def all_checks(self, topics: Iterable[str] | None = None) -> bool:
+        """Tell whether all three hold.
+
+        Raises
+        ------
+        UnknownTopicError : this one and the three raise it when a topic is named that is not here.
+        """
+        names = None if topics is None else self._topics.select(topics)
+        return self.all_alive(names) and self.all_freq_ok(names) and self.all_valid(names)
+
+    def _all(self, facts: dict[str, bool], needed: set[str], topics: Iterable[str] | None) -> bool:
+        if topics is None:
+            return all(facts[name] for name in needed)
+        return all(facts[name] for name in self._topics.select(topics) if name in needed)
+
+    def close(self) -> None:
+        """Close the sockets; what was taken stays. Closing twice does nothing."""
+        for socket in self._sockets.values():
+            socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _paces(
+    rates: ByTopic[float | None], waits_for: set[str], keeps: set[str], frequency: float | None, sampled: bool
+) -> dict[str, Pace | None]:
+    """Return what is expected of each topic. `sampled`: the loop's own frequency decides, not what it waits for."""
+    check_rate(frequency)
+    awaited = max((rates[name] or 0.0 for name in waits_for), default=0.0)
+    update_rate = frequency or awaited or None
+    paces: dict[str, Pace | None] = {}
+    for name, rate in rates.items():
+        if rate is None:
+            paces[name] = None
+        elif name in keeps:
+            paces[name] = pace(rate, None, declared=False, waited=True)
+        else:
+            waited = name in waits_for and not sampled
+            paces[name] = pace(rate, update_rate, declared=frequency is not None, waited=waited)
+    return paces
+
+
+def _receive(socket: api.SubSocket, topic: _Topic, messages: list[tuple[str, bytes]]) -> None:
+    """Take what is there, without waiting: everything, or of a topic that conflates the newest message."""
+    if topic.keep_all:
+        messages.extend((topic.name, message) for message in socket.receive_many())
+    elif (message := socket.receive(True)) is not None:
+        messages.append((topic.name, message))

@@ -1,0 +1,47 @@
+"""What is known by topic: dictionaries that say which topics there are, and the rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgq.errors import InvalidValueError, UnknownTopicError
+
+RATE_MAX = 1e6  # Hz; above it somebody mistook the unit
+_T = TypeVar("_T")
+
+
+class ByTopic(dict[str, _T]):
+    """Values by topic. Asking for a topic that is not there raises an error that names it and those that are."""
+
+    def __missing__(self, topic: str) -> _T:
+        raise UnknownTopicError(f"not a topic of this master; there is {', '.join(map(repr, self))}", topic)
+
+    def select(self, topics: str | Iterable[str]) -> list[str]:
+        """Return the names as a list, when there are such topics; one name may stand alone."""
+        names = [topics] if isinstance(topics, str) else list(topics)
+        for name in names:
+            self[name]
+        return names
+
+
+def rates_of(topics: Mapping[str, float | None] | Iterable[str]) -> ByTopic[float | None]:
+    """Return the topics with their rates in Hz, None where none is expected. A list of names has no rates.
+
+    Raises
+    ------
+    InvalidValueError : a rate below 0, above 1e6, or not a number.
+    TypeError : one name, whose letters would be taken for topics.
+    """
+    if isinstance(topics, str | bytes):
+        raise TypeError(f"topics are a dictionary or a list of names, not {topics!r}")
+    rates = ByTopic(topics if isinstance(topics, Mapping) else dict.fromkeys(topics))
+    for name, rate in rates.items():
+        check_rate(rate, name)
+    return ByTopic((name, rate or None) for name, rate in rates.items())
+
+
+def check_rate(rate: float | None, name: str = "") -> None:
+    """Raise InvalidValueError when this cannot be a rate."""
+    if rate is not None and not 0 <= rate <= RATE_MAX:
+        raise InvalidValueError(f"a rate of {rate!r} Hz: 0 to {RATE_MAX:.0f} is possible", name)

@@ -1,0 +1,447 @@
+"""SubMaster's rules, each at its borders, by the test's clock; only the last test has sockets.
+
+What needs more of them, and PubMaster, is in tests/contract.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from msgq import PubMaster, SubMaster
+from msgq.errors import CorruptSegmentError, EndpointClosedError, InvalidValueError, IpcError, UnknownTopicError
+from tests.unit.ringfile import HEADER, RingFile
+
+
+def master(topics: Any, **options: Any) -> SubMaster:
+    return SubMaster(topics, connect=False, **options)
+
+
+def feed(sm: SubMaster, times: Iterable[float], topic: str = "a") -> SubMaster:
+    for now in times:
+        sm.update_msgs(now, [(topic, b"x")])
+    return sm
+
+
+def steady(rate: float, start: float, stop: float) -> list[float]:
+    """Return times from `start` up to and including `stop`."""
+    return [start + i / rate for i in range(round((stop - start) * rate) + 1)]
+
+
+# What an update sets.
+
+
+def test_before_the_first_update() -> None:
+    sm = master({"a": 10.0, "b": None})
+    assert sm.frame == 0
+    assert sm.updated == sm.seen == sm.alive == sm.valid == {"a": False, "b": False}
+    assert sm.freq_ok == {"a": False, "b": True}
+    assert sm.recv_time == {"a": 0.0, "b": 0.0}
+    assert sm.recv_frame == sm.lost == sm.decode_errors == {"a": 0, "b": 0}
+    assert sm.data == {"a": None, "b": None}
+    assert sm.messages == {"a": [], "b": []}
+
+
+def test_an_update_sets_what_concerns_its_topics() -> None:
+    sm = master({"a": 10.0, "b": 10.0})
+    sm.update_msgs(5.0, [("a", b"1")])
+    assert sm["a"] == sm.data["a"] == b"1"
+    assert (sm.updated, sm.seen, sm.alive, sm.valid) == ({"a": True, "b": False},) * 4
+    assert sm.recv_time == {"a": 5.0, "b": 0.0}
+    assert (sm.frame, sm.recv_frame) == (1, {"a": 1, "b": 0})
+    assert sm.messages == {"a": [b"1"], "b": []}
+
+
+def test_updated_is_true_for_this_update_only() -> None:
+    sm = master({"a": 10.0, "b": 10.0})
+    sm.update_msgs(5.0, [("a", b"1")])
+    sm.update_msgs(5.1, [("b", b"2")])
+    assert (sm.updated, sm.messages) == ({"a": False, "b": True}, {"a": [], "b": [b"2"]})
+    sm.update_msgs(5.2, [])
+    assert (sm.updated, sm.messages) == ({"a": False, "b": False}, {"a": [], "b": []})
+    assert (sm["a"], sm["b"], sm.seen["a"], sm.valid["b"]) == (b"1", b"2", True, True)
+    assert (sm.frame, sm.recv_frame) == (3, {"a": 1, "b": 2})
+
+
+def test_a_list_of_messages_that_was_kept_does_not_change() -> None:
+    sm = master({"a": 10.0})
+    sm.update_msgs(5.0, [("a", b"1")])
+    kept = sm.messages["a"]
+    sm.update_msgs(5.1, [("a", b"2")])
+    assert kept == [b"1"]
+
+
+def test_of_a_topic_that_conflates_the_last_message_of_an_update_is_taken() -> None:
+    decoded: list[bytes] = []
+    sm = master({"a": 10.0}, decoders={"a": decoded.append})
+    sm.update_msgs(5.0, [("a", b"1"), ("a", b"2"), ("a", b"3")])
+    assert decoded == [b"3"]
+
+
+def test_a_topic_to_keep_gives_all_messages_in_order() -> None:
+    sm = master({"a": 10.0, "b": 10.0}, keep_all=["a"], decoders={"a": int})
+    sm.update_msgs(5.0, [("a", b"1"), ("b", b"x"), ("a", b"2"), ("b", b"y")])
+    assert (sm.messages, sm.data) == ({"a": [1, 2], "b": [b"y"]}, {"a": 2, "b": b"y"})
+
+
+def test_the_same_messages_give_the_same_state() -> None:
+    script = [(i / 10, [("a", b"%d" % i)] * (i % 3)) for i in range(40)]
+    one, two = (master({"a": 10.0}, keep_all=["a"], decoders={"a": int}) for _ in range(2))
+    for now, messages in script:
+        one.update_msgs(now, messages)
+        two.update_msgs(now, iter(messages))
+        assert (one.data, one.alive, one.freq_ok) == (two.data, two.alive, two.freq_ok)
+
+
+# Alive: younger than 10 periods.
+
+
+@pytest.mark.parametrize(
+    ("rate", "age", "alive"),
+    [(10.0, 0.0, True), (10.0, 0.9375, True), (10.0, 1.0, False), (10.0, 1.0625, False),
+     (0.5, 19.9375, True), (0.5, 20.0, False), (2.5, 3.9375, True), (2.5, 4.0, False)],
+)  # fmt: skip
+def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool) -> None:
+    sm = feed(master({"a": rate}), [64.0])
+    assert sm.alive["a"]
+    sm.update_msgs(64.0 + age, [])
+    assert sm.alive["a"] is alive
+
+
+def test_a_message_brings_it_back_to_life() -> None:
+    sm = feed(master({"a": 10.0}), [0.0])
+    sm.update_msgs(60.0, [])
+    assert not sm.alive["a"]
+    assert feed(sm, [61.0]).alive["a"]
+
+
+def test_what_was_never_seen_is_not_alive_even_when_the_clock_starts_at_zero() -> None:
+    sm = master({"a": 10.0})
+    sm.update_msgs(0.0, [])
+    assert not sm.alive["a"]
+    assert not sm.freq_ok["a"]
+
+
+@pytest.mark.parametrize("rate", [None, 0, 0.0])
+def test_without_an_expectation_it_is_alive_once_seen_and_its_frequency_is_right(rate: float | None) -> None:
+    sm = master({"a": rate})
+    sm.update_msgs(0.0, [])
+    assert (sm.alive["a"], sm.freq_ok["a"]) == (False, True)
+    feed(sm, [1.0])
+    sm.update_msgs(1e9, [])
+    assert (sm.alive["a"], sm.freq_ok["a"]) == (True, True)
+
+
+def test_a_list_of_names_expects_nothing() -> None:
+    assert feed(master(["a"]), [1.0]).all_checks()
+
+
+# The frequency: 0.8 to 1.2 times what is expected. Numbers that binary fractions hold exactly make borders exact.
+
+
+def test_one_message_has_no_frequency_and_two_have() -> None:
+    sm = feed(master({"a": 10.0}), [0.0])
+    assert not sm.freq_ok["a"]
+    assert feed(sm, [0.1]).freq_ok["a"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "actual", "right"),
+    [(10.0, 7.9, False), (10.0, 8.0, True), (10.0, 10.0, True), (10.0, 11.9, True), (10.0, 12.1, False),
+     (10 / 3, 4.0, True), (10 / 3, 4.1, False), (0.625, 0.5, True), (0.625, 0.49, False), (0.01, 0.01, True),
+     (0.01, 0.013, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [2, 5, 300])
+def test_borders_of_the_frequency(rate: float, actual: float, right: bool, count: int) -> None:
+    assert feed(master({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
+
+
+def test_the_average_over_ten_seconds_bears_a_disturbed_second() -> None:
+    sm = feed(master({"a": 16.0}), steady(16, 0, 10))
+    assert feed(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
+
+
+def test_the_newest_tenth_forgives_what_was_before() -> None:
+    sm = feed(master({"a": 16.0}), steady(4, 0, 40))
+    assert not sm.freq_ok["a"]
+    feed(sm, steady(16, 40 + 1 / 16, 40.75))
+    assert not sm.freq_ok["a"]  # of the newest 16 intervals, 12 are right: 16 / (12/16 + 4/4) = 9.1 Hz
+    feed(sm, [40.8125, 40.875, 40.9375])
+    assert sm.freq_ok["a"]  # 16 / (15/16 + 1/4) = 13.5 Hz
+
+
+def test_the_average_over_ten_seconds_suffices() -> None:
+    """Three fast seconds, then seven slow ones: a tenth is wrong (16 or 7 Hz), 100 in a row are right."""
+    sm, now = master({"a": 10.0}), 0.0
+    for i in range(400):
+        feed(sm, [now])
+        assert sm.freq_ok["a"] or i < 100
+        now += 0.0625 if i % 100 < 50 else 0.1375
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
+def test_of_a_slow_topic_the_newest_interval_suffices(rate: float) -> None:
+    sm = feed(master({"a": rate}), [0.0, 3 / rate])
+    assert not sm.freq_ok["a"]
+    assert feed(sm, [4 / rate]).freq_ok["a"]
+
+
+def test_silence_fails_when_even_a_message_now_would_come_too_late() -> None:
+    sm = feed(master({"a": 10.0}), [0.0, 0.125])  # one interval, at the lower border of 8 Hz
+    sm.update_msgs(0.25, [])  # another one now would make two intervals in 0.25 s: 8 Hz
+    assert sm.freq_ok["a"]
+    sm.update_msgs(0.2501, [])
+    assert not sm.freq_ok["a"]
+    assert sm.alive["a"]
+    assert not feed(sm, [0.2502]).freq_ok["a"]
+
+
+def test_after_long_steadiness_silence_takes_longer() -> None:
+    sm = feed(master({"a": 8.0}), steady(8, 0, 20))  # the window of 80 intervals begins at 10
+    for now, right in ((22.65, True), (22.66, False)):  # 10 + 81 / 6.4 = 22.65625
+        sm.update_msgs(now, [])
+        assert sm.freq_ok["a"] is right
+
+
+def test_two_messages_at_the_same_time_are_no_frequency() -> None:
+    sm = master({"a": 10.0}, keep_all=["a"])
+    sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])
+    assert not sm.freq_ok["a"]
+
+
+# Both rates.
+
+
+def accepted(options: dict[str, Any]) -> tuple[int, int]:
+    """Return the lowest and the highest rate that is right, in steps of 1 Hz."""
+    just_above = 1e-6  # Hz, so that rounding decides no border: the lower one is in, the upper one is out
+    right = [
+        rate
+        for rate in range(1, 151)
+        if feed(master(**options), (i / (rate + just_above) for i in range(40))).freq_ok["a"]
+    ]
+    assert right == list(range(right[0], right[-1] + 1))
+    return right[0], right[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({"topics": {"a": 100}}, (80, 119)),  # waits for it
+        ({"topics": {"a": 100}, "frequency": 20}, (16, 23)),  # sampled; sees the lower rate
+        ({"topics": {"a": 100}, "frequency": 50}, (40, 59)),  # twice: no beats
+        ({"topics": {"a": 100}, "frequency": 60}, (24, 71)),  # less than twice: half of it may be missed
+        ({"topics": {"a": 50}, "frequency": 100}, (40, 59)),
+        ({"topics": {"a": 50}, "frequency": 90}, (20, 59)),
+        ({"topics": {"a": 20}, "frequency": 20}, (8, 23)),
+        ({"topics": {"a": 20}, "frequency": 20, "poll": "a"}, (16, 23)),  # waits for it all the same
+        ({"topics": {"a": 100}, "frequency": 20, "keep_all": ["a"]}, (80, 119)),  # takes every message
+        ({"topics": {"a": 100, "b": 20}, "poll": "b"}, (16, 119)),  # at least 20 Hz
+        ({"topics": {"a": 100, "b": 20, "c": 40}, "poll": ["b", "c"]}, (32, 119)),
+        ({"topics": {"a": 10, "b": 20}, "poll": ["b"]}, (8, 11)),
+        ({"topics": {"a": 20, "b": 20}, "poll": ["b"]}, (8, 23)),
+        ({"topics": {"a": 20, "b": None}, "poll": ["b"]}, (16, 23)),  # no rate to go by: its own
+        ({"topics": {"a": 20}, "poll": []}, (16, 23)),
+        ({"topics": {"a": 20}, "frequency": 0}, (16, 23)),
+    ],
+)
+def test_what_is_expected_given_both_rates(options: dict[str, Any], limits: tuple[int, int]) -> None:
+    assert accepted(options) == limits
+
+
+# Decoding and validity.
+
+
+def test_decoders_are_any_callables() -> None:
+    sm = master(["a", "b", "c"], decoders={"a": json.loads, "b": memoryview, "c": None})
+    sm.update_msgs(0.0, [("a", b'{"x": 1}'), ("b", b"y"), ("c", b"z")])
+    assert (sm["a"], sm["b"][0], sm["c"]) == ({"x": 1}, ord("y"), b"z")
+
+
+def test_a_message_that_cannot_be_decoded_is_as_if_it_had_not_come_but_not_valid() -> None:
+    sm = master({"a": 10.0, "b": 10.0}, decoders={"a": int})
+    sm.update_msgs(1.0, [("a", b"7")])
+    sm.update_msgs(1.5, [("a", b"seven"), ("b", b"x")])
+    assert sm.updated == {"a": False, "b": True}
+    assert (sm["a"], sm.messages["a"], sm.recv_time["a"], sm.recv_frame["a"]) == (7, [], 1.0, 1)
+    assert (sm.valid["a"], sm.decode_errors) == (False, {"a": 1, "b": 0})
+    sm.update_msgs(1.75, [])
+    assert not sm.valid["a"]
+    sm.update_msgs(2.0, [("a", b"seven")])
+    assert (sm.alive["a"], sm.decode_errors["a"]) == (False, 2)
+    sm.update_msgs(2.5, [("a", b"8")])
+    assert (sm["a"], sm.valid["a"], sm.alive["a"], sm.decode_errors["a"]) == (8, True, True, 2)
+
+
+def test_the_first_failure_of_a_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    sm = master(["a"], decoders={"a": int})
+    with caplog.at_level(logging.WARNING, "msgq"):
+        feed(sm, [1.0, 2.0])
+    (record,) = caplog.records
+    assert "'a'" in record.getMessage()
+    assert "invalid literal" in record.getMessage()
+    assert record.exc_info
+
+
+def test_among_several_messages_the_bad_one_is_left_out() -> None:
+    sm = master(["a"], keep_all=["a"], decoders={"a": int})
+    sm.update_msgs(0.0, [("a", b"1"), ("a", b"?"), ("a", b"3")])
+    assert (sm.messages["a"], sm.valid["a"], sm.decode_errors["a"]) == ([1, 3], True, 1)
+    sm.update_msgs(0.0, [("a", b"4"), ("a", b"?")])
+    assert (sm["a"], sm.updated["a"], sm.valid["a"], sm.decode_errors["a"]) == (4, True, False, 2)
+
+
+def test_a_validator_judges_the_decoded_data() -> None:
+    sm = master(["a"], decoders={"a": int}, validators={"a": lambda number: number % 2})
+    for text, valid in ((b"1", True), (b"2", False), (b"3", True)):
+        sm.update_msgs(0.0, [("a", text)])
+        assert (sm["a"], sm.updated["a"]) == (int(text), True)
+        assert sm.valid["a"] is valid
+    assert sm.decode_errors["a"] == 0
+
+
+def test_a_validator_that_raises_counts_as_a_failure_to_decode() -> None:
+    sm = master(["a"], validators={"a": lambda data: data["missing"]})
+    feed(sm, [1.0])
+    assert (sm.updated["a"], sm.valid["a"], sm.decode_errors["a"]) == (False, False, 1)
+
+
+def test_what_is_no_exception_of_the_decoder_goes_through() -> None:
+    def interrupted(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    sm = master(["a", "b"], decoders={"b": interrupted})
+    with pytest.raises(KeyboardInterrupt):
+        sm.update_msgs(0.0, [("a", b"x"), ("b", b"x")])
+    assert sm.updated["a"]
+    sm.update_msgs(0.0, [])
+    assert not sm.updated["a"]
+
+
+# All of them.
+
+
+def test_all_asks_every_topic_or_those_named() -> None:
+    sm = master({"a": 10.0, "b": 10.0}, validators={"b": bool})
+    feed(sm, [0.0, 0.1])
+    assert not sm.all_alive()
+    assert not sm.all_freq_ok()
+    assert not sm.all_valid()
+    assert not sm.all_checks()
+    for ask in (sm.all_alive, sm.all_freq_ok, sm.all_valid, sm.all_checks):
+        assert ask(["a"])
+        assert ask("a")
+        assert ask(iter(["a"]))
+        assert not ask(["a", "b"])
+        assert ask([])
+
+
+def test_what_is_ignored_is_left_out_even_when_named() -> None:
+    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
+    assert sm.all_alive()
+    assert sm.all_alive(["b"])
+    assert sm.all_freq_ok()  # what need not be alive need not have a rate
+    assert not sm.all_valid()
+    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_avg_freq=["b"]), [0.0, 0.1])
+    assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, True, False)
+    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_valid="b"), [0.0, 0.1])
+    assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, False, True)
+
+
+def test_all_checks_needs_the_three() -> None:
+    options = {"ignore_alive": "b", "ignore_valid": ["b"]}
+    assert feed(master({"a": 10.0, "b": 10.0}, **options), [0.0, 0.1]).all_checks()
+
+
+# Misuse.
+
+
+def test_an_unknown_topic_is_named_wherever_it_is_used() -> None:
+    sm = master(["a", "b"])
+    for ask in (
+        lambda: sm["typo"], lambda: sm.alive["typo"], lambda: sm.lost["typo"], lambda: sm.all_checks(["a", "typo"]),
+        lambda: sm.all_valid("typo"), lambda: sm.update_msgs(0.0, [("a", b""), ("typo", b"")]),
+    ):  # fmt: skip
+        with pytest.raises(UnknownTopicError, match=r"^'typo': .*'a', 'b'$") as caught:
+            ask()
+        assert isinstance(caught.value, IpcError)
+        assert isinstance(caught.value, KeyError)
+        assert caught.value.endpoint == "typo"
+    assert sm.frame == 0
+    assert not sm.updated["a"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"poll": "typo"}, {"poll": ["a", "typo"]}, {"ignore_alive": ["typo"]}, {"ignore_avg_freq": ["typo"]},
+     {"ignore_valid": ["typo"]}, {"decoders": {"typo": int}}, {"validators": {"typo": bool}}, {"keep_all": ["typo"]},
+     {"segment_sizes": {"typo": 1024}}],
+)  # fmt: skip
+def test_arguments_name_topics_that_are_there(options: dict[str, Any]) -> None:
+    with pytest.raises(UnknownTopicError, match="'typo'"):
+        master(["a"], **options)
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), 1.1e6])
+def test_impossible_rates_are_refused(rate: float) -> None:
+    with pytest.raises(InvalidValueError, match="'a': a rate of") as caught:
+        master({"a": rate})
+    assert caught.value.endpoint == "a"
+    with pytest.raises(InvalidValueError, match="Hz"):
+        master(["a"], frequency=rate)
+
+
+@pytest.mark.parametrize("topics", ["carState", b"carState"])
+def test_one_name_instead_of_a_list_is_refused(topics: Any) -> None:
+    with pytest.raises(TypeError, match="carState"):
+        master(topics)
+
+
+@pytest.mark.parametrize("now", [4.9, float("nan")])
+def test_the_clock_does_not_go_back(now: float) -> None:
+    sm = feed(master({"a": 10.0}), [5.0])
+    with pytest.raises(InvalidValueError, match=r"now=.*5\.0"):
+        sm.update_msgs(now, [])
+    assert sm.frame == 1
+    sm.update_msgs(5.0, [])
+
+
+def test_without_sockets_there_is_no_update() -> None:
+    with master(["a"]) as sm, pytest.raises(EndpointClosedError, match="update_msgs"):
+        sm.update()
+    sm.close()
+    assert feed(sm, [0.0])["a"] == b"x"
+
+
+def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = [100.0], []
+
+    class Socket:
+        def wait_for_readers(self, timeout: float | None, n: int | None) -> None:
+            given.append(timeout)
+            now[0] += 0.75
+
+    monkeypatch.setattr("msgq.masters.pubmaster.api.pub_sock", lambda *_: Socket())
+    pm = PubMaster(["a", "b", "c"])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    pm.wait_for_readers(timeout=1.0)
+    pm.wait_for_readers(timeout=None)
+    assert given == [1.0, 0.25, 0.0, None, None, None]
+
+
+def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: str) -> None:
+    pm, sm = PubMaster(["a", "b"]), SubMaster(["a", "b"])
+    with pm, sm, RingFile(f"{prefix}/b") as ring:
+        for topic in ("a", "b"):
+            pm.send(topic, b"1")
+        ring[HEADER] = 2**40
+        with pytest.raises(CorruptSegmentError, match="b"):
+            sm.update(0)
+        assert (sm["a"], sm.updated) == (b"1", {"a": True, "b": False})
+        pm.send("b", b"2")
+        sm.update(0)
+        assert (sm["b"], sm.updated) == (b"2", {"a": False, "b": True})
