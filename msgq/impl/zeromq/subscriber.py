@@ -1,0 +1,444 @@
+"""The subscriber's socket, a SUB that takes everything, and the poller."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import operator
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from msgq import naming
+from msgq.errors import EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError
+from msgq.impl.context import Context
+from msgq.impl.zeromq import process
+from msgq.impl.zeromq.addresses import subscriber_address
+from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.impl.zeromq.process import CLOSED, Endpoint
+from msgq.stats import SubscriberStats
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from _typeshed import WriteableBuffer
+
+HIGH_WATER_MARK = 1000  # messages in the queue, ZMQ's own default
+RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
+RECONNECT_MAX_MS = 100
+NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs at every receive
+TIMEOUT_MAX_MS = 2**31 - 1
+MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
+CLOSE_LOOK_SECONDS = 0.0002
+
+_wake_numbers = itertools.count()
+
+
+def checked_timeout(timeout: int, endpoint: str = "") -> int:
+    """Return a time-out in milliseconds, checked; -1 is for ever."""
+    timeout = operator.index(timeout)
+    if not -1 <= timeout <= TIMEOUT_MAX_MS:
+        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
+        raise InvalidValueError(text, endpoint)
+    return timeout
+
+
+class SubSocket(Endpoint):
+    """Receives the messages of one endpoint.
+
+    It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
+    publisher can: `wait_for_readers`). Messages are lost when the queues between the two are full, and between two
+    publishers; nobody here is told how many. One that arrives is never torn, repeated, or out of order.
+
+    One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
+    parent keeps the socket, the child gets `ForkedSocketError`. The methods that receive raise `EndpointClosedError`
+    when the socket is closed or was never connected. A socket that is deleted, or still open when the process ends, is
+    closed.
+    """
+
+    __slots__ = (
+        "_closing", "_conflate", "_held", "_passed_over", "_received", "_recv", "_timeout_ms", "_timeout_set",
+        "_wake_address",
+    )  # fmt: skip
+
+    _recv: Callable[..., bytes]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conflate = self._closing = False
+        self._held: bytes | None = None  # a message that did not suit the call that took it
+        self._received = self._passed_over = 0
+        self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
+        self._wake_address = ""
+
+    def __del__(self) -> None:
+        if self._ticket != CLOSED and self._generation == process.generation:
+            self._leave()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._received} messages received"
+        return f"<msgq SubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def conflate(self) -> bool:
+        """Whether `receive` passes over all but the newest message."""
+        return self._conflate
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that a conflating socket passed over; what was lost on the way is not in it. None: unknown."""
+        return self._passed_over if self._conflate else None
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        address: str | bytes = b"127.0.0.1",
+        conflate: bool = False,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+    ) -> None:
+        """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
+
+        Parameters
+        ----------
+        context : not terminated.
+        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : the publisher's host, for tcp.
+        conflate : receive the newest message only.
+        segment_size, mode, passive, spin_us : for the ring; this backend does not look at them.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
+        InvalidValueError : the context was terminated, the socket is connected, the address is no host, or the
+            environment makes no sense.
+        """
+        name = naming.endpoint_name(endpoint)
+        self._check_connectable(context, name)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        host = address.decode(errors="replace") if isinstance(address, bytes) else address
+        self._endpoint = name
+        self._address = subscriber_address(name, host)
+        self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
+        socket = process.zmq_context().socket(zmq.SUB)
+        try:
+            self._set_up(socket)
+        except BaseException as error:
+            socket.close()
+            if isinstance(error, zmq.ZMQError):
+                text = f"cannot connect to {self._address.uri}: {error}"
+                raise InvalidValueError(text, name, error.errno) from error
+            raise
+        self._socket, self._recv = socket, socket.recv
+        self._conflate, self._closing, self._held = bool(conflate), False, None
+        self._received = self._passed_over = 0
+        self._connected()
+
+    def _set_up(self, socket: zmq.Socket[bytes]) -> None:
+        socket.linger = 0
+        socket.rcvhwm = HIGH_WATER_MARK
+        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
+        socket.rcvtimeo = self._timeout_set = self._timeout_ms
+        if ":" in self._address.host:
+            socket.ipv6 = True
+        secure_subscriber(socket, self._endpoint)
+        socket.subscribe(b"")
+        socket.bind(self._wake_address)
+        socket.connect(self._address.uri)
+
+    def close(self) -> None:
+        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing."""
+        if self._generation != process.generation:
+            self._ticket = CLOSED
+        if self._ticket == CLOSED:
+            return
+        self._closing = True
+        if self._ticket != self._generation:
+            self._wake()
+            if self._ticket == get_ident():
+                return  # in a signal handler, on top of our own wait: that will see _closing
+            while self._ticket not in (CLOSED, self._generation):
+                time.sleep(CLOSE_LOOK_SECONDS)
+        if self._ticket != CLOSED:
+            self._leave()
+
+    def _wake(self) -> None:
+        """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
+        with process.zmq_context().socket(zmq.PUSH) as push:
+            push.connect(self._wake_address)
+            push.send(b"", NOBLOCK)
+
+    def _leave(self) -> None:
+        self._ticket = CLOSED
+        self._socket.close()
+
+    def _closed_meanwhile(self) -> EndpointClosedError:
+        """Do what `close` could not do while the socket was in use, and return the exception for that."""
+        self._leave()
+        return EndpointClosedError("was closed while it was waited for", self._endpoint)
+
+    def setTimeout(self, timeout: int) -> None:
+        """Choose how long a receive waits for a message.
+
+        Parameters
+        ----------
+        timeout : milliseconds, 0 to 2**31 - 1; -1, the default, waits for ever. May be set before `connect`, and stays.
+
+        Raises
+        ------
+        InvalidValueError : any other value.
+        """
+        self._timeout_ms = checked_timeout(timeout, self._endpoint)
+
+    def receive(self, non_blocking: bool = False) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates.
+
+        Parameters
+        ----------
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The message, or None when there was none in time. Each part of a multipart message of a foreign publisher is a
+        message here.
+
+        Notes
+        -----
+        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. A handler that
+        returns during a wait with a time-out starts that anew.
+        """
+        user = get_ident()
+        if self._ticket != process.generation:
+            raise self._misuse()
+        self._ticket = user
+        try:
+            if self._conflate or self._held is not None or self._timeout_set != self._timeout_ms:
+                message = self._next(non_blocking)
+            else:
+                message = self._recv(NOBLOCK if non_blocking else 0)
+            self._received += 1
+            return message
+        except zmq.Again:
+            return None
+        finally:
+            if self._closing:
+                raise self._closed_meanwhile()
+            self._ticket = self._generation
+
+    def _next(self, non_blocking: bool) -> bytes:
+        """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
+        if self._timeout_set != self._timeout_ms:
+            self._socket.rcvtimeo = self._timeout_set = self._timeout_ms
+        message, self._held = self._held, None
+        if message is None:
+            message = self._recv(NOBLOCK if non_blocking else 0)
+        if self._conflate:
+            for _ in range(MANY):
+                if not zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
+                    break
+                message = self._recv(NOBLOCK)
+                self._passed_over += 1
+        return message
+
+    def _take(self, most: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
+        """Return up to `most` pending messages, those before the first that has not `size` bytes; that one is held."""
+        messages: list[bytes] = []
+        self._check()
+        self._ticket = get_ident()
+        try:
+            while len(messages) < most:
+                message = self._next(not wait_for_one or bool(messages))
+                if size is not None and len(message) != size:
+                    self._held = message
+                    break
+                messages.append(message)
+                if self._conflate:
+                    break
+        except zmq.Again:
+            pass
+        finally:
+            self._received += len(messages)
+            if self._closing:
+                raise self._closed_meanwhile()
+            self._ticket = self._generation
+        return messages
+
+    def _most(self, max_messages: int | None) -> int:
+        if max_messages is None:
+            return MANY
+        if max_messages < 0:
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
+        return max_messages
+
+    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+        """Take the messages that are pending, oldest first.
+
+        Parameters
+        ----------
+        max_messages : at most so many; None takes all that have arrived, up to 100,000.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Raises
+        ------
+        InvalidValueError : a negative `max_messages`.
+        """
+        return self._take(self._most(max_messages), wait_for_one)
+
+    def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
+        """Take the next message into memory of the caller's.
+
+        Parameters
+        ----------
+        buffer : writable, contiguous bytes.
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The size of the message, in bytes; what lies behind it in `buffer` keeps its content. None when there was no
+        message in time.
+
+        Raises
+        ------
+        MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
+        TypeError, BufferError : `buffer` is not writable, or not contiguous.
+        """
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise BufferError("the buffer must be writable, contiguous bytes")
+        message = self.receive(non_blocking)
+        if message is None:
+            return None
+        if len(message) > view.nbytes:
+            self._held = message
+            self._received -= 1
+            text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
+            raise MessageTooLargeError(text, self._endpoint)
+        _fill(view, message)
+        return len(message)
+
+    def receive_array(
+        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Take the pending messages, each of which is one element, as an array.
+
+        Parameters
+        ----------
+        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
+        max_messages : at most so many; None takes all that are there, up to 100,000.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Returns
+        -------
+        A new array of shape (messages,): those up to the first that has another size. Empty when there was none.
+
+        Raises
+        ------
+        MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
+        InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
+        """
+        import numpy  # the only method that needs it
+
+        most = self._most(max_messages)
+        element = numpy.dtype(dtype)
+        if element.itemsize == 0 or element.hasobject:
+            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            raise InvalidValueError(text, self._endpoint)
+        messages = self._take(most, wait_for_one, element.itemsize)
+        if not messages and most and self._held is not None:
+            text = f"the next message has {len(self._held)} bytes, the dtype {element.itemsize}"
+            raise MessageSizeError(f"{text}; receive() takes it as it is", self._endpoint)
+        array = numpy.empty(len(messages), element)
+        data = b"".join(messages)
+        ctypes.memmove(array.ctypes.data, data, len(data))
+        return array
+
+    def stats(self) -> SubscriberStats:
+        """Return what this socket has received since it connected."""
+        return SubscriberStats(self._endpoint, self._received, self.lost, 0)
+
+
+def _fill(view: memoryview, message: bytes) -> None:
+    """Copy a message to the start of a buffer that is large enough."""
+    if message:  # an empty buffer has no address
+        start = (ctypes.c_char * len(message)).from_buffer(view)
+        start.raw = message
+
+
+class Poller:
+    """Waits for several subscribers at once. One thread at a time may use it, and the sockets in it."""
+
+    def __init__(self) -> None:
+        self._sockets: list[SubSocket] = []
+
+    def registerSocket(self, socket: SubSocket) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        """
+        if not isinstance(socket, SubSocket):
+            raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
+        if socket.closed:
+            raise socket._misuse()
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def poll(self, timeout: int) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+
+        Returns
+        -------
+        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out.
+        EndpointClosedError : a registered socket was closed.
+
+        Notes
+        -----
+        Sleeps as `receive` does, with the GIL released.
+        """
+        timeout = checked_timeout(timeout)
+        sockets = self._sockets.copy()  # another thread may register more meanwhile
+        if not sockets:
+            return []
+        user = get_ident()
+        taken: list[SubSocket] = []
+        try:
+            for socket in sockets:
+                socket._check()
+                taken.append(socket)
+                socket._ticket = user
+            if any(socket._held is not None for socket in sockets):
+                timeout = 0
+            found = zmq.zmq_poll([(socket._socket, zmq.POLLIN) for socket in sockets], timeout)
+        finally:
+            _give_back(taken)
+        ready = {id(socket) for socket, _ in found}
+        return [socket for socket in sockets if socket._held is not None or id(socket._socket) in ready]
+
+
+def _give_back(sockets: list[SubSocket]) -> None:
+    """Free the sockets that a poll has used; close those whose `close` was called meanwhile, and say so."""
+    errors = []
+    for socket in sockets:
+        if socket._closing:
+            errors.append(socket._closed_meanwhile())
+        else:
+            socket._ticket = socket._generation
+    if errors:
+        raise errors[0]
