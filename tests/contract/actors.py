@@ -16,7 +16,7 @@ from typing import Any
 from msgq import backend as backends
 from msgq import stats
 from msgq.errors import EndpointClosedError, ForkedSocketError
-from tests.support import DEADLINE_MS, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 
 def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
@@ -27,9 +27,10 @@ def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
     return socket
 
 
-def publisher(name: str, endpoint: str) -> None:
-    """Send the texts that are heard; null ends it, without closing."""
+def publisher(name: str, endpoint: str, readers: int = 0) -> None:
+    """Wait for so many readers, then send the texts that are heard; null ends it, without closing."""
     pub = connect(name, "PubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=readers)
     say("connected")
     while (text := hear()) is not None:
         pub.send(text.encode())

@@ -12,8 +12,9 @@ from tests.support import DEADLINE, DEADLINE_MS, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
 #: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. passive: watching without a
-#: trace. read: the publisher knows what was read. replay: a restart of the publisher loses nothing. segment: ``segment_size`` is a bound, and a slow subscriber is lapped. stats: `msgq.stats`
-#: sees it. takeover: one publisher at a time.
+#: trace. read: the publisher knows what was read. replay: a restart of the publisher loses nothing. segment:
+#: ``segment_size`` is a bound, and a slow subscriber is lapped. stats: `msgq.stats` sees it. takeover: the last
+#: publisher to connect wins.
 BACKENDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
     "zmq": frozenset({"fork", "lost", "passive", "read", "replay", "segment", "stats", "takeover"}),

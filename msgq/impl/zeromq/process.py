@@ -1,9 +1,7 @@
-"""What all sockets of a process share: ZMQ's context, the fork generation, closing at exit, and the base class.
+"""What all sockets of a process share: ZMQ's context, what to do after a fork, and closing at exit.
 
-ZMQ's objects must not be touched in a forked child, in no way: their threads do not exist there. A socket carries the
-generation that it was made in, and every call compares that with the present one first. The same comparison finds a
-closed socket and one that another thread is using, because the socket's *ticket* is its generation only while it is
-connected and free.
+ZMQ's objects must not be touched in a forked child, in no way: their threads do not exist there. That a socket's own
+methods do not is up to `msgq.impl.gate`.
 """
 
 from __future__ import annotations
@@ -13,93 +11,38 @@ import contextlib
 import os
 import socket as system
 import weakref
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol
 
 import zmq
 
-from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError
-from msgq.impl.context import Context
+from msgq.errors import ConcurrentUseError
 from msgq.impl.zeromq.addresses import Address
 
-# Tickets; those of a subscriber in use are the thread's identifier, those of a free socket its generation, from 0 up.
-CLOSED = -1
-RESERVED = -2
-BUSY = -3
-
-#: How many forks lie between the first process and this one.
-generation = 0
-
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
-_sockets: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+_sockets: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 _inherited: list[Any] = []  # the parent's objects of ZMQ, kept so that the garbage collector does not touch them either
 
 
-class Endpoint:
-    """What publishers and subscribers have in common."""
-
-    __slots__ = ("__weakref__", "_address", "_endpoint", "_generation", "_socket", "_ticket")
+class Inheritable(Protocol):
+    """A socket, as far as a fork is concerned."""
 
     _socket: zmq.Socket[bytes]
-
-    def __init__(self) -> None:
-        self._ticket = CLOSED
-        self._generation = -1
-        self._endpoint = ""
-        self._address = Address()
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's name; "" before the first `connect`."""
-        return self._endpoint
+    _address: Address
 
     @property
     def closed(self) -> bool:
-        """Whether the socket is closed, or was never connected."""
-        return self._ticket == CLOSED
+        """Whether it is closed."""
 
     def close(self) -> None:
-        """Leave."""
-        raise NotImplementedError
+        """Close it."""
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self.close()
-
-    def _check_connectable(self, context: Context, name: str) -> None:
-        if not isinstance(context, Context):
-            raise TypeError(f"a context is a msgq.Context, not {type(context).__name__}")
-        if context.closed:
-            raise InvalidValueError("the context was terminated; make a new one", name)
-        if self._ticket != CLOSED:
-            raise InvalidValueError("the socket is connected already; close it first", self._endpoint)
-
-    def _connected(self) -> None:
-        self._generation = self._ticket = generation
-        _sockets.add(self)
-
-    def _check(self) -> None:
-        if self._ticket != generation:
-            raise self._misuse()
-
-    def _misuse(self) -> IpcError:
-        """Return the exception for a ticket that is not valid."""
-        if self._ticket == CLOSED:
-            return EndpointClosedError("is closed, or was never connected; call connect() first", self._endpoint)
-        if self._generation != generation:
-            text = "the socket belongs to the parent process; close it here, and connect again (or another one)"
-            return ForkedSocketError(text, self._endpoint)
-        if self._ticket == RESERVED:
-            return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
-        text = "is in use by another thread; a socket serves one thread at a time"
-        return ConcurrentUseError(text, self._endpoint)
+def remember(socket: Inheritable) -> None:
+    """Keep the socket out of forked children's reach, and close it at exit."""
+    _sockets.add(socket)
 
 
 def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -116,14 +59,13 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
 
 def _forked() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
-    global _context, generation
-    generation += 1
+    global _context
     _inherited.append(_context)
     _context = None
     mine = [socket for socket in _sockets if not socket.closed]
     for socket in mine:
         _inherited.append(socket._socket)
-        socket.forget()
+        socket._forget()
     _sockets.clear()
     if mine:
         _close_connections([socket._address for socket in mine])
@@ -155,7 +97,7 @@ def _belongs(connection: system.socket, address: Address) -> bool:
     if connection.family == system.AF_UNIX:
         return bool(address.path) and address.path in (local, peer)
     if connection.family in (system.AF_INET, system.AF_INET6):
-        return bool(address.port == local[1] or peer and peer[:2] == (address.host, address.port))
+        return bool(address.port == local[1] or (peer and peer[:2] == (address.host, address.port)))
     return False
 
 

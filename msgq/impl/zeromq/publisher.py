@@ -14,11 +14,11 @@ import zmq
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
 from msgq.impl.context import Context
+from msgq.impl.gate import Sender
 from msgq.impl.zeromq import process
-from msgq.impl.zeromq.addresses import publisher_address
+from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
-from msgq.impl.zeromq.process import BUSY, CLOSED, RESERVED, Endpoint
 from msgq.schema import Schema
 from msgq.stats import PublisherStats
 
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 HIGH_WATER_MARK = 1000  # messages in the queue of each subscriber, ZMQ's own default
 LINGER_MS = 1000  # how long what was sent last may take to leave, after closing and at exit
-NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs at every send
-LOOK_EVERY = 1024  # sends; a power of two
 
 
-class PubSocket(Endpoint):
+class PubSocket(Sender):
     """Publishes messages on one endpoint.
 
     It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
@@ -45,24 +43,22 @@ class PubSocket(Endpoint):
     the process ends, is closed.
     """
 
-    __slots__ = ("_bytes", "_claim", "_dropped", "_messages", "_readers", "_send", "_unread_from")
-
-    _claim: Claim
+    _socket: zmq.Socket[bytes]
     _send: Callable[..., Any]
+    _address: Address
+    _claim: Claim
 
     def __init__(self) -> None:
-        super().__init__()
-        self._messages = self._bytes = self._dropped = 0
-        self._readers = 0
+        self._dropped = self._readers = 0
         self._unread_from = 0  # the first message that a present subscriber may have been sent
 
     def __del__(self) -> None:
-        if self._ticket != CLOSED and self._generation == process.generation:
+        if self._is_here():
             self._leave()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._messages} messages published"
-        return f"<msgq PubSocket {self._endpoint!r}, {state}>"
+        return f"<msgq PubSocket {self.endpoint!r}, {state}>"
 
     def connect(
         self,
@@ -96,7 +92,6 @@ class PubSocket(Endpoint):
         self._check_connectable(context, name)
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
-        self._endpoint = name
         self._address = publisher_address(name)
         socket = process.zmq_context().socket(zmq.XPUB)
         try:
@@ -112,8 +107,9 @@ class PubSocket(Endpoint):
             raise
         self._socket = socket
         self._send = super(zmq.Socket, socket).send  # the compiled method beneath pyzmq's Python one
-        self._messages = self._bytes = self._dropped = self._readers = self._unread_from = 0
-        self._connected()
+        self._dropped = self._readers = self._unread_from = 0
+        self._open(self._send, zmq.Again)
+        process.remember(self)
 
     def _bind(self, socket: zmq.Socket[bytes]) -> None:
         try:
@@ -123,78 +119,34 @@ class PubSocket(Endpoint):
             os.close(self._claim.listener)
             self._claim.release()
             if isinstance(error, zmq.ZMQError):
-                raise IpcError(f"cannot bind {self._address.uri}: {error}", self._endpoint, error.errno) from error
+                raise IpcError(f"cannot bind {self._address.uri}: {error}", self.endpoint, error.errno) from error
             raise
 
-    def close(self) -> None:
-        """Leave. What was sent has 1 s to arrive, in the background. Closing twice does nothing.
-
-        Raises
-        ------
-        ConcurrentUseError : another thread is in the middle of a send.
-        """
-        if self._ticket == CLOSED:
-            return
-        if self._generation == process.generation:
-            if self._ticket == BUSY:
-                raise self._misuse()
-            self._leave()
-        self._ticket = CLOSED
-
-    def _leave(self) -> None:
-        self._ticket = CLOSED
+    def _disconnect(self) -> None:
         self._socket.close()
         self._claim.release()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
         self._claim.forget()
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
-        """Publish one message.
-
-        Parameters
-        ----------
-        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
-
-        Raises
-        ------
-        TypeError, BufferError : `data` has no contiguous bytes.
-
-        Notes
-        -----
-        Never waits for subscribers. Releases the GIL while the message is copied and queued.
-        """
-        if self._ticket != process.generation:
-            raise self._misuse()
-        self._ticket = BUSY
-        try:
-            if not self._messages & (LOOK_EVERY - 1):
-                self._look()  # ZMQ keeps its news of subscribers until somebody reads it
-            if type(data) is bytes:
-                size = len(data)
-            else:
-                data = _contiguous(data)
-                size = data.nbytes
-            self._send(data, NOBLOCK)
-        except zmq.Again:
-            self._send_past_full_queues(data)
-        finally:
-            self._ticket = self._generation
-        self._messages += 1
-        self._bytes += size
-
     def _send_past_full_queues(self, data: Any) -> None:
-        """Count the message as dropped, and send it to those whose queues have room.
+        """Send it again after a look at the queues; to those that have room, and count it as dropped, if that fails.
 
-        ZMQ then skips a full queue until half of it was read, without a word. With one subscriber there is nobody else
-        to send to; leaving it at that keeps the count exact.
+        ZMQ looks once a millisecond at what was read meanwhile, so a queue that it calls full may have room. Told to
+        send all the same, it skips a full queue until half of that was read, without a word: the count is a lower bound
+        then. With one subscriber there is nobody else to send to; leaving it at that keeps the count exact.
         """
-        self._dropped += 1
-        if self._look() > 1:
+        readers = self._look()
+        try:
+            self._send(data, zmq.NOBLOCK)
+            return
+        except zmq.Again:
+            self._dropped += 1
+        if readers > 1:
             self._socket.set(zmq.XPUB_NODROP, 0)
             try:
-                self._send(data, NOBLOCK)
+                self._send(data, zmq.NOBLOCK)
             finally:
                 self._socket.set(zmq.XPUB_NODROP, 1)
 
@@ -241,34 +193,31 @@ class PubSocket(Endpoint):
         """
         self._check()
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+            raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         return self._reservation(size)
 
     @contextlib.contextmanager
     def _reservation(self, size: int) -> Iterator[memoryview]:
-        self._check()
         message = bytearray(size)
-        self._ticket = RESERVED
+        self._reserve()
         view = memoryview(message)
         try:
             yield view
         except BaseException:
-            self._end_reservation(view)
+            self._publish_nothing(view)
             raise
-        self._end_reservation(view)
+        self._publish_nothing(view)
         self.send(message)
 
-    def _end_reservation(self, view: memoryview) -> None:
+    def _publish_nothing(self, view: memoryview) -> None:
         with contextlib.suppress(BufferError):  # an array made from the view still lives
             view.release()
-        if self._ticket != RESERVED or self._generation != process.generation:
-            raise self._misuse()
-        self._ticket = self._generation
+        self._end_reservation()
 
     def _look(self) -> int:
         """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
         while zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
-            news = self._socket.recv(NOBLOCK)
+            news = self._socket.recv(zmq.NOBLOCK)
             if news[:1] == b"\1":
                 self._readers += 1
             elif news[:1] == b"\0" and self._readers:
@@ -279,12 +228,7 @@ class PubSocket(Endpoint):
 
     def _count(self) -> tuple[int, bool]:
         """Return how many subscribers there are, and whether they have certainly read everything."""
-        self._check()
-        self._ticket = BUSY
-        try:
-            readers = self._look()
-        finally:
-            self._ticket = self._generation
+        readers = self._alone(self._look)
         return readers, readers > 0 and self._unread_from == self._messages
 
     def all_readers_updated(self) -> bool:
@@ -316,7 +260,7 @@ class PubSocket(Endpoint):
         """
         if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
             text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
-            raise InvalidValueError(text, self._endpoint)
+            raise InvalidValueError(text, self.endpoint)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             readers, updated = self._count()
@@ -326,31 +270,29 @@ class PubSocket(Endpoint):
                 unknown = "at least one that was sent nothing yet: ZMQ does not tell what was read, so give n="
                 wanted = unknown if n is None else f"{n} attached"
                 text = f"after {timeout} s {readers} subscribers are attached; wanted: {wanted}"
-                raise WaitTimeoutError(text, self._endpoint)
+                raise WaitTimeoutError(text, self.endpoint)
             time.sleep(interval)
 
     def stats(self) -> PublisherStats:
         """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
-        return PublisherStats(self._endpoint, self._messages, self._bytes, self._dropped)
+        return PublisherStats(self.endpoint, self._messages, self._bytes, self._dropped)
 
 
-def _contiguous(data: Any) -> memoryview:
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise BufferError("a message must be contiguous bytes; copy it first")
-    return view
-
-
-def _rows(messages: Any) -> Iterable[Any]:
+def _rows(messages: Any) -> Iterator[Any]:
     """Return the messages one by one."""
     if isinstance(messages, (list, tuple, Iterator)):
-        return messages
+        yield from messages
+        return
     try:
         view = memoryview(messages)
-    except TypeError:
-        return iter(messages)
-    if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
+    except TypeError:  # no buffer, so it must be an iterable
+        yield from messages
+        return
+    if view.shape is None or view.shape == () or (view.ndim == 1 and view.itemsize == 1):
         raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
-    flat = _contiguous(view).tobytes()
-    size = len(flat) // view.shape[0] if view.shape[0] else 0
-    return (flat[row * size : (row + 1) * size] for row in range(view.shape[0]))
+    if not view.c_contiguous:
+        raise BufferError("the messages must be contiguous; copy them first")
+    flat, count = view.tobytes(), view.shape[0]
+    size = len(flat) // count if count else 0
+    for row in range(count):
+        yield flat[row * size : (row + 1) * size]

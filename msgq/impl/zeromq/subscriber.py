@@ -5,20 +5,18 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
-import time
 from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from msgq import naming
-from msgq.errors import EndpointClosedError, InvalidValueError, MessageSizeError, MessageTooLargeError
+from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.context import Context
+from msgq.impl.gate import Receiver, all_alone
 from msgq.impl.zeromq import process
-from msgq.impl.zeromq.addresses import subscriber_address
+from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
-from msgq.impl.zeromq.process import CLOSED, Endpoint
 from msgq.stats import SubscriberStats
 
 if TYPE_CHECKING:
@@ -29,10 +27,9 @@ if TYPE_CHECKING:
 HIGH_WATER_MARK = 1000  # messages in the queue, ZMQ's own default
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
-NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs at every receive
+NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 TIMEOUT_MAX_MS = 2**31 - 1
 MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
-CLOSE_LOOK_SECONDS = 0.0002
 
 _wake_numbers = itertools.count()
 
@@ -46,7 +43,7 @@ def checked_timeout(timeout: int, endpoint: str = "") -> int:
     return timeout
 
 
-class SubSocket(Endpoint):
+class SubSocket(Receiver):
     """Receives the messages of one endpoint.
 
     It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
@@ -59,28 +56,24 @@ class SubSocket(Endpoint):
     closed.
     """
 
-    __slots__ = (
-        "_closing", "_conflate", "_held", "_passed_over", "_received", "_recv", "_timeout_ms", "_timeout_set",
-        "_wake_address",
-    )  # fmt: skip
-
+    _socket: zmq.Socket[bytes]
     _recv: Callable[..., bytes]
+    _address: Address
 
     def __init__(self) -> None:
-        super().__init__()
-        self._conflate = self._closing = False
+        self._conflate = False
         self._held: bytes | None = None  # a message that did not suit the call that took it
-        self._received = self._passed_over = 0
+        self._passed_over = 0
         self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
         self._wake_address = ""
 
     def __del__(self) -> None:
-        if self._ticket != CLOSED and self._generation == process.generation:
+        if self._is_here():
             self._leave()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._received} messages received"
-        return f"<msgq SubSocket {self._endpoint!r}, {state}>"
+        return f"<msgq SubSocket {self.endpoint!r}, {state}>"
 
     @property
     def conflate(self) -> bool:
@@ -125,7 +118,6 @@ class SubSocket(Endpoint):
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
-        self._endpoint = name
         self._address = subscriber_address(name, host)
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
         socket = process.zmq_context().socket(zmq.SUB)
@@ -138,9 +130,10 @@ class SubSocket(Endpoint):
                 raise InvalidValueError(text, name, error.errno) from error
             raise
         self._socket, self._recv = socket, socket.recv
-        self._conflate, self._closing, self._held = bool(conflate), False, None
-        self._received = self._passed_over = 0
-        self._connected()
+        self._conflate, self._held, self._passed_over = bool(conflate), None, 0
+        self._simplify()
+        self._open(self._recv, zmq.Again)
+        process.remember(self)
 
     def _set_up(self, socket: zmq.Socket[bytes]) -> None:
         socket.linger = 0
@@ -149,26 +142,10 @@ class SubSocket(Endpoint):
         socket.rcvtimeo = self._timeout_set = self._timeout_ms
         if ":" in self._address.host:
             socket.ipv6 = True
-        secure_subscriber(socket, self._endpoint)
+        secure_subscriber(socket, self.endpoint)
         socket.subscribe(b"")
         socket.bind(self._wake_address)
         socket.connect(self._address.uri)
-
-    def close(self) -> None:
-        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing."""
-        if self._generation != process.generation:
-            self._ticket = CLOSED
-        if self._ticket == CLOSED:
-            return
-        self._closing = True
-        if self._ticket != self._generation:
-            self._wake()
-            if self._ticket == get_ident():
-                return  # in a signal handler, on top of our own wait: that will see _closing
-            while self._ticket not in (CLOSED, self._generation):
-                time.sleep(CLOSE_LOOK_SECONDS)
-        if self._ticket != CLOSED:
-            self._leave()
 
     def _wake(self) -> None:
         """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
@@ -176,14 +153,11 @@ class SubSocket(Endpoint):
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 
-    def _leave(self) -> None:
-        self._ticket = CLOSED
+    def _disconnect(self) -> None:
         self._socket.close()
 
-    def _closed_meanwhile(self) -> EndpointClosedError:
-        """Do what `close` could not do while the socket was in use, and return the exception for that."""
-        self._leave()
-        return EndpointClosedError("was closed while it was waited for", self._endpoint)
+    def _forget(self) -> None:
+        """In a forked child there is nothing of the parent's to close but its connection."""
 
     def setTimeout(self, timeout: int) -> None:
         """Choose how long a receive waits for a message.
@@ -196,48 +170,19 @@ class SubSocket(Endpoint):
         ------
         InvalidValueError : any other value.
         """
-        self._timeout_ms = checked_timeout(timeout, self._endpoint)
+        self._timeout_ms = checked_timeout(timeout, self.endpoint)
+        self._simplify()
 
-    def receive(self, non_blocking: bool = False) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates.
-
-        Parameters
-        ----------
-        non_blocking : do not wait, whatever the time-out.
-
-        Returns
-        -------
-        The message, or None when there was none in time. Each part of a multipart message of a foreign publisher is a
-        message here.
-
-        Notes
-        -----
-        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. A handler that
-        returns during a wait with a time-out starts that anew.
-        """
-        user = get_ident()
-        if self._ticket != process.generation:
-            raise self._misuse()
-        self._ticket = user
-        try:
-            if self._conflate or self._held is not None or self._timeout_set != self._timeout_ms:
-                message = self._next(non_blocking)
-            else:
-                message = self._recv(NOBLOCK if non_blocking else 0)
-            self._received += 1
-            return message
-        except zmq.Again:
-            return None
-        finally:
-            if self._closing:
-                raise self._closed_meanwhile()
-            self._ticket = self._generation
+    def _simplify(self) -> None:
+        """Let `receive` ask ZMQ directly if nothing speaks against it."""
+        self._plain = not self._conflate and self._held is None and self._timeout_set == self._timeout_ms
 
     def _next(self, non_blocking: bool) -> bytes:
         """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
         if self._timeout_set != self._timeout_ms:
             self._socket.rcvtimeo = self._timeout_set = self._timeout_ms
         message, self._held = self._held, None
+        self._simplify()
         if message is None:
             message = self._recv(NOBLOCK if non_blocking else 0)
         if self._conflate:
@@ -248,11 +193,12 @@ class SubSocket(Endpoint):
                 self._passed_over += 1
         return message
 
-    def _take(self, most: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
-        """Return up to `most` pending messages, those before the first that has not `size` bytes; that one is held."""
+    def _pending(self, most: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
+        """Return up to `most` pending messages, those before the first that has not `size` bytes; that one is held.
+
+        The ticket is ours.
+        """
         messages: list[bytes] = []
-        self._check()
-        self._ticket = get_ident()
         try:
             while len(messages) < most:
                 message = self._next(not wait_for_one or bool(messages))
@@ -264,18 +210,15 @@ class SubSocket(Endpoint):
                     break
         except zmq.Again:
             pass
-        finally:
-            self._received += len(messages)
-            if self._closing:
-                raise self._closed_meanwhile()
-            self._ticket = self._generation
+        self._received += len(messages)
+        self._simplify()
         return messages
 
     def _most(self, max_messages: int | None) -> int:
         if max_messages is None:
             return MANY
         if max_messages < 0:
-            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self.endpoint)
         return max_messages
 
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
@@ -290,7 +233,7 @@ class SubSocket(Endpoint):
         ------
         InvalidValueError : a negative `max_messages`.
         """
-        return self._take(self._most(max_messages), wait_for_one)
+        return self._alone(self._pending, self._most(max_messages), wait_for_one)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's.
@@ -310,7 +253,8 @@ class SubSocket(Endpoint):
         MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
         TypeError, BufferError : `buffer` is not writable, or not contiguous.
         """
-        view = memoryview(buffer)
+        target: Any = buffer  # for type checkers an array is no buffer before Python 3.12
+        view = memoryview(target)
         if view.readonly or not view.c_contiguous:
             raise BufferError("the buffer must be writable, contiguous bytes")
         message = self.receive(non_blocking)
@@ -318,9 +262,10 @@ class SubSocket(Endpoint):
             return None
         if len(message) > view.nbytes:
             self._held = message
+            self._simplify()
             self._received -= 1
             text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
-            raise MessageTooLargeError(text, self._endpoint)
+            raise MessageTooLargeError(text, self.endpoint)
         _fill(view, message)
         return len(message)
 
@@ -350,11 +295,11 @@ class SubSocket(Endpoint):
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
-            raise InvalidValueError(text, self._endpoint)
-        messages = self._take(most, wait_for_one, element.itemsize)
+            raise InvalidValueError(text, self.endpoint)
+        messages = self._alone(self._pending, most, wait_for_one, element.itemsize)
         if not messages and most and self._held is not None:
             text = f"the next message has {len(self._held)} bytes, the dtype {element.itemsize}"
-            raise MessageSizeError(f"{text}; receive() takes it as it is", self._endpoint)
+            raise MessageSizeError(f"{text}; receive() takes it as it is", self.endpoint)
         array = numpy.empty(len(messages), element)
         data = b"".join(messages)
         ctypes.memmove(array.ctypes.data, data, len(data))
@@ -362,7 +307,7 @@ class SubSocket(Endpoint):
 
     def stats(self) -> SubscriberStats:
         """Return what this socket has received since it connected."""
-        return SubscriberStats(self._endpoint, self._received, self.lost, 0)
+        return SubscriberStats(self.endpoint, self._received, self.lost, 0)
 
 
 def _fill(view: memoryview, message: bytes) -> None:
@@ -388,7 +333,7 @@ class Poller:
         if not isinstance(socket, SubSocket):
             raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
         if socket.closed:
-            raise socket._misuse()
+            socket._check()
         if not any(socket is known for known in self._sockets):
             self._sockets.append(socket)
 
@@ -416,29 +361,8 @@ class Poller:
         sockets = self._sockets.copy()  # another thread may register more meanwhile
         if not sockets:
             return []
-        user = get_ident()
-        taken: list[SubSocket] = []
-        try:
-            for socket in sockets:
-                socket._check()
-                taken.append(socket)
-                socket._ticket = user
-            if any(socket._held is not None for socket in sockets):
-                timeout = 0
-            found = zmq.zmq_poll([(socket._socket, zmq.POLLIN) for socket in sockets], timeout)
-        finally:
-            _give_back(taken)
+        if any(socket._held is not None for socket in sockets):
+            timeout = 0
+        found = all_alone(sockets, zmq.zmq_poll, [(socket._socket, zmq.POLLIN) for socket in sockets], timeout)
         ready = {id(socket) for socket, _ in found}
         return [socket for socket in sockets if socket._held is not None or id(socket._socket) in ready]
-
-
-def _give_back(sockets: list[SubSocket]) -> None:
-    """Free the sockets that a poll has used; close those whose `close` was called meanwhile, and say so."""
-    errors = []
-    for socket in sockets:
-        if socket._closing:
-            errors.append(socket._closed_meanwhile())
-        else:
-            socket._ticket = socket._generation
-    if errors:
-        raise errors[0]
