@@ -6,11 +6,17 @@
 ``MSGQ_MODE``         permissions of new segments, octal; 600 by default
 ``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
 ``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default
+``ZMQ``               stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
+``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
+``MSGQ_ZMQ_BIND``     host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
+``MSGQ_ZMQ_MAP``      a TOML file: endpoint = "address"
+``MSGQ_ZMQ_CURVE``    a directory with certificates; encrypts everything
 ==================  ====================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
@@ -20,6 +26,7 @@ from msgq.impl.liveness import environment
 SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"
 SIDE = "msgqside_"
+ZMQ = "msgqzmq_"
 NAME_BYTES_MAX = 255 - len(SIDE)  # a file name has at most 255 bytes
 
 
@@ -88,7 +95,8 @@ def make_directories(endpoint: str, in_prefix: str) -> None:
 
 def backend_name() -> str:
     """Return the backend asked for by the environment."""
-    return environment("MSGQ_BACKEND") or "msgq"
+    stock_switch = environment("ZMQ") not in (None, "", "0")
+    return environment("MSGQ_BACKEND") or ("zmq" if stock_switch else "msgq")
 
 
 def mode(asked: int | None, endpoint: str) -> int:
@@ -124,3 +132,51 @@ def spin_us(asked: int | None, endpoint: str) -> int:
 def topic_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds the rings of a prefix, and what their file names start with."""
     return (f"{SHARED_MEMORY}/{RING}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RING)
+
+
+def zmq_transport(endpoint: str) -> str:
+    """Return how ZMQ sockets reach each other: "tcp" or "ipc" (MSGQ_ZMQ_TRANSPORT)."""
+    value = environment("MSGQ_ZMQ_TRANSPORT") or "tcp"
+    if value not in ("tcp", "ipc"):
+        raise InvalidValueError(f"MSGQ_ZMQ_TRANSPORT is {value!r}; it must be tcp or ipc", endpoint)
+    return value
+
+
+def zmq_bind_host() -> str:
+    """Return the host that publishers bind on tcp (MSGQ_ZMQ_BIND)."""
+    return environment("MSGQ_ZMQ_BIND") or "127.0.0.1"
+
+
+def zmq_map_path() -> str:
+    """Return the TOML file that gives endpoints their addresses, "" for none (MSGQ_ZMQ_MAP)."""
+    return environment("MSGQ_ZMQ_MAP") or ""
+
+
+def zmq_curve_directory() -> str:
+    """Return the directory of the CURVE certificates, "" for no encryption (MSGQ_ZMQ_CURVE)."""
+    return environment("MSGQ_ZMQ_CURVE") or ""
+
+
+def zmq_directory(kind: str, endpoint: str) -> str:
+    """Return a directory that only this user can enter, for the ZMQ backend's files; creates it when needed.
+
+    Parameters
+    ----------
+    kind : "ipc" for socket files, "claims" for who publishes where.
+    endpoint : for the error.
+
+    Raises
+    ------
+    SegmentError : it cannot be created, or it is somebody else's.
+    """
+    top = f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}"
+    for path in (top, f"{top}/{kind}"):
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+        except OSError as error:
+            raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
+    return f"{top}/{kind}"

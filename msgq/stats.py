@@ -31,11 +31,19 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
-    """Messages and payload bytes published on an endpoint, by this publisher and its forerunners of this library."""
+    """Messages and payload bytes published on an endpoint, by this publisher and its forerunners of this library.
+
+    Attributes
+    ----------
+    messages, bytes : on the ZMQ backend, of this publisher since it connected.
+    dropped : messages that a subscriber's full queue had no room for, on the ZMQ backend. Exact with one subscriber;
+        with several at least so many, see docs/zmq.md. On the ring subscribers count what they lose, and this is 0.
+    """
 
     endpoint: str
     messages: int
     bytes: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,13 @@ def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     wait_until(settled, f"thread {thread_id or pid} sleeps")
 
 
+def wait_threads_asleep(name: str) -> None:
+    """Return when the threads of this process whose name starts so sleep, and go on doing so."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().startswith(name):
+            wait_asleep(os.getpid(), int(task.name))
+
+
 def ended_thread() -> int:
     """Return the id of a thread of this process that is gone."""
     thread_id = int(Task(threading.get_native_id).result())

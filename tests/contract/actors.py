@@ -30,9 +30,10 @@ def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
     return socket
 
 
-def publisher(name: str, endpoint: str) -> None:
-    """Send the texts that are heard; null ends it, without closing."""
+def publisher(name: str, endpoint: str, readers: int = 0) -> None:
+    """Wait for so many readers, then send the texts that are heard; null ends it, without closing."""
     pub = connect(name, "PubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=readers)
     say("connected")
     while (text := hear()) is not None:
         pub.send(text.encode())

@@ -10,15 +10,16 @@ import pytest
 
 from msgq import backend as backends
 from msgq.impl.fake.bus import current_bus
-from tests.support import DEADLINE, DEADLINE_MS
+from tests.support import DEADLINE, DEADLINE_MS, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
-#: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. replay: a restart of the
-#: publisher loses nothing. processes: a topic reaches other processes. segment: ``segment_size`` is a bound, and a slow
-#: subscriber is lapped. stats: `msgq.stats` sees it. takeover: one publisher at a time. threads: a thread that waits is
-#: woken by what another one does.
+#: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. passive: watching without a
+#: trace. processes: a topic reaches other processes. read: the publisher knows what was read. replay: a restart of the
+#: publisher loses nothing. segment: ``segment_size`` is a bound, and a slow subscriber is lapped. stats: `msgq.stats`
+#: sees it. takeover: the last publisher to connect wins. threads: a thread that waits is woken by what others do.
 BACKENDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
+    "zmq": frozenset({"fork", "lost", "passive", "read", "replay", "segment", "stats", "takeover"}),
     "fake": frozenset({"fork", "processes", "stats", "threads"}),
 }
 
@@ -61,6 +62,11 @@ class Backend:
             poller.registerSocket(socket)
         return poller
 
+    def settle(self) -> None:
+        """Return when what was sent and closed within this process has arrived; on the ring it has."""
+        if self.name == "zmq":
+            wait_threads_asleep("ZMQbg")
+
     def close(self) -> None:
         for socket in self._sockets:
             socket.close()
@@ -76,10 +82,11 @@ def collect(sub: Any, count: int) -> list[bytes]:
 
 
 @pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
     if missing := needed & BACKENDS[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # tests that run side by side have no ports to share
     backend = Backend(request.param)
     yield backend
     backend.close()

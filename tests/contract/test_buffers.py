@@ -293,6 +293,7 @@ class TestReceiveArray:
         size = np.dtype(dtype).itemsize
         sent = [bytes([i]) * size for i in range(1, 101)]
         pub.send_many(sent)
+        backend.settle()
         array = sub.receive_array(dtype)
         assert array.shape == (100,)
         assert array.dtype == np.dtype(dtype)
@@ -309,6 +310,7 @@ class TestReceiveArray:
     def test_at_most_so_many_are_taken(self, backend: Backend, endpoint: str, most: int) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many(np.arange(20))
+        backend.settle()
         taken = sub.receive_array(np.int64, max_messages=most).tolist()
         assert taken == list(range(min(most, 20)))
         assert len(sub.receive_many()) == 20 - len(taken)
@@ -317,17 +319,20 @@ class TestReceiveArray:
         pub, sub = backend.pair(endpoint, 1024)
         for start in range(0, 1000, 20):
             pub.send_many(np.arange(start, start + 20))
+            backend.settle()
             assert sub.receive_array(np.int64).tolist() == list(range(start, start + 20))
 
     def test_large_messages(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 4 << 20)
         frames = np.random.default_rng(1).integers(0, 255, (5, LARGE), np.uint8)
         pub.send_many(frames)
+        backend.settle()
         assert (sub.receive_array(f"V{LARGE}").view(np.uint8).reshape(5, -1) == frames).all()
 
     def test_it_stops_before_a_message_of_another_size(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(8), bytes(8), b"odd", bytes(8)])
+        backend.settle()
         assert len(sub.receive_array(np.int64)) == 2
         with pytest.raises(MessageSizeError, match=r"3 bytes.*8") as caught:
             sub.receive_array(np.int64)
@@ -342,6 +347,7 @@ class TestReceiveArray:
     ) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(bytes(size))
+        backend.settle()
         for dtype in ("V8", "V1000"):
             with pytest.raises(MessageSizeError, match=f"{size} bytes"):
                 sub.receive_array(dtype, wait_for_one=wait_for_one)
@@ -350,6 +356,7 @@ class TestReceiveArray:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(24)] * 4)
         pub.send(bytes(200))
+        backend.settle()
         assert sub.receive_array("(3,)f8").shape == (4, 3)
         assert sub.receive() == bytes(200)
 

@@ -235,7 +235,7 @@ def test_another_publisher_takes_over_one_topic(pair, opened):
 # Two processes.
 
 
-@pytest.mark.needs("processes")
+@pytest.mark.needs("processes", "read")
 def test_two_processes(backend: Backend, prefix: str) -> None:
     env = {"MSGQ_BACKEND": backend.name}
     with Child(actors.pub_master, env=env) as publisher, Child(actors.sub_master, env=env) as subscriber:

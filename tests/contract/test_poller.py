@@ -25,6 +25,7 @@ def test_ready_lasts_until_all_is_read(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     poller = backend.poller(sub)
     pub.send_many([b"1", b"2"])
+    backend.settle()
     for message in (b"1", b"2"):
         assert poller.poll(DEADLINE_MS) == [sub]
         assert sub.receive(True) == message

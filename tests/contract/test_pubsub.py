@@ -133,7 +133,7 @@ def test_another_process_receives(backend: Backend, endpoint: str) -> None:
 @pytest.mark.needs("processes")
 def test_another_process_publishes(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
-    with Child(actors.publisher, backend.name, endpoint) as child:
+    with Child(actors.publisher, backend.name, endpoint, 1) as child:
         assert child.hear() == "connected"
         child.say("from afar")
         assert sub.receive() == b"from afar"

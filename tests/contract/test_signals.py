@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract import actors
 from tests.contract.conftest import Backend
-from tests.support import DEADLINE, Child, wait_asleep
+from tests.support import DEADLINE, Child, wait_asleep, wait_until
 
 pytestmark = pytest.mark.needs("processes")
 both_ways = pytest.mark.parametrize("how", ["receive", "poll"])
@@ -19,6 +19,7 @@ def test_ctrl_c_ends_the_wait_and_the_socket_goes_on(backend: Backend, endpoint:
     pub = backend.pub(endpoint)
     with Child(actors.interrupted, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"
+        pub.wait_for_readers(DEADLINE, n=1)
         wait_asleep(child.pid)
         child.kill(signal.SIGINT)
         assert child.hear() == "interrupted"
@@ -35,6 +36,7 @@ def test_a_handler_runs_during_the_wait_which_goes_on(
     pub = backend.pub(endpoint)
     with Child(actors.with_handler, backend.name, endpoint, how, number) as child:
         assert child.hear() == "blocking"
+        pub.wait_for_readers(DEADLINE, n=1)
         for _ in range(3):
             wait_asleep(child.pid)
             child.kill(number)
@@ -49,9 +51,11 @@ def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: s
     pub = backend.pub(endpoint)
     with Child(actors.closing_handler, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"
+        pub.wait_for_readers(DEADLINE, n=1)
         wait_asleep(child.pid)
         child.kill(signal.SIGUSR1)
         assert child.result() == "closed"
+    wait_until(lambda: not pub.all_readers_updated(), "the subscriber has left")
     with pytest.raises(TimeoutError):
         pub.wait_for_readers(0, n=1)
 

@@ -84,6 +84,7 @@ def test_a_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> 
     sub.close()
     with pytest.raises(EndpointClosedError):
         task.result()
+    wait_until(lambda: not pub.all_readers_updated(), "the publisher sees it go")
     sub.connect(backend.context, endpoint)
     pub.wait_for_readers(DEADLINE, n=1)
     pub.send(b"x")

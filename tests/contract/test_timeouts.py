@@ -100,7 +100,7 @@ class TestWaitForReaders:
         backend.sub(endpoint)
         assert task.result() is None
 
-    @pytest.mark.needs("threads")
+    @pytest.mark.needs("threads", "read")
     def test_it_returns_when_all_have_read_all(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"1", b"2"])
@@ -147,6 +147,7 @@ class TestAllReadersUpdated:
     def test_it_needs_a_subscriber(self, backend: Backend, endpoint: str) -> None:
         assert not backend.pub(endpoint).all_readers_updated()
 
+    @pytest.mark.needs("read")
     def test_it_says_whether_everything_was_read(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"x")
@@ -155,6 +156,7 @@ class TestAllReadersUpdated:
         pub.wait_for_readers(DEADLINE)
         assert pub.all_readers_updated()
 
+    @pytest.mark.needs("read")
     def test_the_slowest_counts(self, backend: Backend, endpoint: str) -> None:
         pub, fast = backend.pair(endpoint)
         slow = backend.sub(endpoint)

@@ -1,0 +1,109 @@
+"""Where endpoints live: a port by hash as in stock msgq, a socket file, or what the user's map says."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import NamedTuple
+from urllib.parse import quote
+
+from msgq import naming
+from msgq.errors import EndpointNameError, InvalidValueError
+
+FNV_OFFSET_BASIS = 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
+FIRST_PORT = 8023
+PORTS = 57512
+PATH_BYTES_MAX = 107  # struct sockaddr_un has room for 108, a NUL included
+ALL_INTERFACES = "*"
+
+
+class Address(NamedTuple):
+    """Where publisher and subscribers meet: host and port, or the path of a socket file."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The address as ZMQ writes it."""
+        if self.path:
+            return f"ipc://{self.path}"
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+
+
+def fnv1a(data: bytes) -> int:
+    """Return the 64-bit FNV-1a hash."""
+    value = FNV_OFFSET_BASIS
+    for byte in data:
+        value = (value ^ byte) * FNV_PRIME % 2**64
+    return value
+
+
+def full_name(endpoint: str) -> str:
+    """Return the endpoint's name with the prefix in force: this is what is hashed, and looked up in the map."""
+    prefix = naming.prefix()
+    return f"{prefix}/{endpoint}" if prefix else endpoint
+
+
+def port_of(name: str) -> int:
+    """Return the port of a full name; without a prefix it is the one that stock msgq took."""
+    return FIRST_PORT + fnv1a(name.encode()) % PORTS
+
+
+def publisher_address(endpoint: str) -> Address:
+    """Return where to bind.
+
+    Raises
+    ------
+    EndpointNameError : the path of the socket file would be longer than 107 bytes.
+    InvalidValueError : an environment variable or the map makes no sense.
+    SegmentError : the directory for socket files is not fit.
+    """
+    return _address(endpoint, naming.zmq_bind_host())
+
+
+def subscriber_address(endpoint: str, host: str) -> Address:
+    """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
+    address = _address(endpoint, host)
+    return address._replace(host=host) if address.host == ALL_INTERFACES else address
+
+
+def _address(endpoint: str, host: str) -> Address:
+    name = full_name(endpoint)
+    mapped = _mapped(name, endpoint)
+    if mapped is not None:
+        address = mapped
+    elif naming.zmq_transport(endpoint) == "ipc":
+        # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
+        address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
+    else:
+        address = Address(host, port_of(name))
+    if len(address.path.encode()) > PATH_BYTES_MAX:
+        text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
+        raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
+    return address
+
+
+def _mapped(name: str, endpoint: str) -> Address | None:
+    """Return what the map says of a full name, None when it says nothing."""
+    path = naming.zmq_map_path()
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            value = tomllib.load(file).get(name)
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"MSGQ_ZMQ_MAP: cannot read {path}: {error}", endpoint) from error
+    return None if value is None else _parsed(value, f"MSGQ_ZMQ_MAP: {path}", endpoint)
+
+
+def _parsed(value: object, where: str, endpoint: str) -> Address:
+    text = value if isinstance(value, str) else ""
+    scheme, _, rest = text.partition("://")
+    if scheme == "ipc" and rest.startswith("/") and "\0" not in rest:
+        return Address(path=rest)
+    host, _, port = rest.rpartition(":")
+    if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
+        return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    raise InvalidValueError(f"{where}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

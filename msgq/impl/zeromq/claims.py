@@ -1,0 +1,189 @@
+"""One publisher an address: the claim that a publisher holds on it, and the listening socket.
+
+Among this user's processes a locked file says who publishes at an address; the kernel takes the lock back when its
+holder dies. Programs that know nothing of that are found by trying to bind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import stat
+import time
+from typing import Any
+
+from msgq import naming
+from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
+from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
+
+BACKLOG = 128
+# ZMQ closes sockets a little later than it is told to, so the port of a publisher that was closed is not free at once.
+PORT_FREE_SECONDS = 1.0
+RETRY_SECONDS = 0.001
+
+
+class Claim:
+    """The right to publish at an address, held until `release` or the end of the process.
+
+    Attributes
+    ----------
+    listener : file descriptor of the listening socket; ZMQ closes it.
+    """
+
+    def __init__(self, endpoint: str, address: Address) -> None:
+        """Take the address, or say who has it.
+
+        Raises
+        ------
+        MultiplePublishersError : another publisher of this endpoint, or a program unknown to us, has the address.
+        IpcError : a publisher of another endpoint has it; or it cannot be bound, for another reason.
+        """
+        self._address = address
+        self._path = _claim_path(endpoint, address)
+        try:
+            self._lock = _locked(self._path)
+        except OSError as error:
+            raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
+        if self._lock < 0:
+            raise _taken(endpoint, address, _read(self._path))
+        try:
+            self.listener = self._listen(endpoint)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _listen(self, endpoint: str) -> int:
+        what = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
+        try:
+            if self._address.path:
+                listener = _listen_at_path(self._address.path)
+            else:
+                listener = _listen_at_port(endpoint, self._address)
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, json.dumps(what).encode())
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _taken(endpoint, self._address, _holder_of_port(endpoint, self._address.port)) from error
+            raise IpcError(f"cannot bind {self._address.uri}: {error.strerror}", endpoint, error.errno) from error
+        return listener
+
+    def release(self) -> None:
+        """Let others have the address."""
+        if self._address.path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._address.path)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(self._lock)
+
+    def forget(self) -> None:
+        """In a forked child: close what it inherited, so that it does not hold the address when the parent ends."""
+        os.close(self._lock)
+        os.close(self.listener)
+
+
+def _claim_path(endpoint: str, address: Address) -> str:
+    # The same port of another network namespace is another address.
+    space = "" if address.path else f"{os.stat('/proc/self/ns/net').st_ino} "
+    return f"{naming.zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
+
+
+def _locked(path: str) -> int:
+    """Return a descriptor of the file, locked; -1 when another has locked it."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), os.stat(path)):
+                    return lock
+        except BlockingIOError:
+            os.close(lock)
+            return -1
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # its former holder removed it just now: that lock means nothing any more
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return what a claim says; nothing when its holder is just writing it, or has gone."""
+    try:
+        with open(path) as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _taken(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
+    """Return the error for an address that another publisher has."""
+    who = f"process {holder['pid']}" if "pid" in holder else "another program"
+    if holder.get("name", full_name(endpoint)) == full_name(endpoint):
+        return MultiplePublishersError(f"{who} publishes at {address.uri}; close that publisher first", endpoint)
+    text = f"{address.uri} is taken: {who} publishes {holder['name']!r} there, whose name gives the same port"
+    return IpcError(f"{text}; give one of the two another address (MSGQ_ZMQ_MAP)", endpoint, errno.EADDRINUSE)
+
+
+def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
+    """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
+    directory = naming.zmq_directory("claims", endpoint)
+    for found in (_read(f"{directory}/{name}") for name in os.listdir(directory)):
+        if port and found.get("port") == port and os.path.exists(f"/proc/{found.get('pid')}"):
+            return found
+    return {}
+
+
+def _listen_at_port(endpoint: str, address: Address) -> int:
+    host = None if address.host == ALL_INTERFACES else address.host
+    try:
+        found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        text = f"{address.host!r} is no host to bind (MSGQ_ZMQ_BIND, MSGQ_ZMQ_MAP): {error}"
+        raise InvalidValueError(text, endpoint) from error
+    family, _, _, _, name = found[0]
+    deadline = time.monotonic() + PORT_FREE_SECONDS
+    while True:
+        try:
+            return _listen(family, name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
+
+
+def _listen_at_path(path: str) -> int:
+    """Listen on a socket file; one that a dead publisher left is replaced, any other file is not."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(path):
+            os.unlink(path)
+    return _listen(socket.AF_UNIX, path)
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # its backlog is full
+            return True
+    return True
+
+
+def _listen(family: int, name: Any) -> int:
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        if family != socket.AF_UNIX:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(name)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        return listener.detach()

@@ -1,0 +1,38 @@
+"""CURVE: encrypted connections, to subscribers that know the publishers' public key only."""
+
+from __future__ import annotations
+
+import zmq
+
+from msgq import naming
+from msgq.errors import BackendNotAvailableError, InvalidValueError
+
+
+def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Let the socket speak CURVE only, if MSGQ_ZMQ_CURVE says so, with ``server.key_secret`` from that directory."""
+    if directory := naming.zmq_curve_directory():
+        public, secret = _certificate(f"{directory}/server.key_secret", endpoint)
+        socket.curve_server = True
+        socket.curve_publickey, socket.curve_secretkey = public, secret or b""
+
+
+def secure_subscriber(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """The same for a subscriber: with its own ``client.key_secret``, and the publishers' ``server.key``."""
+    if directory := naming.zmq_curve_directory():
+        public, secret = _certificate(f"{directory}/client.key_secret", endpoint)
+        socket.curve_serverkey = _certificate(f"{directory}/server.key", endpoint)[0]
+        socket.curve_publickey, socket.curve_secretkey = public, secret or b""
+
+
+def _certificate(path: str, endpoint: str) -> tuple[bytes, bytes | None]:
+    if not zmq.has("curve"):
+        raise BackendNotAvailableError("MSGQ_ZMQ_CURVE is set, but this libzmq was built without CURVE", endpoint)
+    from zmq.auth import load_certificate  # rarely needed
+
+    try:
+        public, secret = load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"MSGQ_ZMQ_CURVE: cannot read the certificate {path}: {error}", endpoint) from error
+    if path.endswith("_secret") and secret is None:
+        raise InvalidValueError(f"MSGQ_ZMQ_CURVE: there is no secret key in {path}", endpoint)
+    return public, secret

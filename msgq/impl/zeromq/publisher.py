@@ -1,0 +1,306 @@
+"""The publisher's socket: an XPUB, which tells of its subscribers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from msgq import naming
+from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
+from msgq.impl.context import Context
+from msgq.impl.guard import Sender
+from msgq.impl.zeromq import process
+from msgq.impl.zeromq.addresses import Address, publisher_address
+from msgq.impl.zeromq.claims import Claim
+from msgq.impl.zeromq.curve import secure_publisher
+from msgq.schema import Schema
+from msgq.stats import PublisherStats
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from _typeshed import ReadableBuffer
+
+HIGH_WATER_MARK = 1000  # messages in the queue of each subscriber, ZMQ's own default
+LINGER_MS = 1000  # how long what was sent last may take to leave, after closing and at exit
+
+
+class PubSocket(Sender):
+    """Publishes messages on one endpoint.
+
+    It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
+    connects. Any program with a ZMQ SUB socket may subscribe. A subscriber's queue that is full costs it messages,
+    which `stats` counts; it never holds up the publisher.
+
+    One thread at a time may use a socket; a second one gets `ConcurrentUseError`. After a fork the parent keeps the
+    socket, the child gets `ForkedSocketError`. Every method but `connect`, `close`, `stats` and the properties raises
+    `EndpointClosedError` when the socket is closed or was never connected. A socket that is deleted, or still open when
+    the process ends, is closed.
+    """
+
+    _socket: zmq.Socket[bytes]
+    _send: Callable[..., Any]
+    _address: Address
+    _claim: Claim
+
+    def __init__(self) -> None:
+        self._dropped = self._readers = 0
+        self._unread_from = 0  # the first message that a present subscriber may have been sent
+
+    def __del__(self) -> None:
+        if self._is_here():
+            self._leave()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._messages} messages published"
+        return f"<msgq PubSocket {self.endpoint!r}, {state}>"
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        """Become the endpoint's publisher.
+
+        Parameters
+        ----------
+        context : not terminated.
+        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        segment_size, mode, schema : for the ring; ZMQ has no place for them.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
+        InvalidValueError : the context was terminated, the socket is connected, or the environment makes no sense.
+        MultiplePublishersError : the endpoint has a publisher, or an unknown program has its port.
+        IpcError : the publisher of another endpoint has the port; or the address cannot be bound.
+
+        Notes
+        -----
+        Waits at most 1 s for a port that a former publisher leaves; the GIL is released, signal handlers run.
+        """
+        name = naming.endpoint_name(endpoint)
+        self._check_connectable(context, name)
+        if schema is not None and not isinstance(schema, Schema):
+            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        self._address = publisher_address(name)
+        socket = process.zmq_context().socket(zmq.XPUB)
+        try:
+            socket.linger = LINGER_MS
+            socket.sndhwm = HIGH_WATER_MARK
+            socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
+            socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
+            secure_publisher(socket, name)
+            self._claim = Claim(name, self._address)
+            self._bind(socket)
+        except BaseException:
+            socket.close()
+            raise
+        self._socket = socket
+        self._send = super(zmq.Socket, socket).send  # the compiled method beneath pyzmq's Python one
+        self._dropped = self._readers = self._unread_from = 0
+        self._open(self._send, zmq.Again)
+        process.remember(self)
+
+    def _bind(self, socket: zmq.Socket[bytes]) -> None:
+        try:
+            socket.set(zmq.USE_FD, self._claim.listener)
+            socket.bind(self._address.uri)
+        except BaseException as error:
+            os.close(self._claim.listener)
+            self._claim.release()
+            if isinstance(error, zmq.ZMQError):
+                raise IpcError(f"cannot bind {self._address.uri}: {error}", self.endpoint, error.errno) from error
+            raise
+
+    def _disconnect(self) -> None:
+        self._socket.close()
+        self._claim.release()
+
+    def _forget(self) -> None:
+        """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
+        self._claim.forget()
+
+    def _send_past_full_queues(self, data: Any) -> None:
+        """Send it again after a look at the queues; to those that have room, and count it as dropped, if that fails.
+
+        ZMQ looks once a millisecond at what was read meanwhile, so a queue that it calls full may have room. Told to
+        send all the same, it skips a full queue until half of that was read, without a word: the count is a lower bound
+        then. With one subscriber there is nobody else to send to; leaving it at that keeps the count exact.
+        """
+        readers = self._look()
+        try:
+            self._send(data, zmq.NOBLOCK)
+            return
+        except zmq.Again:
+            self._dropped += 1
+        if readers > 1:
+            self._socket.set(zmq.XPUB_NODROP, 0)
+            try:
+                self._send(data, zmq.NOBLOCK)
+            finally:
+                self._socket.set(zmq.XPUB_NODROP, 1)
+
+    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
+        """Publish several messages, and return how many.
+
+        Parameters
+        ----------
+        messages : an iterable of buffers, or a C-contiguous array (or buffer of more than one dimension), whose rows
+            along the first axis are the messages.
+
+        Raises
+        ------
+        As `send`. What was sent before the error is published.
+        TypeError : one `bytes` or the like: that is one message, for `send`.
+        """
+        self._check()
+        count = 0
+        for message in _rows(messages):
+            self.send(message)
+            count += 1
+        return count
+
+    def reserve(self, size: int) -> AbstractContextManager[memoryview]:
+        """Write one message in place: ``with pub.reserve(size) as view: ...``.
+
+        Parameters
+        ----------
+        size : bytes of the message.
+
+        Returns
+        -------
+        A context manager. Entering gives a writable view of `size` bytes; leaving publishes them, or nothing when the
+        block raised. The view is released at the end of the block.
+
+        Raises
+        ------
+        InvalidValueError : a negative size.
+        When leaving, EndpointClosedError.
+
+        Notes
+        -----
+        While the block runs, this socket's other methods raise `ConcurrentUseError`.
+        """
+        self._check()
+        if size < 0:
+            raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
+        return Reservation(self, size)
+
+    def _look(self) -> int:
+        """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
+        while zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
+            news = self._socket.recv(zmq.NOBLOCK)
+            if news[:1] == b"\1":
+                self._readers += 1
+            elif news[:1] == b"\0" and self._readers:
+                self._readers -= 1
+        if not self._readers:
+            self._unread_from = self._messages
+        return self._readers
+
+    def _count(self) -> tuple[int, bool]:
+        """Return how many subscribers there are, and whether they have certainly read everything."""
+        readers = self._alone(self._look)
+        return readers, readers > 0 and self._unread_from == self._messages
+
+    def all_readers_updated(self) -> bool:
+        """Tell whether there are subscribers that have certainly read all that was published.
+
+        ZMQ does not tell what subscribers have read. So this is True when there is one and nothing was sent since, and
+        False when there is none, or as soon as something is sent.
+        """
+        return self._count()[1]
+
+    def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
+        """Wait until subscribers are there.
+
+        Parameters
+        ----------
+        timeout : seconds; None waits for ever.
+        interval : seconds between two looks.
+        n : return when at least so many subscriptions are there (each of our subscribers makes one); None: when
+            `all_readers_updated`, which does not come about once something was sent to a present subscriber.
+
+        Raises
+        ------
+        WaitTimeoutError : it did not come about in time. Also a TimeoutError.
+        InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
+
+        Notes
+        -----
+        Releases the GIL between the looks; signal handlers run.
+        """
+        if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
+            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
+            raise InvalidValueError(text, self.endpoint)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            readers, updated = self._count()
+            if updated if n is None else readers >= n:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                unknown = "at least one that was sent nothing yet: ZMQ does not tell what was read, so give n="
+                wanted = unknown if n is None else f"{n} attached"
+                text = f"after {timeout} s {readers} subscribers are attached; wanted: {wanted}"
+                raise WaitTimeoutError(text, self.endpoint)
+            time.sleep(interval)
+
+    def stats(self) -> PublisherStats:
+        """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
+        return PublisherStats(self.endpoint, self._messages, self._bytes, self._dropped)
+
+
+class Reservation:
+    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+
+    def __init__(self, socket: PubSocket, size: int) -> None:
+        self._socket, self._size = socket, size
+        self._buffer: bytearray | None = None
+
+    def __enter__(self) -> memoryview:
+        if self._buffer is not None:
+            raise InvalidValueError("a reservation serves once; reserve again", self._socket.endpoint)
+        self._socket._reserve()
+        self._buffer = bytearray(self._size)
+        self._view = memoryview(self._buffer)
+        return self._view
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        with contextlib.suppress(BufferError):  # an array made from the view still lives
+            self._view.release()
+        self._socket._end_reservation()
+        if kind is None and self._buffer is not None:
+            self._socket.send(self._buffer)
+
+
+def _rows(messages: Any) -> Iterator[Any]:
+    """Return the messages one by one."""
+    if isinstance(messages, (list, tuple, Iterator)):
+        yield from messages
+        return
+    try:
+        view = memoryview(messages)
+    except TypeError:  # no buffer, so it must be an iterable
+        yield from messages
+        return
+    if view.shape is None or view.shape == () or (view.ndim == 1 and view.itemsize == 1):
+        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
+    if not view.c_contiguous:
+        raise BufferError("the messages must be contiguous; copy them first")
+    flat, count = view.tobytes(), view.shape[0]
+    size = len(flat) // count if count else 0
+    for row in range(count):
+        yield flat[row * size : (row + 1) * size]

@@ -1,0 +1,479 @@
+"""The subscriber's socket, a SUB that takes everything, and the poller."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import os
+import select
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from msgq import naming
+from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
+from msgq.impl.awaitable import Awaitable
+from msgq.impl.context import Context
+from msgq.impl.guard import Receiver, all_alone
+from msgq.impl.habits import ReceiverHabits, Registrations
+from msgq.impl.zeromq import process
+from msgq.impl.zeromq.addresses import Address, subscriber_address
+from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.stats import SubscriberStats
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from _typeshed import WriteableBuffer
+
+HIGH_WATER_MARK = 1000  # messages in the queue, ZMQ's own default
+RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
+RECONNECT_MAX_MS = 100
+NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
+TIMEOUT_MAX_MS = 2**31 - 1
+MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
+
+_wake_numbers = itertools.count()
+
+
+def checked_timeout(timeout: float, endpoint: str = "") -> int:
+    """Return a time-out in milliseconds, checked and rounded up; -1 is for ever."""
+    if timeout != -1 and not 0 <= timeout <= TIMEOUT_MAX_MS:
+        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
+        raise InvalidValueError(text, endpoint)
+    return math.ceil(timeout)
+
+
+class SubSocket(Awaitable, ReceiverHabits, Receiver):
+    """Receives the messages of one endpoint.
+
+    It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
+    publisher can: `wait_for_readers`). Messages are lost when the queues between the two are full, and between two
+    publishers; nobody here is told how many. One that arrives is never torn, repeated, or out of order.
+
+    One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
+    parent keeps the socket, the child gets `ForkedSocketError`. The methods that receive raise `EndpointClosedError`
+    when the socket is closed or was never connected. A socket that is deleted, or still open when the process ends, is
+    closed.
+    """
+
+    _socket: zmq.Socket[bytes]
+    _recv: Callable[..., bytes]
+    _address: Address
+
+    def __init__(self) -> None:
+        self._conflate = False
+        self._held: bytes | None = None  # a message that did not suit the call that took it
+        self._passed_over = 0
+        self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
+        self._wake_address = ""
+        self._waiting: Callable[[], object] | None = None
+        self._loop_fd: LoopDescriptor | None = None
+
+    def __del__(self) -> None:
+        if self._is_here():
+            self._leave()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._received} messages received"
+        return f"<msgq SubSocket {self.endpoint!r}, {state}>"
+
+    @property
+    def conflate(self) -> bool:
+        """Whether `receive` passes over all but the newest message."""
+        return self._conflate
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that a conflating socket passed over; what was lost on the way is not in it. None: unknown."""
+        return self._passed_over if self._conflate else None
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        address: str | bytes = b"127.0.0.1",
+        conflate: bool = False,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+    ) -> None:
+        """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
+
+        Parameters
+        ----------
+        context : not terminated.
+        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : the publisher's host, for tcp.
+        conflate : receive the newest message only.
+        segment_size, mode, passive, spin_us : for the ring; this backend does not look at them.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
+        InvalidValueError : the context was terminated, the socket is connected, the address is no host, or the
+            environment makes no sense.
+        """
+        name = naming.endpoint_name(endpoint)
+        self._check_connectable(context, name)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        host = address.decode(errors="replace") if isinstance(address, bytes) else address
+        self._address = subscriber_address(name, host)
+        self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
+        socket = process.zmq_context().socket(zmq.SUB)
+        try:
+            self._set_up(socket)
+        except BaseException as error:
+            socket.close()
+            if isinstance(error, zmq.ZMQError):
+                text = f"cannot connect to {self._address.uri}: {error}"
+                raise InvalidValueError(text, name, error.errno) from error
+            raise
+        self._socket, self._recv = socket, socket.recv
+        self._conflate, self._held, self._passed_over = bool(conflate), None, 0
+        self._simplify()
+        self._open(self._recv, zmq.Again)
+        process.remember(self)
+
+    def _set_up(self, socket: zmq.Socket[bytes]) -> None:
+        socket.linger = 0
+        socket.rcvhwm = HIGH_WATER_MARK
+        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
+        socket.rcvtimeo = self._timeout_set = self._timeout_ms
+        if ":" in self._address.host:
+            socket.ipv6 = True
+        secure_subscriber(socket, self.endpoint)
+        socket.subscribe(b"")
+        socket.bind(self._wake_address)
+        socket.connect(self._address.uri)
+
+    def _wake(self) -> None:
+        """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
+        with process.zmq_context().socket(zmq.PUSH) as push:
+            push.connect(self._wake_address)
+            push.send(b"", NOBLOCK)
+
+    def _disconnect(self) -> None:
+        if self._loop_fd is not None:
+            self._loop_fd.close()
+            self._loop_fd = None
+        self._end_wait()
+        self._socket.close()
+
+    def _forget(self) -> None:
+        """In a forked child there is nothing of the parent's to close but its connection."""
+
+    def setTimeout(self, timeout: float) -> None:
+        """Choose how long a receive waits for a message.
+
+        Parameters
+        ----------
+        timeout : milliseconds, 0 to 2**31 - 1, fractions rounded up; -1, the default, waits for ever. May be set before
+            `connect`, and stays.
+
+        Raises
+        ------
+        InvalidValueError : any other value.
+        """
+        self._timeout_ms = checked_timeout(timeout, self.endpoint)
+        self._simplify()
+
+    def _simplify(self) -> None:
+        """Let `receive` ask ZMQ directly if nothing speaks against it."""
+        unusual = self._conflate or self._held is not None or self._loop_fd is not None
+        self._plain = not unusual and self._timeout_set == self._timeout_ms
+
+    @property
+    def rcvtimeo(self) -> int:
+        """The time-out in milliseconds, under pyzmq's name."""
+        return self._timeout_ms
+
+    @rcvtimeo.setter
+    def rcvtimeo(self, timeout: float) -> None:
+        self.setTimeout(timeout)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
+
+        It is the same one until the socket closes, and must not be read or closed. ZMQ's news other than messages make
+        it readable for a moment, too, so the receive that follows should not wait.
+        """
+        return self._alone(self._make_fd)
+
+    def _make_fd(self) -> int:
+        if self._loop_fd is None:
+            self._loop_fd = LoopDescriptor(int(self._socket.get(zmq.FD)))
+            self._simplify()
+        self._settle_fd()
+        return self._loop_fd.fd
+
+    def _settle_fd(self) -> None:
+        """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before."""
+        if self._loop_fd is not None:
+            more = self._held is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+            self._loop_fd.set(more)
+
+    def _next(self, non_blocking: bool) -> bytes:
+        """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
+        try:
+            return self._take(non_blocking)
+        finally:
+            self._settle_fd()
+
+    def _take(self, non_blocking: bool) -> bytes:
+        if self._timeout_set != self._timeout_ms:
+            self._socket.rcvtimeo = self._timeout_set = self._timeout_ms
+        message, self._held = self._held, None
+        self._simplify()
+        if message is None:
+            message = self._recv(NOBLOCK if non_blocking else 0)
+        if self._conflate:
+            for _ in range(MANY):
+                if not zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
+                    break
+                message = self._recv(NOBLOCK)
+                self._passed_over += 1
+        return message
+
+    def _pending(self, most: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
+        """Return up to `most` pending messages, those before the first that has not `size` bytes; that one is held.
+
+        The ticket is ours.
+        """
+        messages: list[bytes] = []
+        try:
+            while len(messages) < most:
+                message = self._next(not wait_for_one or bool(messages))
+                if size is not None and len(message) != size:
+                    self._held = message
+                    break
+                messages.append(message)
+                if self._conflate:
+                    break
+        except zmq.Again:
+            pass
+        self._received += len(messages)
+        self._simplify()
+        return messages
+
+    def _most(self, max_messages: int | None) -> int:
+        if max_messages is None:
+            return MANY
+        if max_messages < 0:
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self.endpoint)
+        return max_messages
+
+    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+        """Take the messages that are pending, oldest first.
+
+        Parameters
+        ----------
+        max_messages : at most so many; None takes all that have arrived, up to 100,000.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Raises
+        ------
+        InvalidValueError : a negative `max_messages`.
+        """
+        return self._alone(self._pending, self._most(max_messages), wait_for_one)
+
+    def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
+        """Take the next message into memory of the caller's.
+
+        Parameters
+        ----------
+        buffer : writable, contiguous bytes.
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The size of the message, in bytes; what lies behind it in `buffer` keeps its content. None when there was no
+        message in time.
+
+        Raises
+        ------
+        MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
+        TypeError, BufferError : `buffer` is not writable, or not contiguous.
+        """
+        target: Any = buffer  # for type checkers an array is no buffer before Python 3.12
+        view = memoryview(target)
+        if view.readonly or not view.c_contiguous:
+            raise BufferError("the buffer must be writable, contiguous bytes")
+        message = self.receive(non_blocking)
+        if message is None:
+            return None
+        if len(message) > view.nbytes:
+            self._held = message
+            self._simplify()
+            self._alone(self._settle_fd)
+            self._received -= 1
+            text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
+            raise MessageTooLargeError(text, self.endpoint)
+        _fill(view, message)
+        return len(message)
+
+    def receive_array(
+        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Take the pending messages, each of which is one element, as an array.
+
+        Parameters
+        ----------
+        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
+        max_messages : at most so many; None takes all that are there, up to 100,000.
+        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+
+        Returns
+        -------
+        A new array of shape (messages,): those up to the first that has another size. Empty when there was none.
+
+        Raises
+        ------
+        MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
+        InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
+        """
+        import numpy  # the only method that needs it
+
+        most = self._most(max_messages)
+        element = numpy.dtype(dtype)
+        if element.itemsize == 0 or element.hasobject:
+            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            raise InvalidValueError(text, self.endpoint)
+        messages = self._alone(self._pending, most, wait_for_one, element.itemsize)
+        if not messages and most and self._held is not None:
+            text = f"the next message has {len(self._held)} bytes, the dtype {element.itemsize}"
+            raise MessageSizeError(f"{text}; receive() takes it as it is", self.endpoint)
+        array = numpy.empty(len(messages), element)
+        data = b"".join(messages)
+        ctypes.memmove(array.ctypes.data, data, len(data))
+        return array
+
+    def stats(self) -> SubscriberStats:
+        """Return what this socket has received since it connected."""
+        return SubscriberStats(self.endpoint, self._received, self.lost, 0)
+
+
+def _fill(view: memoryview, message: bytes) -> None:
+    """Copy a message to the start of a buffer that is large enough."""
+    if message:  # an empty buffer has no address
+        start = (ctypes.c_char * len(message)).from_buffer(view)
+        start.raw = message
+
+
+class LoopDescriptor:
+    """One descriptor that is readable when another one is, or when it was told to be.
+
+    Attributes
+    ----------
+    fd : an epoll's, which event loops take as any other.
+    """
+
+    def __init__(self, other: int) -> None:
+        self._flag, self._is_set = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), False
+        self._epoll = select.epoll()
+        self._epoll.register(other, select.EPOLLIN)
+        self._epoll.register(self._flag, select.EPOLLIN)
+        self.fd = self._epoll.fileno()
+
+    def set(self, readable: bool) -> None:
+        """Be readable, or no more so than the other one."""
+        if readable and not self._is_set:
+            os.eventfd_write(self._flag, 1)
+        elif self._is_set and not readable:
+            os.eventfd_read(self._flag)
+        self._is_set = readable
+
+    def close(self) -> None:
+        """Close what is ours."""
+        self._epoll.close()
+        os.close(self._flag)
+
+
+class _Poller:
+    def __init__(self) -> None:
+        self._sockets: list[SubSocket] = []
+
+    def registerSocket(self, socket: SubSocket) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        """
+        if not isinstance(socket, SubSocket):
+            raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
+        if socket.closed:
+            socket._check()
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def unregisterSocket(self, socket: SubSocket) -> None:
+        """Wait for this one no longer.
+
+        Raises
+        ------
+        KeyError : it is not registered.
+        """
+        if not any(socket is known for known in self._sockets):
+            raise KeyError(socket)
+        self._sockets = [known for known in self._sockets if known is not socket]
+
+    def _subscribers(self) -> list[SubSocket]:
+        return self._sockets.copy()
+
+    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
+        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
+
+        Raises
+        ------
+        ConcurrentUseError : another task waits for one of the sockets.
+        """
+        from msgq.impl import event_loop
+
+        return event_loop.poll(self._sockets.copy(), lambda: self.poll(0), checked_timeout(timeout))
+
+    def poll(self, timeout: float) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+
+        Returns
+        -------
+        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out.
+        EndpointClosedError : a registered socket was closed.
+
+        Notes
+        -----
+        Sleeps as `receive` does, with the GIL released.
+        """
+        milliseconds = checked_timeout(timeout)
+        sockets = self._sockets.copy()  # another thread may register more meanwhile
+        if not sockets:
+            return []
+        if any(socket._held is not None for socket in sockets):
+            milliseconds = 0
+        ready = all_alone(sockets, _wait, sockets, milliseconds)
+        return [socket for socket in sockets if socket._held is not None or id(socket._socket) in ready]
+
+
+def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
+    """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
+    found = zmq.zmq_poll([(socket._socket, zmq.POLLIN) for socket in sockets], milliseconds)
+    for socket in sockets:
+        socket._settle_fd()
+    return {id(socket) for socket, _ in found}
+
+
+class Poller(Registrations, _Poller):
+    """Waits for several subscribers, and descriptors, at once. One thread at a time may use it, and its sockets."""

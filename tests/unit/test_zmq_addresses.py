@@ -1,0 +1,302 @@
+"""Where the ZMQ backend's endpoints live, and who may publish there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from msgq import naming
+from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
+from msgq.impl.context import Context
+from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
+from msgq.impl.zeromq.claims import Claim
+from msgq.impl.zeromq.publisher import PubSocket
+from tests.support import Child, hear, say
+
+VARIABLES = ("TRANSPORT", "BIND", "MAP", "CURVE")
+TWINS = ("t141", "t480")  # two names of one port
+GOLDEN = [("can", 62300), ("carState", 9041), ("controlsState", 44127), ("a", 24219), ("foobar", 35063), ("zoë", 48715)]
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENPILOT_PREFIX", *(f"MSGQ_ZMQ_{variable}" for variable in VARIABLES)):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def write_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Write a map and put it in force."""
+
+    def write(text: str) -> None:
+        (tmp_path / "map.toml").write_text(text)
+        monkeypatch.setenv("MSGQ_ZMQ_MAP", str(tmp_path / "map.toml"))
+
+    return write
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def publish() -> Iterator[Callable[[str], PubSocket]]:
+    """Connect publishers that are closed in the end."""
+    made = []
+
+    def publish(endpoint: str) -> PubSocket:
+        made.append(pub := PubSocket())
+        pub.connect(Context(), endpoint)
+        return pub
+
+    yield publish
+    for pub in made:
+        pub.close()
+
+
+class TestPorts:
+    @pytest.mark.parametrize(
+        ("data", "value"),
+        [(b"", 0xCBF29CE484222325), (b"a", 0xAF63DC4C8601EC8C), (b"foobar", 0x85944171F73967E8)],
+    )
+    def test_the_hash_is_fnv_1a(self, data: bytes, value: int) -> None:
+        """The vectors of its authors."""
+        assert fnv1a(data) == value
+
+    @pytest.mark.parametrize(("name", "port"), GOLDEN)
+    def test_the_rule_of_stock(self, name: str, port: int) -> None:
+        assert port_of(name) == port
+        assert publisher_address(name) == Address("127.0.0.1", port)
+        assert publisher_address(name).uri == f"tcp://127.0.0.1:{port}"
+
+    def test_every_port_is_in_the_range_of_stock(self) -> None:
+        ports = [port_of(f"topic{i}") for i in range(5000)]
+        assert min(ports) >= 8023
+        assert max(ports) < 65535
+
+    def test_the_prefix_is_hashed_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
+        assert publisher_address("can").port == port_of("sim/can") != port_of("can")
+
+    def test_the_subscriber_names_the_host(self) -> None:
+        assert subscriber_address("can", "10.0.0.7").uri == f"tcp://10.0.0.7:{port_of('can')}"
+        assert subscriber_address("can", "::1").uri == f"tcp://[::1]:{port_of('can')}"
+
+    def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
+        assert publisher_address("can").uri == f"tcp://*:{port_of('can')}"
+
+
+class TestMap:
+    def test_it_says_where_an_endpoint_lives(self, write_map: Callable[[str], None]) -> None:
+        write_map('can = "tcp://10.0.0.7:4000"\n"odd name" = "ipc:///run/odd"\nv6 = "tcp://[::1]:4001"')
+        assert publisher_address("can") == subscriber_address("can", "ignored") == Address("10.0.0.7", 4000)
+        assert publisher_address("odd name").uri == "ipc:///run/odd"
+        assert publisher_address("v6") == Address("::1", 4001)
+
+    def test_what_it_does_not_name_is_as_without(self, write_map: Callable[[str], None]) -> None:
+        write_map('can = "tcp://10.0.0.7:4000"')
+        assert publisher_address("other").port == port_of("other")
+
+    def test_a_star_leaves_the_host_to_the_subscriber(self, write_map: Callable[[str], None]) -> None:
+        write_map('can = "tcp://*:4000"')
+        assert publisher_address("can").uri == "tcp://*:4000"
+        assert subscriber_address("can", "far.example").uri == "tcp://far.example:4000"
+
+    def test_its_keys_carry_the_prefix(
+        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
+        monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
+        assert publisher_address("can") == Address("b", 2)
+
+    @pytest.mark.parametrize(
+        "value", ['"nowhere"', '"tcp://host"', '"tcp://:5"', '"tcp://h:0"', '"tcp://h:65536"', '"udp://h:5"', "5",
+                  '"ipc://relative"', '"ipc://"', '"inproc://x"', '"tcp://h:x"'],
+    )  # fmt: skip
+    def test_what_is_no_address_is_named(self, write_map: Callable[[str], None], value: str) -> None:
+        write_map(f"can = {value}")
+        with pytest.raises(InvalidValueError, match=r"map\.toml.*no address") as caught:
+            publisher_address("can")
+        assert caught.value.endpoint == "can"
+
+    def test_nonsense_is_named(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+        write_map("this is not TOML")
+        with pytest.raises(InvalidValueError, match="MSGQ_ZMQ_MAP"):
+            publisher_address("can")
+        monkeypatch.setenv("MSGQ_ZMQ_MAP", "/nowhere/at/all")
+        with pytest.raises(InvalidValueError, match="/nowhere/at/all"):
+            publisher_address("can")
+
+
+class TestIpc:
+    @pytest.fixture(autouse=True)
+    def ipc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+
+    def test_socket_files_are_in_a_directory_of_this_user_alone(self) -> None:
+        directory = Path(publisher_address("can").path).parent
+        for path in (directory, directory.parent):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+            assert path.stat().st_uid == os.geteuid()
+
+    def test_names_and_prefixes_do_not_collide(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain = [publisher_address(name).path for name in ("a", "p%2Fa", "p a")]
+        monkeypatch.setenv("OPENPILOT_PREFIX", "p")
+        paths = {*plain, publisher_address("a").path}
+        assert len(paths) == 4
+        assert len({os.path.dirname(path) for path in paths}) == 1
+
+    def test_a_name_that_is_too_long_for_a_path_is_refused(self) -> None:
+        publisher_address("x" * 60)
+        with pytest.raises(EndpointNameError, match="107"):
+            publisher_address("x" * 100)
+
+    def test_another_transport_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "pigeons")
+        with pytest.raises(InvalidValueError, match="pigeons"):
+            publisher_address("can")
+
+    def test_a_directory_that_others_can_enter_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        path = Path(publisher_address("can").path)
+        path.parent.parent.chmod(0o755)
+        with pytest.raises(SegmentError, match="700"):
+            publisher_address("can")
+
+    def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        (tmp_path / "elsewhere").mkdir(0o700)
+        (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(SegmentError, match="must be a directory"):
+            publisher_address("can")
+
+    def test_what_a_killed_publisher_left_is_replaced(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+        with Child(holds, endpoint) as child:
+            assert child.hear() == "connected"
+            child.kill()
+        path = Path(publisher_address(endpoint).path)
+        assert path.is_socket()
+        publish(endpoint).close()
+        assert not path.exists()
+
+    def test_a_file_that_is_no_socket_is_not_touched(
+        self, endpoint: str, tmp_path: Path, write_map: Callable[[str], None], publish: Callable[[str], PubSocket]
+    ) -> None:
+        (tmp_path / "precious").write_text("data")
+        write_map(f'{endpoint} = "ipc://{tmp_path}/precious"')
+        with pytest.raises(IpcError):
+            publish(endpoint)
+        assert (tmp_path / "precious").read_text() == "data"
+
+    def test_a_foreign_socket_that_answers_is_left_alone(
+        self, endpoint: str, publish: Callable[[str], PubSocket]
+    ) -> None:
+        path = publisher_address(endpoint).path
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(path)
+            foreign.listen()
+            with pytest.raises(MultiplePublishersError, match=endpoint):
+                publish(endpoint)
+            assert os.path.exists(path)
+        os.unlink(path)
+
+    def test_it_is_there_again_when_the_former_one_has_closed(
+        self, endpoint: str, publish: Callable[[str], PubSocket]
+    ) -> None:
+        for _ in range(50):
+            publish(endpoint).close()
+        publish(endpoint)
+        assert Path(publisher_address(endpoint).path).is_socket()
+
+
+def holds(endpoint: str) -> None:
+    """Publish until killed, or told to end."""
+    pub = PubSocket()
+    pub.connect(Context(), endpoint)
+    say("connected")
+    hear()
+    pub.close()
+
+
+class TestCollisions:
+    def test_a_second_publisher_is_told_who_is_the_first(
+        self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
+    ) -> None:
+        write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
+        with Child(holds, endpoint) as child:
+            assert child.hear() == "connected"
+            with pytest.raises(MultiplePublishersError, match=f"process {child.pid} publishes") as caught:
+                publish(endpoint)
+            assert caught.value.endpoint == endpoint
+            assert caught.value.errno == errno.EADDRINUSE
+            child.kill()
+        publish(endpoint)  # the dead hold nothing
+
+    def test_two_names_may_have_one_port(self) -> None:
+        assert port_of(TWINS[0]) == port_of(TWINS[1])
+
+    def test_two_endpoints_of_one_address_are_both_named(
+        self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
+    ) -> None:
+        write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.1:{free_port}"')
+        publish(endpoint)
+        with pytest.raises(IpcError, match=f"'other'.*{free_port}.*'{endpoint}'") as caught:
+            publish("other")
+        assert not isinstance(caught.value, MultiplePublishersError)
+        assert (caught.value.endpoint, caught.value.errno) == ("other", errno.EADDRINUSE)
+
+    def test_the_same_port_on_all_interfaces_is_found(
+        self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
+    ) -> None:
+        write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://*:{free_port}"')
+        publish(endpoint)
+        with pytest.raises(IpcError, match=f"'other'.*'{endpoint}'"):
+            publish("other")
+
+    def test_one_port_on_two_hosts_is_no_collision(
+        self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
+    ) -> None:
+        write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.2:{free_port}"')
+        publish(endpoint)
+        publish("other")
+
+    def test_an_unknown_holder_is_an_error_too(
+        self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
+    ) -> None:
+        write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
+        with socket.socket() as foreign:
+            foreign.bind(("127.0.0.1", free_port))
+            foreign.listen()
+            with pytest.raises(MultiplePublishersError, match="another program"):
+                publish(endpoint)
+        publish(endpoint)
+
+    def test_a_host_that_is_not_ours_is_named(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch, publish: Callable[[str], PubSocket]
+    ) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "192.0.2.1")
+        with pytest.raises(IpcError, match=r"192\.0\.2\.1"):
+            publish(endpoint)
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "no host at all")
+        with pytest.raises(InvalidValueError, match="no host"):
+            publish(endpoint)
+
+    def test_a_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        claim = Claim(endpoint, Address("127.0.0.1", 0))
+        assert len(list(tmp_path.rglob("claims/*"))) == 1
+        os.close(claim.listener)
+        claim.release()
+        assert not list(tmp_path.rglob("claims/*"))
