@@ -16,8 +16,8 @@ LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.naming", "msgq.schema", "msgq.impl.liveness"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
-    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
-    {"msgq.impl", "msgq.impl.ring", "msgq.backend"},
+    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot", "msgq.impl.gate"},
+    {"msgq.impl", "msgq.impl.ring", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api"},
     {"msgq"},
     {"msgq.cli"},
@@ -39,19 +39,20 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.zeromq"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
-    "zmq": set(),
+    "zmq": {"msgq.impl.zeromq"},
     "mcap": set(),
     "pyspark": set(),
 }
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer."""
-    return "msgq.cli" if module.startswith("msgq.cli.") else module
+    """All of the command line is one layer, and so is the ZMQ backend."""
+    packages = [name for name in ("msgq.cli", "msgq.impl.zeromq") if module.startswith(f"{name}.")]
+    return packages[0] if packages else module
 
 
 def level(layers: list[set[str]], name: str) -> int:
@@ -109,11 +110,21 @@ def test_library_imports_nothing_heavy():
     assert not set(OUTSIDE) & set(loaded)
 
 
+def test_nobody_imports_the_zmq_backend_by_name():
+    """It is loaded when it is chosen: most programs do not have pyzmq."""
+    there = "msgq.impl.zeromq"
+    outsiders = {module: paths for module, paths in modules().items() if layer_name(module) != there}
+    users = {module for module, paths in outsiders.items() for path in paths for found in imports(path)
+             if layer_name(found.module) == there}  # fmt: skip
+    assert not users
+
+
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    wanted = [found for found in imports(PACKAGE / "impl" / "subscriber.pyx") if found.module == "numpy"]
-    assert wanted
-    assert all(found.lazy for found in wanted)
+    for path in ("impl/subscriber.pyx", "impl/zeromq/subscriber.py"):
+        wanted = [found for found in imports(PACKAGE / path) if found.module == "numpy"]
+        assert wanted
+        assert all(found.lazy for found in wanted)
 
 
 def library() -> list:

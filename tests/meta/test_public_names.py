@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import types
@@ -9,7 +10,7 @@ import types
 import pytest
 
 import msgq
-from msgq import api, errors, stats
+from msgq import api, backend, errors, stats
 
 TOP = {
     "NO_TRAVERSAL_LIMIT",
@@ -46,7 +47,7 @@ ERRORS = {
 }
 RECORDS = {
     stats.Participant: "pid thread_id start_time name alive",
-    stats.PublisherStats: "endpoint messages bytes",
+    stats.PublisherStats: "endpoint messages bytes dropped",
     stats.SubscriberStats: "endpoint received lost resets",
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
@@ -145,3 +146,28 @@ def test_methods_and_their_signatures(kind):
         first = (inspect.getattr_static(kind, name).__doc__ or "").partition("\n")[0]
         found[name] = first.removeprefix(name)
     assert found == METHODS[kind]
+
+
+def arguments(text: str) -> list[tuple[str, str]]:
+    """Return the names of parameters and their defaults, without annotations; "" is a property."""
+    if not text:
+        return []
+    function = ast.parse(f"def f{text}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found = function.args
+    positional = [*found.posonlyargs, *found.args]
+    defaults = [None] * (len(positional) - len(found.defaults)) + found.defaults
+    pairs = [*zip(positional, defaults, strict=True), *zip(found.kwonlyargs, found.kw_defaults, strict=True)]
+    return [(argument.arg, ast.unparse(default) if default else "") for argument, default in pairs]
+
+
+@pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
+def test_the_zmq_backend_has_the_same_methods(kind):
+    same = getattr(backend.load("zmq"), kind.__name__)
+    assert public(same) == set(METHODS[kind])
+    for name, text in METHODS[kind].items():
+        method = inspect.getattr_static(same, name)
+        if isinstance(method, types.FunctionType):
+            assert arguments(plain_signature(method)) == arguments(text), name
+        elif text:  # compiled
+            assert arguments((method.__doc__ or "").partition("\n")[0].removeprefix(name)) == arguments(text), name
