@@ -18,10 +18,10 @@ LAYERS = [
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
     {"msgq.impl.awaitable"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
-    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot"},
+    {"msgq.impl.publisher", "msgq.impl.subscriber", "msgq.impl.snapshot", "msgq.impl.guard"},
     {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
-    {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.backend"},
+    {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
@@ -47,19 +47,20 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
-    "zmq": set(),
+    "zmq": {"msgq.impl.zeromq"},
     "mcap": set(),
     "pyspark": set(),
 }
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so is all of the simulation."""
-    return next((name for name in ("msgq.cli", "msgq.simulation") if module.startswith(f"{name}.")), module)
+    """All of the command line is one layer, and so are the simulation and the ZMQ backend."""
+    packages = ("msgq.cli", "msgq.simulation", "msgq.impl.zeromq")
+    return next((name for name in packages if module.startswith(f"{name}.")), module)
 
 
 def level(layers: list[set[str]], name: str) -> int:
@@ -117,12 +118,21 @@ def test_library_imports_nothing_heavy():
     assert not set(OUTSIDE) & set(loaded)
 
 
+def test_nobody_imports_the_zmq_backend_by_name():
+    """It is loaded when it is chosen: most programs do not have pyzmq."""
+    there = "msgq.impl.zeromq"
+    outsiders = {module: paths for module, paths in modules().items() if layer_name(module) != there}
+    users = {module for module, paths in outsiders.items() for path in paths for found in imports(path)
+             if layer_name(found.module) == there}  # fmt: skip
+    assert not users
+
+
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    paths = [PACKAGE / "impl" / "subscriber.pyx", PACKAGE / "impl" / "fake" / "subscriber.py"]
-    wanted = [found for path in paths for found in imports(path) if found.module == "numpy"]
-    assert wanted
-    assert all(found.lazy for found in wanted)
+    for path in ("impl/subscriber.pyx", "impl/fake/subscriber.py", "impl/zeromq/subscriber.py"):
+        wanted = [found for found in imports(PACKAGE / path) if found.module == "numpy"]
+        assert wanted
+        assert all(found.lazy for found in wanted)
 
 
 def library() -> list:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import types
@@ -9,7 +10,7 @@ import types
 import pytest
 
 import msgq
-from msgq import api, errors, simulation, stats
+from msgq import api, backend, errors, simulation, stats
 from msgq.impl import subscriber
 
 TOP = {
@@ -58,7 +59,7 @@ ERRORS = {
 }
 RECORDS = {
     stats.Participant: "pid thread_id start_time name alive",
-    stats.PublisherStats: "endpoint messages bytes",
+    stats.PublisherStats: "endpoint messages bytes dropped",
     stats.SubscriberStats: "endpoint received lost resets",
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
@@ -224,3 +225,32 @@ def test_masters_and_their_signatures(kind):
         assert name.startswith("_") or f"`{name}`" in documented
     for name in public(kind):
         assert inspect.getdoc(inspect.getattr_static(kind, name))
+
+
+def arguments(text: str) -> list[tuple[str, str]]:
+    """Return the names of parameters and their defaults, without annotations; "" is a property."""
+    if not text:
+        return []
+    function = ast.parse(f"def f{text}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found = function.args
+    positional = [*found.posonlyargs, *found.args]
+    defaults = [None] * (len(positional) - len(found.defaults)) + found.defaults
+    pairs = [*zip(positional, defaults, strict=True), *zip(found.kwonlyargs, found.kw_defaults, strict=True)]
+    return [(argument.arg, ast.unparse(default) if default else "") for argument, default in pairs]
+
+
+@pytest.mark.parametrize("name", ["zmq", "fake"])
+@pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
+def test_the_other_backends_have_the_same_methods(kind, name):
+    same = getattr(backend.load(name), kind.__name__)
+    assert public(same) == public(getattr(backend.load("msgq"), kind.__name__))
+    for method_name, text in METHODS[kind].items():
+        method = inspect.getattr_static(same, method_name)
+        if method_name == "poll":  # which the habits extend, for all backends alike
+            continue
+        if isinstance(method, types.FunctionType):
+            assert arguments(plain_signature(method)) == arguments(text), method_name
+        elif text:  # compiled
+            first_line = (method.__doc__ or "").partition("\n")[0]
+            assert arguments(first_line.removeprefix(method_name)) == arguments(text), method_name

@@ -1,0 +1,356 @@
+"""What the ZMQ backend does where ZMQ itself would lose silently, hang, or crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.auth
+from zmq.utils.monitor import recv_monitor_message
+
+from msgq import backend as backends
+from msgq.errors import BackendNotAvailableError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
+from msgq.impl.zeromq import publisher, subscriber
+from msgq.impl.zeromq.addresses import publisher_address
+from tests.contract import actors, zmq_actors
+from tests.contract.conftest import Backend, collect
+from tests.support import DEADLINE, DEADLINE_MS, ROOT, Child, Task, run_child, wait_until
+
+LARGE = bytes(100_000)
+
+
+@pytest.fixture
+def zmq_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    backend = Backend("zmq")
+    yield backend
+    backend.close()
+
+
+class TestHighWaterMark:
+    @pytest.fixture(autouse=True)
+    def short_queues(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(publisher, "HIGH_WATER_MARK", 10)
+        monkeypatch.setattr(subscriber, "HIGH_WATER_MARK", 10)
+
+    def test_what_a_subscriber_does_not_take_is_counted_exactly(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub, sub = zmq_backend.pair(endpoint)
+        received: list[bytes] = []
+        for _ in range(5):  # it stalls, catches up, and stalls again
+            pub.send_many([LARGE] * 100)
+            received += collect(sub, 20)
+        zmq_backend.settle()
+        received += collect(sub, 500 - pub.stats().dropped - len(received))
+        assert pub.stats().dropped > 0
+        assert pub.stats().messages == 500
+        assert len(received) + pub.stats().dropped == 500
+        zmq_backend.settle()
+        assert sub.receive(True) is None
+
+    def test_a_stalled_subscriber_costs_the_others_nothing(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub, fast = zmq_backend.pair(endpoint)
+        zmq_backend.sub(endpoint)  # takes nothing
+        pub.wait_for_readers(DEADLINE, n=2)
+        for i in range(200):
+            pub.send(i.to_bytes(2, "little") + LARGE)
+            assert fast.receive()[:2] == i.to_bytes(2, "little")
+        assert 0 < pub.stats().dropped < 200
+
+    def test_a_burst_within_the_mark_loses_nothing(
+        self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """ZMQ alone would call a queue full that has been read for up to a millisecond."""
+        monkeypatch.setattr(publisher, "HIGH_WATER_MARK", 100)
+        monkeypatch.setattr(subscriber, "HIGH_WATER_MARK", 100)
+        pub, sub = zmq_backend.pair(endpoint)
+        for _ in range(500):
+            pub.send_many([b"x"] * 20)
+            assert len(collect(sub, 20)) == 20
+        assert pub.stats().dropped == 0
+
+    def test_without_subscribers_nothing_is_dropped(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub = zmq_backend.pub(endpoint)
+        pub.send_many([LARGE] * 100)
+        assert pub.stats().dropped == 0
+
+
+class TestCounting:
+    def test_a_conflating_subscriber_counts_what_it_passed_over(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub, sub = zmq_backend.pair(endpoint, conflate=True)
+        pub.send_many([b"x"] * 7)
+        zmq_backend.settle()
+        assert sub.receive() == b"x"
+        assert (sub.lost, sub.stats().received) == (6, 1)
+
+    def test_any_other_does_not_know(self, zmq_backend: Backend, endpoint: str) -> None:
+        assert zmq_backend.sub(endpoint).lost is None
+
+    def test_a_killed_subscriber_does_not_count(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub, _sub = zmq_backend.pair(endpoint)
+        with Child(zmq_actors.idle_subscriber, endpoint) as child:
+            assert child.hear() == "connected"
+            pub.wait_for_readers(DEADLINE, n=2)
+            child.kill()
+
+        def alone() -> bool:
+            with pytest.raises(WaitTimeoutError) as caught:
+                pub.wait_for_readers(0, n=3)
+            return "1 subscribers" in str(caught.value)
+
+        wait_until(alone)
+
+    def test_what_was_read_is_not_claimed_to_be_known(self, zmq_backend: Backend, endpoint: str) -> None:
+        pub, sub = zmq_backend.pair(endpoint)
+        assert pub.all_readers_updated()
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+        assert not pub.all_readers_updated()
+        with pytest.raises(WaitTimeoutError, match="ZMQ does not tell"):
+            pub.wait_for_readers(0.01)
+        sub.close()
+        wait_until(lambda: "0 subscribers" in _seen(pub))
+        zmq_backend.sub(endpoint)  # one that was sent nothing
+        pub.wait_for_readers(DEADLINE)
+
+
+def _seen(pub: publisher.PubSocket) -> str:
+    try:
+        pub.wait_for_readers(0, n=100)
+    except WaitTimeoutError as error:
+        return str(error)
+    return ""
+
+
+def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backend, endpoint: str) -> None:
+    pub, sub = zmq_backend.pair(endpoint)
+    for _ in range(2):
+        with pytest.raises(MultiplePublishersError, match=f"process {os.getpid()}"):
+            zmq_backend.pub(endpoint)
+    pub.send(b"x")
+    assert sub.receive() == b"x"
+    pub.close()
+    zmq_backend.pub(endpoint)
+
+
+class TestFork:
+    def test_the_child_is_refused_and_makes_its_own(self, zmq_backend: Backend, endpoint: str) -> None:
+        answer = run_child(zmq_actors.forked, endpoint)
+        assert answer == {"refused": [endpoint] * 9, "received": "to both", "parent": "to both"}
+
+    def test_a_reservation_belongs_to_the_parent(self, zmq_backend: Backend, endpoint: str) -> None:
+        answer = run_child(zmq_actors.forked_in_reservation, endpoint)
+        assert answer == {"child": endpoint, "parent": "ab", "rest": None}
+
+    def test_a_child_that_uses_nothing_ends_quietly(self, zmq_backend: Backend, endpoint: str) -> None:
+        code = "import sys; from tests.contract.zmq_actors import *; print(forked_without_use(sys.argv[1]))"
+        command = [sys.executable, "-W", "error", "-c", code, endpoint]  # without a watchdog, which does not survive
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=DEADLINE)
+        assert (done.stdout, done.stderr) == ("still here\n", "")
+
+    @pytest.mark.parametrize("transport", ["ipc", "tcp"])
+    def test_a_child_that_lives_on_does_not_keep_the_address(
+        self, zmq_backend: Backend, endpoint: str, transport: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And the subscriber sees that the publisher is gone, so that it finds the next one."""
+        monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", transport)
+        sub = zmq_backend.sub(endpoint)
+        with Child(zmq_actors.outlived_by_child, endpoint) as child:
+            orphan = child.hear()
+            assert sub.receive() == b"first"
+            child.kill()
+        try:
+            receiving = Task(sub.receive)
+            pub = zmq_backend.pub(endpoint)
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(b"second")
+            assert receiving.result() == b"second"
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+
+
+class TestEnd:
+    def test_what_was_sent_last_arrives(self, zmq_backend: Backend, endpoint: str) -> None:
+        sub = zmq_backend.sub(endpoint)
+        with Child(zmq_actors.flood, endpoint, 300, 1000) as child:
+            assert child.hear() == "attached"
+            child.say()
+            assert child.result() is None
+        assert len(collect(sub, 300)) == 300
+
+    def test_a_subscriber_that_was_stopped_does_not_keep_the_process(self, zmq_backend: Backend, endpoint: str) -> None:
+        with Child(zmq_actors.idle_subscriber, endpoint) as stopped:
+            assert stopped.hear() == "connected"
+            with Child(zmq_actors.flood, endpoint, 2000, 20_000) as child:
+                assert child.hear() == "attached"
+                stopped.kill(signal.SIGSTOP)
+                child.say()
+                assert child.result() is None
+
+    @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
+    def test_a_process_ends_with_open_sockets(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
+        with Child(actors.exits_without_closing, "zmq", endpoint, how) as child:
+            assert child.hear() == "connected"
+            child.say()
+            assert child.result() is None
+        zmq_backend.pub(endpoint)  # the address is free
+
+    def test_term_does_not_wait_for_anybody(self, zmq_backend: Backend, endpoint: str) -> None:
+        with Child(zmq_actors.idle_subscriber, endpoint) as stopped:
+            assert stopped.hear() == "connected"
+            pub = zmq_backend.pub(endpoint)
+            pub.wait_for_readers(DEADLINE, n=1)
+            stopped.kill(signal.SIGSTOP)
+            pub.send_many([LARGE] * 200)
+            zmq_backend.context.term()
+            assert not pub.closed
+            pub.send(b"still usable")
+
+
+class TestCurve:
+    @pytest.fixture
+    def keys(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        for name in ("server", "client"):
+            zmq.auth.create_certificates(tmp_path, name)
+        monkeypatch.setenv("MSGQ_ZMQ_CURVE", str(tmp_path))
+        return tmp_path
+
+    def test_both_sides_understand_each_other(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+        pub, sub = zmq_backend.pair(endpoint)
+        pub.send(b"secret")
+        assert sub.receive() == b"secret"
+
+    def test_who_does_not_speak_it_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+        zmq_backend.pub(endpoint)
+        assert handshake_fails(publisher_address(endpoint).uri)
+
+    def test_who_has_a_wrong_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+        zmq_backend.pub(endpoint)
+        wrong, _ = zmq.curve_keypair()
+        assert handshake_fails(publisher_address(endpoint).uri, wrong)
+
+    @pytest.mark.parametrize("secure", [True, False])
+    def test_nothing_readable_is_on_the_wire(
+        self, zmq_backend: Backend, keys: Path, endpoint: str, secure: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not secure:
+            monkeypatch.delenv("MSGQ_ZMQ_CURVE")
+        pub = zmq_backend.pub(endpoint)
+        with Wiretap(publisher_address(endpoint).path, keys / "tap") as tap:
+            (keys / "map.toml").write_text(f'{endpoint} = "ipc://{keys}/tap"')
+            monkeypatch.setenv("MSGQ_ZMQ_MAP", str(keys / "map.toml"))
+            sub = zmq_backend.sub(endpoint)
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(b"for your eyes only")
+            assert sub.receive() == b"for your eyes only"
+            sub.close()
+            assert (b"for your eyes only" in tap.heard()) is not secure
+
+    @pytest.mark.parametrize("name", ["server.key_secret", "client.key_secret", "server.key"])
+    def test_a_missing_certificate_is_named(
+        self, zmq_backend: Backend, keys: Path, endpoint: str, name: str
+    ) -> None:
+        (keys / name).unlink()
+        connect: Callable[[str], object] = zmq_backend.pub if name == "server.key_secret" else zmq_backend.sub
+        with pytest.raises(InvalidValueError, match=name):
+            connect(endpoint)
+
+    def test_a_certificate_without_its_secret_is_refused(
+        self, zmq_backend: Backend, keys: Path, endpoint: str
+    ) -> None:
+        (keys / "server.key_secret").write_bytes((keys / "server.key").read_bytes())
+        with pytest.raises(InvalidValueError, match="no secret key"):
+            zmq_backend.pub(endpoint)
+
+
+def handshake_fails(address: str, server_key: bytes | None = None) -> bool:
+    """Whether a plain subscriber, with CURVE if there is a key, is turned away."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as plain:
+        if server_key:
+            plain.curve_serverkey = server_key
+            plain.curve_publickey, plain.curve_secretkey = zmq.curve_keypair()
+        monitor = plain.get_monitor_socket()
+        plain.connect(address)
+        failed = False
+        while not failed and monitor.poll(DEADLINE_MS):
+            event = recv_monitor_message(monitor)["event"]
+            assert event != zmq.EVENT_HANDSHAKE_SUCCEEDED
+            failed = event in (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+                               zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED)  # fmt: skip
+        plain.disable_monitor()
+        monitor.close()
+        return failed
+
+
+class Wiretap:
+    """Stands between one subscriber and a publisher's socket file, and hears what the publisher says."""
+
+    def __init__(self, target: str, path: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._target = target
+        self._task = Task(self._carry)
+
+    def _carry(self) -> bytes:
+        near, _ = self._listener.accept()
+        heard = bytearray()
+        with near, socket.socket(socket.AF_UNIX) as far:
+            far.connect(self._target)
+            back = Task(_forward, near, far, bytearray())
+            _forward(far, near, heard)
+            back.result()
+        return bytes(heard)
+
+    def heard(self) -> bytes:
+        """Return everything, when both have hung up."""
+        return bytes(self._task.result())
+
+    def __enter__(self) -> Wiretap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+
+def _forward(source: socket.socket, sink: socket.socket, heard: bytearray) -> None:
+    try:
+        while data := source.recv(65536):
+            heard += data
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # the other one has hung up
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("variables", "module"),
+        [
+            ({"ZMQ": "1"}, "msgq.impl.zeromq.publisher"),
+            ({"MSGQ_BACKEND": "zmq"}, "msgq.impl.zeromq.publisher"),
+            ({"ZMQ": "1", "MSGQ_BACKEND": "msgq"}, "msgq.impl.publisher"),
+            ({"ZMQ": "0"}, "msgq.impl.publisher"),
+            ({"ZMQ": ""}, "msgq.impl.publisher"),
+        ],
+    )
+    def test_the_environment_chooses(self, variables: dict[str, str], module: str) -> None:
+        environment = {**os.environ, "MSGQ_BACKEND": "", **variables}
+        code = "import msgq; print(msgq.PubSocket.__module__)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
+        )
+        assert done.stdout.strip() == module
+
+    def test_without_pyzmq_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.startswith("msgq.impl.zeromq")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "zmq", None)
+        with pytest.raises(BackendNotAvailableError, match=r"pip install 'msgq-bus\[zmq\]'"):
+            backends.load("zmq")

@@ -1,0 +1,143 @@
+"""Plain pyzmq programs on either side of the ZMQ backend, in processes of their own, over both transports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from msgq.impl.zeromq.addresses import port_of, publisher_address
+from tests.contract import actors, zmq_actors
+from tests.contract.conftest import Backend, collect
+from tests.support import DEADLINE, Child, Task
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def zmq_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", request.param)
+    backend = Backend("zmq")
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """An endpoint whose port nobody uses."""
+    while True:
+        name = f"t{uuid4().hex[:12]}"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port_of(name))) != 0:
+                return name
+
+
+def address(topic: str) -> str:
+    return publisher_address(topic).uri
+
+
+def remove_socket_file(topic: str) -> None:
+    """Plain ZMQ programs that are killed leave it."""
+    if path := publisher_address(topic).path:
+        os.unlink(path)
+
+
+def test_a_plain_subscriber_receives_our_bytes_as_they_are(zmq_backend: Backend, topic: str) -> None:
+    pub = zmq_backend.pub(topic)
+    with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+        pub.wait_for_readers(DEADLINE, n=1)
+        pub.send(b"one")
+        pub.send_many([b"two", b""])
+        assert [plain.hear() for _ in range(3)] == ["one", "two", ""]
+
+
+def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None:
+    pub = zmq_backend.pub(topic)
+    with Child(zmq_actors.plain_subscriber, address(topic), "a", "b") as plain:
+        pub.wait_for_readers(DEADLINE, n=2)  # each filter counts
+        pub.send_many([b"a1", b"c1", b"b1"])
+        assert [plain.hear() for _ in range(2)] == ["a1", "b1"]
+
+
+def test_we_receive_the_bytes_of_a_plain_publisher_as_they_are(zmq_backend: Backend, topic: str) -> None:
+    sub = zmq_backend.sub(topic)
+    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+        assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
+        plain.say("one")
+        plain.say("")
+        assert [sub.receive(), sub.receive()] == [b"one", b""]
+        plain.say()
+        assert plain.process.wait() is not None
+
+
+def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, topic: str) -> None:
+    sub = zmq_backend.sub(topic)
+    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+        assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
+        plain.say(["topic", "", "payload"])
+        plain.say("next")
+        assert collect(sub, 4) == [b"topic", b"", b"payload", b"next"]
+        plain.kill()
+    remove_socket_file(topic)
+
+
+def test_a_conflating_subscriber_survives_multipart_messages(zmq_backend: Backend, topic: str) -> None:
+    """ZMQ's own conflating aborts the process on them."""
+    sub = zmq_backend.sub(topic, conflate=True)
+    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+        assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
+        for i in range(200):
+            plain.say([f"head {i}", f"body {i}"])
+        plain.say("end")
+        while sub.receive() != b"end":
+            pass
+        assert sub.stats().received + sub.lost == 401
+        plain.kill()
+    remove_socket_file(topic)
+
+
+def test_a_plain_publisher_may_be_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
+    sub = zmq_backend.sub(topic)
+    for text in ("of the first", "of the second"):
+        receiving = Task(sub.receive)  # a subscriber renews its subscription while it receives
+        with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+            assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
+            plain.say(text)
+            assert receiving.result() == text.encode()
+            plain.kill()
+    remove_socket_file(topic)
+
+
+def test_a_plain_subscriber_may_be_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
+    pub = zmq_backend.pub(topic)
+    for text in ("to the first", "to the second"):
+        with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+            pub.wait_for_readers(DEADLINE, n=1)
+            heard = Task(plain.hear)
+            while heard.is_alive():  # the subscription that is counted may still be that of the dead one
+                pub.send(text.encode())
+                heard.join(0.01)
+            assert heard.result() == text
+
+
+def test_our_publisher_may_be_replaced_under_a_plain_subscriber(zmq_backend: Backend, topic: str) -> None:
+    with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+        for text in ("of the first", "of the second", "of the third"):
+            pub = zmq_backend.pub(topic)
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(text.encode())
+            assert plain.hear() == text
+            pub.close()
+
+
+def test_our_publisher_may_be_killed_and_replaced_under_our_subscriber(zmq_backend: Backend, topic: str) -> None:
+    sub = zmq_backend.sub(topic)
+    for text in ("of the first", "of the second"):
+        receiving = Task(sub.receive)
+        with Child(actors.publisher, "zmq", topic, 1) as child:
+            assert child.hear() == "connected"
+            child.say(text)
+            assert receiving.result() == text.encode()
+            child.kill()
+    zmq_backend.pub(topic)  # and takes the address over from the dead

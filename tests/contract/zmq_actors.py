@@ -1,0 +1,138 @@
+"""Plain pyzmq programs, and what the ZMQ backend's tests run in other processes (see `tests.support.Child`)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from msgq.errors import ForkedSocketError
+from msgq.impl import zeromq
+from tests.contract.actors import Crossing, connect, in_fork
+from tests.support import DEADLINE, DEADLINE_MS, hear, say
+
+
+def plain_publisher(address: str) -> None:
+    """Bind, wait for a subscriber, then send what is heard: a text, or a list of the parts of one message."""
+    with zmq.Context() as context, context.socket(zmq.XPUB) as socket:
+        socket.bind(address)
+        say("bound")
+        socket.recv()
+        say("subscribed")
+        while (heard := hear()) is not None:
+            parts = heard if isinstance(heard, list) else [heard]
+            socket.send_multipart([part.encode() for part in parts])
+
+
+def plain_subscriber(address: str, *topics: str) -> None:
+    """Say each message; never ends by itself."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        for topic in topics or ("",):
+            socket.subscribe(topic)
+        socket.connect(address)
+        while True:
+            say(socket.recv().decode())
+
+
+def flood(endpoint: str, count: int, size: int) -> None:
+    """Send to one subscriber, as much as is wanted, and end without closing."""
+    pub = connect("zmq", "PubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=1)
+    say("attached")
+    hear()
+    for _ in range(count):
+        pub.send(bytes(size))
+
+
+def idle_subscriber(endpoint: str) -> None:
+    """Subscribe, and do nothing."""
+    sub = connect("zmq", "SubSocket", endpoint)
+    say("connected")
+    hear()
+    sub.close()
+
+
+def forked(endpoint: str) -> dict[str, Any]:
+    """The child is refused on each socket that it inherited, and makes its own; the parent notices nothing."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    sub.setTimeout(DEADLINE_MS)
+    pub.wait_for_readers(DEADLINE, n=1)
+    poller = zeromq.Poller()
+    poller.registerSocket(sub)
+    attached = Crossing()
+
+    def child() -> dict[str, Any]:
+        refused = [_refused(call) for call in (
+            lambda: pub.send(b"x"), lambda: pub.send_many([b"x"]), lambda: pub.reserve(3).__enter__(),
+            pub.all_readers_updated, pub.wait_for_readers,
+            sub.receive, sub.receive_many, lambda: sub.receive_into(bytearray(1)), lambda: poller.poll(0),
+        )]  # fmt: skip
+        pub.close()
+        sub.close()
+        gc.collect()
+        sub.connect(zeromq.Context(), endpoint)
+        attached.set()
+        return {"refused": refused, "received": sub.receive().decode()}
+
+    answer: list[Any] = []
+    thread = threading.Thread(target=lambda: answer.append(in_fork(child)))
+    thread.start()
+    attached.wait()
+    pub.wait_for_readers(DEADLINE, n=2)
+    pub.send(b"to both")
+    thread.join()
+    return {**answer[0], "parent": sub.receive().decode()}
+
+
+def _refused(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except ForkedSocketError as error:
+        return error.endpoint
+    return "not refused"
+
+
+def forked_in_reservation(endpoint: str) -> dict[str, Any]:
+    """A fork in the middle of a reservation: only the parent publishes it."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    sub.setTimeout(DEADLINE_MS)
+    pub.wait_for_readers(DEADLINE, n=1)
+    reservation = pub.reserve(2)
+    with reservation as view:
+        view[:] = b"ab"
+        in_child = in_fork(lambda: _refused(lambda: reservation.__exit__(None, None, None)))
+    return {"child": in_child, "parent": sub.receive().decode(), "rest": sub.receive(True)}
+
+
+def forked_without_use(endpoint: str) -> str:
+    """A child that ends as a program does, with the inherited sockets never touched."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    sub.setTimeout(DEADLINE_MS)
+    pub.wait_for_readers(DEADLINE, n=1)
+    pid = os.fork()
+    if pid == 0:
+        del pub, sub
+        gc.collect()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    pub.send(b"still here")
+    return str(sub.receive().decode())
+
+
+def outlived_by_child(endpoint: str) -> None:
+    """Publish; say the id of a child that lives on; wait to be killed."""
+    pub = connect("zmq", "PubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=1)
+    pid = os.fork()
+    if pid == 0:
+        os.closerange(0, 3)
+        threading.Event().wait(DEADLINE)
+        os._exit(0)
+    pub.send(b"first")
+    say(pid)
+    hear()
