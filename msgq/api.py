@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgq import backend
+from msgq import backend as backends
 
 if TYPE_CHECKING:
     from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
 else:
-    _chosen = backend.load()
+    _chosen = backends.load()
     Context, Poller = _chosen.Context, _chosen.Poller
     PubSocket, SubSocket = _chosen.PubSocket, _chosen.SubSocket
 
@@ -35,19 +35,20 @@ NO_TRAVERSAL_LIMIT = 2**64 - 1
 context = Context()
 
 
-def pub_sock(endpoint: str | bytes, segment_size: int = 0) -> PubSocket:
+def pub_sock(endpoint: str | bytes, segment_size: int = 0, *, backend: str | None = None) -> PubSocket:
     """Return a connected publisher.
 
     Parameters
     ----------
     endpoint : the topic's name.
     segment_size : bytes of the ring; 0 takes it as it is, or 1 MiB for a new one.
+    backend : "msgq", "zmq" or "fake", for programs that mix them; None: the one that MSGQ_BACKEND names.
 
     Raises
     ------
-    IpcError : as `PubSocket.connect`.
+    IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
     """
-    socket = PubSocket()
+    socket = PubSocket() if backend is None else backends.load(backend).PubSocket()
     socket.connect(context, endpoint, segment_size)
     return socket
 
@@ -59,23 +60,25 @@ def sub_sock(
     conflate: bool = False,
     timeout: float | None = None,
     segment_size: int = 0,
+    *,
+    backend: str | None = None,
 ) -> SubSocket:
     """Return a connected subscriber.
 
     Parameters
     ----------
     endpoint : the topic's name.
-    poller : register it there.
+    poller : register it there; it must be of the same backend.
     addr : the publisher's host; only the ZMQ backend uses it.
     conflate : receive the newest message only; what is passed over adds to `lost`.
     timeout : milliseconds that `receive` waits; None or -1: for ever.
-    segment_size : as in `pub_sock`.
+    segment_size, backend : as in `pub_sock`.
 
     Raises
     ------
-    IpcError : as `SubSocket.connect`.
+    IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
     """
-    socket = SubSocket()
+    socket = SubSocket() if backend is None else backends.load(backend).SubSocket()
     socket.connect(context, endpoint, addr, conflate, segment_size)
     if timeout is not None:
         socket.setTimeout(timeout)

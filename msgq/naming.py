@@ -2,7 +2,7 @@
 
 ==================  ====================================================================
 ``OPENPILOT_PREFIX``  topics live in a directory of this name, apart from all others
-``MSGQ_BACKEND``      ``msgq``, the default
+``MSGQ_BACKEND``      ``msgq``, the default, ``zmq``, ``fake``
 ``MSGQ_MODE``         permissions of new segments, octal; 600 by default
 ``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
 ``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default

@@ -180,3 +180,17 @@ def test_a_negative_count_is_refused(backend: Backend, endpoint: str, wrong: dic
     sub = backend.sub(endpoint)
     with pytest.raises(ValueError, match="max_messages"):
         sub.receive_many(**wrong)
+
+
+def test_a_backend_by_its_name(backend: Backend, endpoint: str) -> None:
+    """Whatever MSGQ_BACKEND says: for programs that mix them."""
+    poller = backend.Poller()
+    with (
+        msgq.pub_sock(endpoint, backend=backend.name) as pub,
+        msgq.sub_sock(endpoint, poller, timeout=DEADLINE_MS, backend=backend.name) as sub,
+    ):
+        assert (type(pub), type(sub)) == (backend.PubSocket, backend.SubSocket)
+        pub.wait_for_readers(DEADLINE, n=1)
+        pub.send(b"x")
+        assert poller.poll(DEADLINE_MS) == [sub]
+        assert sub.receive() == b"x"

@@ -70,8 +70,9 @@ RECORDS = {
     simulation.Exploration: "orders complete choices error",
 }
 FUNCTIONS = {
-    msgq.pub_sock: "(endpoint, segment_size=0)",
-    msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0)",
+    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None)",
+    msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
+    "backend=None)",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
