@@ -91,7 +91,7 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
                 return ledger.report()
 
 
-@pytest.mark.watchdog(60.0 * max(LONGER, 1))
+@pytest.mark.watchdog(180.0 * max(LONGER, 1))
 def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int) -> None:
     """What: processes that publish, or join and leave, are killed at random moments, hundreds of times; three
     subscribers watch from the start.
