@@ -13,6 +13,16 @@ from msgq.api import (
     sub_sock,
 )
 from msgq.errors import IpcError, MultiplePublishersError
+from msgq.fake_events import (
+    Event,
+    SocketEventHandle,
+    delete_fake_prefix,
+    fake_event_handle,
+    get_fake_prefix,
+    set_fake_prefix,
+    toggle_fake_events,
+    wait_for_one_event,
+)
 from msgq.schema import Schema
 
 __version__ = "0.1.0"
@@ -20,17 +30,25 @@ __version__ = "0.1.0"
 __all__ = [
     "NO_TRAVERSAL_LIMIT",
     "Context",
+    "Event",
     "IpcError",
     "MultiplePublishersError",
     "Poller",
     "PubSocket",
     "Schema",
+    "SocketEventHandle",
     "SubSocket",
     "__version__",
     "context",
+    "delete_fake_prefix",
     "drain_sock_raw",
     "errors",
+    "fake_event_handle",
+    "get_fake_prefix",
     "pub_sock",
+    "set_fake_prefix",
     "stats",
     "sub_sock",
+    "toggle_fake_events",
+    "wait_for_one_event",
 ]
