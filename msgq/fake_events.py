@@ -33,7 +33,4 @@ def fake_event_handle(
     ------
     IpcError : as `SocketEventHandle`.
     """
-    handle = SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override)
-    if override:
-        handle.enabled = enable
-    return handle
+    return SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override, enable)

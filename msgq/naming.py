@@ -1,14 +1,14 @@
 """Names, paths and environment variables: the only place that knows any of them.
 
-====================  ==================================================================
-``OPENPILOT_PREFIX``  topics live in a directory of this name, apart from all others
-``MSGQ_BACKEND``      ``msgq``, the default
-``MSGQ_MODE``         permissions of new segments, octal; 600 by default
-``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
-``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default
-``CEREAL_FAKE``       when set (to anything), subscribers stop at gates (docs/fake-events.md)
-``CEREAL_FAKE_PREFIX``  the identifier of the gates that they stop at; none by default
-====================  ==================================================================
+======================  ==================================================================
+``OPENPILOT_PREFIX``    topics live in a directory of this name, apart from all others
+``MSGQ_BACKEND``        ``msgq``, the default
+``MSGQ_MODE``           permissions of new segments, octal; 600 by default
+``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
+``CEREAL_FAKE``         when set (to anything), subscribers that connect stop at gates
+``CEREAL_FAKE_PREFIX``  the identifier of those gates; none by default
+======================  ==================================================================
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self, final
+from typing import Self
 
 from typing_extensions import disjoint_base
 
@@ -10,9 +10,9 @@ from typing_extensions import disjoint_base
 class Event:
     """A count in shared memory: two sets are two, and each clear takes one back.
 
-    It keeps the handle that it came from alive. Any thread or process with a handle may use it at the same time. After a
-    fork it goes on in the child. All methods raise `EventError` when nobody manages the endpoint, or the handle that did
-    was closed or replaced; they raise `CorruptSegmentError` when somebody took the event's FIFO away.
+    It keeps the handle that it came from alive. Any thread or process with a handle may use it at the same time. After
+    a fork it goes on in the child. All methods raise `EventError` when nobody manages the endpoint, or the handle that
+    did was closed or replaced, and `CorruptSegmentError` when somebody took the event's FIFO away.
     """
 
     def set(self) -> None:
@@ -45,11 +45,11 @@ class Event:
 
     @property
     def fd(self) -> int:
-        """A descriptor for select, poll or epoll: readable while the count is above 0. Neither read, write nor close it.
+        """A descriptor for select, poll or epoll, readable while the count is above 0.
 
-        The same one as long as the handle (or an event of it) lives, which closes it; a FIFO that is made when first
-        asked for. From then on a `set` or `clear` that changes whether the event is set costs system calls. -1 when
-        nobody manages the endpoint.
+        Of a FIFO that is made when first asked for; from then on a `set` or `clear` that changes whether the event is
+        set costs a few system calls. It stays the same, and open, as long as the handle or an event of it lives. Do not
+        read from it, write to it or close it. -1 when nobody manages the endpoint.
         """
 
 @disjoint_base
@@ -61,15 +61,16 @@ class SocketEventHandle:
     threads. After a fork it stays the parent's, and the child's copy is as one without override.
     """
 
-    def __init__(self, endpoint: str | bytes, identifier: str | bytes, override: bool) -> None:
+    def __init__(self, endpoint: str | bytes, identifier: str | bytes, override: bool, enable: bool = False) -> None:
         """Make a handle.
 
         Parameters
         ----------
         endpoint : the topic's name; in the prefix (OPENPILOT_PREFIX) in force.
         identifier : handles and subscribers of different ones do not know each other; "" is one, too.
-        override : make the gate, not enabled, in place of any other, whose users are told. Otherwise take the one that
-            is there now; without one the endpoint is not managed, for this handle.
+        override : make the gate, in place of any other, whose handles are told; who waits there goes to the new one.
+            Otherwise take the one that is there now; without one the endpoint is not managed, for this handle.
+        enable : whether receiving stops at the new gate; without `override` it stays as it is.
 
         Raises
         ------
@@ -89,9 +90,10 @@ class SocketEventHandle:
 
     @property
     def enabled(self) -> bool:
-        """Whether receiving stops at the gate. False when nobody manages the endpoint; setting it is an `EventError` then.
+        """Whether receiving stops at the gate; False when nobody manages the endpoint.
 
-        Who waits at the gate already when it is set to False, waits on for `recv_ready_event`.
+        Who waits there already when it is set to False goes on waiting, for `recv_ready_event`. Setting it raises
+        `EventError` when nobody manages the endpoint.
         """
 
     @enabled.setter
@@ -124,6 +126,3 @@ def wait_for_one_event(events: Iterable[Event], timeout: float = -1) -> int:
     ------
     EventTimeoutError, EventError, ControllerDiedError, InvalidValueError : as `Event.wait`; also without events.
     """
-
-@final
-class Gate: ...

@@ -39,8 +39,8 @@ cdef enum:
     CALLED = 0
     READY = 1
     FOR_EVER = -1
-    # How long a wait looks before it sleeps, in nanoseconds. A step of two processes that wait for each other takes 2 to
-    # 10 us, waking a sleeper 5 to 50. Doubled after a wait that was short, halved after one that was not.
+    # How long a wait looks before it sleeps, in nanoseconds: a step of two processes that wait for each other takes 2
+    # to 10 us, waking a sleeper 5 to 50. Doubled after a wait that was short, halved after one that was not.
     SPIN_MIN_NS = 2000
     SPIN_MAX_NS = 50000
     # How long a sleep may last: the first time, and at most. Then a signal that came just before the system call is
@@ -80,46 +80,50 @@ cdef Segment _open_gate(str endpoint, str path):
     return None if mq_gate_closed(<mq_gate *> segment.address) else segment
 
 
-cdef int _remove_gate(str endpoint, str path, uint64_t inode) except -1:
-    """Close the gate that has this name and remove its files; if `inode` is not 0, only when it is that one."""
+cdef Segment _unlink_gate(str endpoint, str path, uint64_t inode):
+    """Remove the files of the gate that has this name; if `inode` is not 0, only when it is that one.
+
+    Returns the gate, still open; None when there was none, or only foreign bytes.
+    """
     cdef struct_stat found
-    cdef Segment segment
+    cdef Segment segment = None
     cdef int fd = open_file(endpoint, path, O_RDWR)
     if fd < 0:
-        return 0
+        return None
     try:
         lock_file(fd, endpoint, path)
         check_file(fd, &found, endpoint, path)
         if not found.st_nlink or (inode and inode != found.st_ino):
-            return 0
+            return None
         if found.st_size == MQ_GATE_BYTES:
             segment = map_file(fd, &found, True, endpoint, path)
-            if mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD:
-                mq_gate_close(<mq_gate *> segment.address)
         for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last: the lock is on what has it
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path + suffix)
     finally:
         unlock_file(fd)
-    return 0
+    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None
 
 
-cdef Segment _make_gate(str endpoint, str path):
+cdef Segment _make_gate(str endpoint, str path, bint enable):
     """Return a new gate of this process, in place of any other."""
     cdef struct_stat found
-    cdef Segment segment
-    cdef int fd
-    while True:
-        _remove_gate(endpoint, path, 0)
-        fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
-        try:
-            check_file(fd, &found, endpoint, path)
-            segment = map_file(fd, &found, True, endpoint, path)
-            mq_gate_init(<mq_gate *> segment.address, this_process())
-            if name_file(fd, endpoint, path):
+    cdef Segment segment, former
+    cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
+    try:
+        check_file(fd, &found, endpoint, path)
+        segment = map_file(fd, &found, True, endpoint, path)
+        mq_gate_init(<mq_gate *> segment.address, this_process())
+        mq_gate_enable(<mq_gate *> segment.address, enable)
+        while True:
+            former = _unlink_gate(endpoint, path, 0)
+            named = name_file(fd, endpoint, path)
+            if former is not None:  # now who waits there can go to the new one
+                mq_gate_close(<mq_gate *> former.address)
+            if named:
                 return segment
-        finally:
-            close(fd)
+    finally:
+        close(fd)
 
 
 # ---- waiting ----
@@ -249,8 +253,9 @@ def wait_for_one_event(events, timeout=-1):
 cdef class Event:
     """One of the two events of a handle, which it keeps alive. See the type stub (gate.pyi)."""
 
-    def __init__(self):
-        raise TypeError("events are made by SocketEventHandle")
+    def __cinit__(self, SocketEventHandle handle not None, bint which):
+        self._handle = handle
+        self._which = which
 
     def __repr__(self):
         return f"<msgq Event recv_{'ready' if self._which else 'called'} of {self._handle!r}>"
@@ -275,20 +280,13 @@ cdef class Event:
         return self._handle._descriptor(self._which)
 
 
-cdef Event _event(SocketEventHandle handle, int which):
-    cdef Event event = Event.__new__(Event)
-    event._handle = handle
-    event._which = which
-    return event
-
-
 cdef class SocketEventHandle:
     """Manages the gate of an endpoint. See the type stub (gate.pyi)."""
 
     def __cinit__(self):
         self._fifos[CALLED] = self._fifos[READY] = -1
 
-    def __init__(self, endpoint, identifier, bint override):
+    def __init__(self, endpoint, identifier, bint override, bint enable=False):
         if self._path is not None:
             raise InvalidValueError("the handle was made already", self.endpoint)
         self.endpoint = naming.endpoint_name(endpoint)
@@ -296,7 +294,7 @@ cdef class SocketEventHandle:
         self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
         self._generation = fork_generation
         if override:
-            self._map(_make_gate(self.endpoint, self._path))
+            self._map(_make_gate(self.endpoint, self._path, enable))
             self._owner = True
             remember(self)
         elif (segment := _open_gate(self.endpoint, self._path)) is not None:
@@ -323,7 +321,7 @@ cdef class SocketEventHandle:
         if self._owner and self._generation == fork_generation:
             self._owner = False
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
-            _remove_gate(self.endpoint, self._path, self._segment.inode)
+            _unlink_gate(self.endpoint, self._path, self._segment.inode)
 
     def _close_at_exit(self):
         self.close()
@@ -345,11 +343,11 @@ cdef class SocketEventHandle:
 
     @property
     def recv_called_event(self):
-        return _event(self, CALLED)
+        return Event(self, CALLED)
 
     @property
     def recv_ready_event(self):
-        return _event(self, READY)
+        return Event(self, READY)
 
     cdef int _check(self) except -1:
         """Refuse when there is nothing to set or wait for."""
@@ -456,7 +454,7 @@ cdef class Gate:
             handle = SocketEventHandle.__new__(SocketEventHandle)
             handle.endpoint, handle.identifier, handle._path = self._endpoint, self._identifier, self._path
             handle._map(segment)
-            self._handle, self._ready = handle, [_event(handle, READY)]
+            self._handle, self._ready = handle, [Event(handle, READY)]
         return 0
 
     cdef bint enter(self, const bint *cancelled) except -1:

@@ -9,23 +9,31 @@ import types
 import pytest
 
 import msgq
-from msgq import api, errors, stats
+from msgq import api, errors, fake_events, stats
 
 TOP = {
     "NO_TRAVERSAL_LIMIT",
     "Context",
+    "Event",
     "IpcError",
     "MultiplePublishersError",
     "Poller",
     "PubSocket",
     "Schema",
+    "SocketEventHandle",
     "SubSocket",
     "context",
+    "delete_fake_prefix",
     "drain_sock_raw",
     "errors",
+    "fake_event_handle",
+    "get_fake_prefix",
     "pub_sock",
+    "set_fake_prefix",
     "stats",
     "sub_sock",
+    "toggle_fake_events",
+    "wait_for_one_event",
     "__version__",
 }
 ERRORS = {
@@ -43,6 +51,9 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "EventTimeoutError": "WaitTimeoutError RuntimeError",
+    "EventError": "IpcError RuntimeError",
+    "ControllerDiedError": "EventError",
     "BackendNotAvailableError": "IpcError",
 }
 RECORDS = {
@@ -58,6 +69,11 @@ FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0)",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
+    msgq.delete_fake_prefix: "()",
+    msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
+    msgq.get_fake_prefix: "()",
+    msgq.set_fake_prefix: "(prefix)",
+    msgq.toggle_fake_events: "(enabled)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
 }
@@ -91,6 +107,15 @@ METHODS = {
         "setTimeout": "(self, timeout)",
         "stats": "(self)",
     },
+    msgq.Event: {"clear": "(self)", "fd": "", "peek": "(self)", "set": "(self)", "wait": "(self, timeout_s=-1)"},
+    msgq.SocketEventHandle: {
+        "close": "(self)",
+        "enabled": "",
+        "endpoint": "",
+        "identifier": "",
+        "recv_called_event": "",
+        "recv_ready_event": "",
+    },
     msgq.Poller: {"poll": "(self, timeout)", "registerSocket": "(self, socket: SubSocket)"},
 }
 
@@ -114,7 +139,7 @@ def test_names_of_the_package():
     assert sorted(msgq.__all__) == sorted(set(msgq.__all__))
     submodules = {name for name in public(msgq) if isinstance(getattr(msgq, name), types.ModuleType)}
     assert public(msgq) - submodules <= TOP
-    assert set(api.__all__) <= TOP
+    assert set(api.__all__) | set(fake_events.__all__) <= TOP
 
 
 def test_errors_are_one_tree():
