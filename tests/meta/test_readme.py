@@ -1,4 +1,4 @@
-"""README.md does what it says: its Python blocks run in order, and what they print is the text block that follows."""
+"""README.md and the guide do what they say: their Python blocks print what the text block that follows says."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ class Block:
     line: int
 
 
-def blocks() -> list[Block]:
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [Block(match[1], match[2], README.count("\n", 0, match.start()) + 2) for match in found]
-
-
-BLOCKS = blocks()
+def blocks(text: str) -> list[Block]:
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in found]
 
 
 @pytest.fixture
@@ -37,8 +34,10 @@ def environment(prefix: str) -> dict[str, str]:
     return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
 
 
-def test_python_blocks_print_what_the_readme_says(environment):
-    python = [(i, block) for i, block in enumerate(BLOCKS) if block.language == "python"]
+@pytest.mark.parametrize("page", ["README.md", "docs/fake-events.md"])
+def test_python_blocks_print_what_the_page_says(environment, page):
+    found = blocks((ROOT / page).read_text())
+    python = [(i, block) for i, block in enumerate(found) if block.language == "python"]
     assert python
     program = f"print({MARK!r})\n".join(block.text for _, block in python)
     done = subprocess.run(
@@ -47,9 +46,9 @@ def test_python_blocks_print_what_the_readme_says(environment):
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(f"{MARK}\n")
     for (i, block), output in zip(python, printed, strict=True):
-        follows = BLOCKS[i + 1] if i + 1 < len(BLOCKS) else None
+        follows = found[i + 1] if i + 1 < len(found) else None
         if follows and follows.language == "text":
-            assert output == follows.text, f"README.md, line {block.line}"
+            assert output == follows.text, f"{page}, line {block.line}"
 
 
 def test_make_targets_exist():
