@@ -96,6 +96,18 @@ class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
 
 
+class EventTimeoutError(WaitTimeoutError, RuntimeError):
+    """An event of an event-gated run was not set in time. A RuntimeError, as stock's is."""
+
+
+class EventError(IpcError, RuntimeError):
+    """An event cannot be used: no handle manages its endpoint, or the handle was closed or replaced by another one."""
+
+
+class ControllerDiedError(EventError):
+    """The process that made the handle of an event died, so that nobody may ever set the event."""
+
+
 class DeadlockError(IpcError):
     """In virtual time somebody waits for what can never happen. On the real clock the program would hang."""
 

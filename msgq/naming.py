@@ -1,17 +1,19 @@
 """Names, paths and environment variables: the only place that knows any of them.
 
-==================  ====================================================================
-``OPENPILOT_PREFIX``  topics live in a directory of this name, apart from all others
-``MSGQ_BACKEND``      ``msgq``, the default, ``zmq``, ``fake``
-``MSGQ_MODE``         permissions of new segments, octal; 600 by default
-``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
-``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default
-``ZMQ``               stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
+======================  ==================================================================
+``OPENPILOT_PREFIX``    topics live in a directory of this name, apart from all others
+``MSGQ_BACKEND``        ``msgq``, the default, ``zmq`` or ``fake``
+``ZMQ``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
+``MSGQ_MODE``           permissions of new segments, octal; 600 by default
+``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
-``MSGQ_ZMQ_BIND``     host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
-``MSGQ_ZMQ_MAP``      a TOML file: endpoint = "address"
-``MSGQ_ZMQ_CURVE``    a directory with certificates; encrypts everything
-==================  ====================================================================
+``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
+``MSGQ_ZMQ_MAP``        a TOML file: endpoint = "address"
+``MSGQ_ZMQ_CURVE``      a directory with certificates; encrypts everything
+``CEREAL_FAKE``         when set (to anything), subscribers that connect stop at gates
+``CEREAL_FAKE_PREFIX``  the identifier of those gates; none by default
+======================  ==================================================================
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"
 SIDE = "msgqside_"
 ZMQ = "msgqzmq_"
-NAME_BYTES_MAX = 255 - len(SIDE)  # a file name has at most 255 bytes
+GATE = "msgqgate_"
+FILE_BYTES_MAX = 255  # of a file's name
+NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
 
 
 def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
@@ -180,3 +184,65 @@ def zmq_directory(kind: str, endpoint: str) -> str:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
     return f"{top}/{kind}"
+
+
+def fake_events() -> bool:
+    """Return whether subscribers that connect now stop at gates."""
+    return environment("CEREAL_FAKE") is not None
+
+
+def toggle_fake_events(enabled: bool) -> None:
+    """Choose whether subscribers that connect from now on, here and in child processes, stop at gates.
+
+    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C.
+    """
+    if enabled:
+        os.environ["CEREAL_FAKE"] = "1"
+    else:
+        os.environ.pop("CEREAL_FAKE", None)
+
+
+def get_fake_prefix() -> str:
+    """Return the identifier of the gates of this process and its child processes to come; "" for none.
+
+    Raises
+    ------
+    EndpointNameError : the environment variable CEREAL_FAKE_PREFIX holds what cannot be part of a file's name.
+    """
+    value = environment("CEREAL_FAKE_PREFIX")
+    return endpoint_name(value, "fake prefix (CEREAL_FAKE_PREFIX)") if value else ""
+
+
+def set_fake_prefix(prefix: str) -> None:
+    """Choose the identifier of gates: handles and subscribers of different ones do not know each other.
+
+    Sets the environment variable CEREAL_FAKE_PREFIX, as `toggle_fake_events` does; "" removes it.
+
+    Raises
+    ------
+    EndpointNameError : it cannot be part of a file's name.
+    """
+    if prefix:
+        os.environ["CEREAL_FAKE_PREFIX"] = endpoint_name(prefix, "fake prefix")
+    else:
+        delete_fake_prefix()
+
+
+def delete_fake_prefix() -> None:
+    """Go back to gates without an identifier, by removing the environment variable CEREAL_FAKE_PREFIX."""
+    os.environ.pop("CEREAL_FAKE_PREFIX", None)
+
+
+def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
+    """Return the path of an endpoint's gate; those of its FIFOs are this, ":" and a word of at most 6 letters.
+
+    Raises
+    ------
+    EndpointNameError : the three together are too long for one file's name.
+    """
+    parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
+    name = GATE + ":".join(parts)
+    if len(name.encode()) > FILE_BYTES_MAX - len(":called"):
+        text = f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long together for a gate's file"
+        raise EndpointNameError(text, endpoint)
+    return f"{SHARED_MEMORY}/{name}"

@@ -11,6 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cat > "$work/probe.c" <<'EOF'
+#include "gate.h"
 #include "snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
 PROBE mq_status publisher_begin(mq_publisher *p, uint64_t n, uint8_t **to) { return mq_publisher_begin(p, n, to); }
@@ -27,6 +28,12 @@ PROBE bool milestone_read(const mq_side *side, mq_milestone *m) { return mq_mile
 PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1); }
 PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
 PROBE bool schema_read(const mq_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
+PROBE bool event_set(mq_event *e) { return mq_event_set(e); }
+PROBE bool event_is_set(const mq_event *e) { return mq_event_is_set(e); }
+PROBE int event_clear(mq_event *e) { return mq_event_clear(e); }
+PROBE void event_watch(mq_event *e) { mq_event_watch(e, 1, 1); }
+PROBE bool event_sleep(mq_event *e, mq_gate *g) { return mq_event_announce_sleep(e) && mq_gate_closed(g); }
+PROBE void gate_close(mq_gate *g) { mq_gate_close(g); }
 PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, 1, 1); }
 EOF
 
@@ -67,4 +74,12 @@ must subscriber_announce_sleep 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: the flag i
 must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid released"
 must schema_write 'dmb;ish;.*stlr' "EDGE schema: turn, fence, text, turn"
 must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"
+must event_set 'ldaxr;.*stlxr' "EDGE event, release"
+must event_set 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_inode"
+must event_is_set 'ldar' "EDGE event, acquire"
+must event_clear 'ldar;.*stlxr' "EDGE event, acquire"
+must event_clear 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_inode"
+must event_watch 'stlr;.*dmb;ish;.*ldar' "EDGE watch: fifo_inode, fence, the count"
+must event_sleep 'ldaxr;.*stlxr;.*ldar' "EDGE close: the flag, then closed"
+must gate_close 'stlr;.*ldaxr;.*stlxr' "EDGE close: closed, then the flag is taken away"
 exit $failed

@@ -41,9 +41,13 @@ static inline uint32_t mq_load_relaxed_u32(const mq_u32 *word) {
 static inline uint32_t mq_load_acquire_u32(const mq_u32 *word) {
     return atomic_load_explicit(&word->value, memory_order_acquire);
 }
+static inline void mq_store_release_u32(mq_u32 *word, uint32_t value) {
+    atomic_store_explicit(&word->value, value, memory_order_release);
+}
 /* Sequentially consistent, as all that changes a word on top of its old value; they return that. */
 static inline uint32_t mq_fetch_or_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n) { return atomic_fetch_add(&word->value, n); }
+static inline uint32_t mq_fetch_and_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_and(&word->value, bits); }
 static inline int mq_compare_exchange_u32(mq_u32 *word, uint32_t expected, uint32_t desired) {
     return atomic_compare_exchange_strong(&word->value, &expected, desired);
 }

@@ -23,9 +23,16 @@ cdef extern from "layout.h" nogil:
         MQ_SCHEMA_ENCODING
         MQ_SCHEMA_DATA_MAX
         MQ_DEFAULT_DATA_BYTES
+        MQ_GATE_VERSION
+        MQ_GATE_BYTES
+        MQ_EVENT_ONE
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_side:
+        pass
+    ctypedef struct mq_event:
+        pass
+    ctypedef struct mq_gate:
         pass
 
 
@@ -173,3 +180,32 @@ cdef extern from "watcher.h" nogil:
     int mq_watcher_add(mq_subscriber *s)
     void mq_watcher_quiet(mq_subscriber *s, int fd)
     void mq_watcher_remove(int fd)
+
+
+cdef extern from "gate.h" nogil:
+    ctypedef enum mq_gate_state:
+        MQ_GATE_GOOD
+        MQ_GATE_FOREIGN
+        MQ_GATE_VERSION_DIFFERS
+    ctypedef enum mq_event_change:
+        MQ_EVENT_WAS_CLEAR
+        MQ_EVENT_CLEARED_TELL
+    void mq_gate_init(mq_gate *gate, const mq_self *owner)
+    mq_gate_state mq_gate_check(const mq_gate *gate)
+    uint64_t mq_gate_version(const mq_gate *gate)
+    uint64_t mq_gate_owner(const mq_gate *gate)
+    mq_life mq_gate_owner_life(const mq_gate *gate)
+    bint mq_gate_enabled(const mq_gate *gate)
+    void mq_gate_enable(mq_gate *gate, bint enabled)
+    bint mq_gate_closed(const mq_gate *gate)
+    void mq_gate_close(mq_gate *gate)
+    mq_event *mq_gate_event(mq_gate *gate, int ready)
+    bint mq_event_is_set(const mq_event *event)
+    bint mq_event_set(mq_event *event)
+    mq_event_change mq_event_clear(mq_event *event)
+    void mq_event_settle(const mq_event *event, int fifo)
+    void mq_event_watch(mq_event *event, uint64_t inode, int fifo)
+    uint64_t mq_event_fifo(const mq_event *event)
+    bint mq_event_spin(const mq_futex_many *words, unsigned count, int64_t until_ns)
+    uint32_t *mq_event_futex(mq_event *event)
+    uint32_t mq_event_announce_sleep(mq_event *event)

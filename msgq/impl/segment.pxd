@@ -1,3 +1,5 @@
+from posix.stat cimport struct_stat
+
 from msgq.impl.core cimport uint8_t, uint32_t, uint64_t
 
 
@@ -23,3 +25,13 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
 cdef Topic watch_topic(str endpoint, str in_prefix)
 cdef int await_side(Topic topic, str in_prefix) except -1
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring)
+
+# One file, for those who make segments of their own.
+cdef object failure(str what, str endpoint, str path, int error)
+cdef int open_file(str endpoint, str path, int flags) except -2
+cdef int create_file(str endpoint, str path, size_t size, int mode) except -1
+cdef bint name_file(int fd, str endpoint, str path) except -1
+cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
+cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+cdef int lock_file(int fd, str endpoint, str path) except -1
+cdef void unlock_file(int fd) noexcept

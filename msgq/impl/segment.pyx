@@ -84,15 +84,14 @@ cdef class Topic:
 
     cdef void unlock(self):
         if self.lock_fd >= 0:
-            flock(self.lock_fd, LOCK_UN)  # closing is not enough: the mapping keeps the open file alive
-            close(self.lock_fd)
+            unlock_file(self.lock_fd)
             self.lock_fd = -1
 
     def __dealloc__(self):
         self.unlock()
 
 
-cdef object _failure(str what, str endpoint, str path, int error):
+cdef object failure(str what, str endpoint, str path, int error):
     """Return the exception for a failed system call, with what to do about it."""
     advice = {
         EMFILE: "; this process has no file descriptors left (ulimit -n)",
@@ -105,12 +104,12 @@ cdef object _failure(str what, str endpoint, str path, int error):
     return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
 
 
-cdef int _open(str endpoint, str path, int flags) except -2:
+cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file; -1 when there is none."""
     cdef bytes encoded = path.encode()
     cdef int fd = c_open(encoded, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     if fd < 0 and errno != ENOENT:
-        raise _failure("cannot open (a symbolic link or a directory is never followed)", endpoint, path, errno)
+        raise failure("cannot open (a symbolic link or a directory is never followed)", endpoint, path, errno)
     return fd
 
 
@@ -122,19 +121,19 @@ cdef int _allocate(int fd, size_t size, str endpoint, str path) except -1:
         while error == EINTR:
             error = posix_fallocate(fd, 0, size)
     if error:
-        raise _failure(f"cannot allocate {size} bytes", endpoint, path, error)
+        raise failure(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
-cdef int _create(str endpoint, str path, size_t size, int mode) except -1:
+cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
     """Return a new file of zeros that has no name yet."""
     cdef bytes directory = os.path.dirname(path).encode()
     cdef int fd = c_open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     if fd < 0:
-        raise _failure("cannot create a file in its directory", endpoint, path, errno)
+        raise failure("cannot create a file in its directory", endpoint, path, errno)
     try:
         if fchmod(fd, mode) != 0:  # whatever the umask says
-            raise _failure(f"cannot set mode {mode:#o}", endpoint, path, errno)
+            raise failure(f"cannot set mode {mode:#o}", endpoint, path, errno)
         _allocate(fd, size, endpoint, path)
     except BaseException:
         close(fd)
@@ -142,7 +141,7 @@ cdef int _create(str endpoint, str path, size_t size, int mode) except -1:
     return fd
 
 
-cdef bint _name(int fd, str endpoint, str path) except -1:
+cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name; False when another process was faster."""
     cdef char self_path[40]
     cdef bytes encoded = path.encode()
@@ -151,13 +150,13 @@ cdef bint _name(int fd, str endpoint, str path) except -1:
         return True
     if errno == EEXIST:
         return False
-    raise _failure("cannot name the new file", endpoint, path, errno)
+    raise failure("cannot name the new file", endpoint, path, errno)
 
 
-cdef int _check(int fd, struct_stat *found, str endpoint, str path) except -1:
+cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
     """Refuse what is not a plain file of this user or root."""
     if fstat(fd, found) != 0:
-        raise _failure("cannot examine", endpoint, path, errno)
+        raise failure("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != geteuid() and found.st_uid != 0:
@@ -166,13 +165,13 @@ cdef int _check(int fd, struct_stat *found, str endpoint, str path) except -1:
     return 0
 
 
-cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     cdef Segment segment = Segment.__new__(Segment)
     cdef int flags = MAP_SHARED | (MAP_POPULATE if naming.preallocate() else 0)
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
     cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
     if address == MAP_FAILED:
-        raise _failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
+        raise failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
     segment.path = path
     segment.size = found.st_size
     segment.inode = found.st_ino
@@ -180,11 +179,12 @@ cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint,
     return segment
 
 
-cdef int _lock(int fd, str endpoint, str path) except -1:
+cdef int lock_file(int fd, str endpoint, str path) except -1:
+    """Hold off everybody else who locks the file; unlock_file ends it."""
     cdef int64_t deadline = mq_now_ns() + LOCK_WAIT_NS
     while flock(fd, LOCK_EX | LOCK_NB) != 0:
         if errno != EAGAIN and errno != EINTR:
-            raise _failure("cannot lock", endpoint, path, errno)
+            raise failure("cannot lock", endpoint, path, errno)
         if mq_now_ns() > deadline:
             raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
                                endpoint, path, EAGAIN)
@@ -192,6 +192,11 @@ cdef int _lock(int fd, str endpoint, str path) except -1:
             usleep(200)
         PyErr_CheckSignals()
     return 0
+
+
+cdef void unlock_file(int fd) noexcept:
+    flock(fd, LOCK_UN)  # closing is not enough: the mapping keeps the open file alive
+    close(fd)
 
 
 cdef size_t _wanted_bytes(object segment_size, str endpoint) except 0:
@@ -208,11 +213,11 @@ cdef int _open_ring(str endpoint, str path, size_t data_bytes, int mode, struct_
     """Return the ring's file, locked, made if there was none."""
     cdef int fd
     while True:
-        fd = _open(endpoint, path, O_RDWR)
+        fd = open_file(endpoint, path, O_RDWR)
         if fd < 0:
-            fd = _create(endpoint, path, MQ_RING_HEADER + data_bytes, mode)
+            fd = create_file(endpoint, path, MQ_RING_HEADER + data_bytes, mode)
             try:
-                named = _name(fd, endpoint, path)
+                named = name_file(fd, endpoint, path)
             except BaseException:
                 close(fd)
                 raise
@@ -220,12 +225,12 @@ cdef int _open_ring(str endpoint, str path, size_t data_bytes, int mode, struct_
                 close(fd)
                 continue
         try:
-            _lock(fd, endpoint, path)
-            _check(fd, found, endpoint, path)
+            lock_file(fd, endpoint, path)
+            check_file(fd, found, endpoint, path)
             if found.st_nlink and found.st_size == 0:
                 # A stock process opens first and sizes the file afterwards: do it for it.
                 _allocate(fd, MQ_RING_HEADER + data_bytes, endpoint, path)
-                _check(fd, found, endpoint, path)
+                check_file(fd, found, endpoint, path)
         except BaseException:
             close(fd)
             raise
@@ -250,13 +255,13 @@ cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
     """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
-    cdef int fd = _create(endpoint, path, MQ_SIDE_BYTES, mode)
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode)
     try:
-        _check(fd, &found, endpoint, path)
-        side = _map(fd, &found, True, endpoint, path)
+        check_file(fd, &found, endpoint, path)
+        side = map_file(fd, &found, True, endpoint, path)
         mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
                      ring.size - MQ_RING_HEADER, time.time_ns())
-        return side if _name(fd, endpoint, path) else None
+        return side if name_file(fd, endpoint, path) else None
     finally:
         close(fd)
 
@@ -265,14 +270,14 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
     """Return the side segment if there is one for this ring, else None; a stale one is removed."""
     cdef struct_stat found
     cdef Segment side
-    cdef int fd = _open(endpoint, path, O_RDWR if writable else O_RDONLY)
+    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return None
     try:
-        _check(fd, &found, endpoint, path)
+        check_file(fd, &found, endpoint, path)
         if found.st_size != MQ_SIDE_BYTES:
             raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
-        side = _map(fd, &found, writable, endpoint, path)
+        side = map_file(fd, &found, writable, endpoint, path)
     finally:
         close(fd)
     check = mq_side_check(<mq_side *> side.address, ring.inode, ring.size - MQ_RING_HEADER)
@@ -305,7 +310,7 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
     _check_ring_size(&found, segment_size, endpoint, path)
     if found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
         _allocate(topic.lock_fd, found.st_size, endpoint, path)
-    topic.ring = _map(topic.lock_fd, &found, True, endpoint, path)
+    topic.ring = map_file(topic.lock_fd, &found, True, endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     while topic.side is None:
         topic.side = _open_side(endpoint, side_path, topic.ring, True)
@@ -319,14 +324,14 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
     path = naming.ring_path(endpoint, in_prefix)
-    cdef int fd = _open(endpoint, path, O_RDONLY)
+    cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
-        raise _failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
+        raise failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
     topic.lock_fd = fd
     topic.endpoint = endpoint
-    _check(fd, &found, endpoint, path)
+    check_file(fd, &found, endpoint, path)
     _check_ring_size(&found, 0, endpoint, path)
-    topic.ring = _map(fd, &found, False, endpoint, path)
+    topic.ring = map_file(fd, &found, False, endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     topic.side = find_side(endpoint, in_prefix, topic.ring)
     return topic
@@ -334,7 +339,7 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
 
 cdef int await_side(Topic topic, str in_prefix) except -1:
     """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
-    _lock(topic.lock_fd, topic.endpoint, topic.ring.path)
+    lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
     topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
     topic.unlock()
     return 0
@@ -359,12 +364,12 @@ cdef class TopicLock:
     def __enter__(self):
         cdef struct_stat found
         while True:
-            self._fd = _open(self._endpoint, self._path, O_RDONLY)
+            self._fd = open_file(self._endpoint, self._path, O_RDONLY)
             if self._fd < 0:
                 return
             try:
-                _lock(self._fd, self._endpoint, self._path)
-                _check(self._fd, &found, self._endpoint, self._path)
+                lock_file(self._fd, self._endpoint, self._path)
+                check_file(self._fd, &found, self._endpoint, self._path)
             except BaseException:
                 self.__exit__()
                 raise

@@ -1,4 +1,5 @@
 from msgq.impl.core cimport int64_t, mq_message, mq_subscriber, uint8_t, uint32_t, uint64_t
+from msgq.impl.gate cimport Gate
 from msgq.impl.segment cimport Segment, Topic
 
 
@@ -21,6 +22,8 @@ cdef class SubSocket:
     cdef int _spin_us
     cdef int _fd                # for event loops; -1: nobody has asked for it
     cdef public object _waiting  # see event_loop.py
+    cdef Gate _gate             # None: fake events were off when it connected
+    cdef bint _let_through      # a poll has passed the gate for the next receive
     cdef object __weakref__
     cdef void _occupy(self) noexcept
     cdef int _end_if_closing(self) except -1
@@ -33,6 +36,9 @@ cdef class SubSocket:
     cdef int _settle_fd(self) except -1
     cdef int _torn(self) except -1
     cdef int _corrupt(self) except -1
+    cdef bint _pass_gate(self) except -1
+    cdef int _at_gate(self) except -1
+    cdef bytes _receive(self, bint non_blocking)
     cdef int _find(self, mq_message *message, bint non_blocking) except -1
     cdef bytes _copy_large(self, const mq_message *message)
     cdef bint _ready(self) except -1
@@ -46,3 +52,4 @@ cdef class SubSocket:
 
 cdef class Poller:
     cdef list _sockets
+    cdef bint _pass_gates(self) except -1

@@ -23,6 +23,7 @@ from msgq.impl.core cimport (
     mq_subscriber_reset, mq_subscriber_take_block, mq_subscriber_take_signals, mq_watcher_add, mq_watcher_quiet,
     mq_watcher_remove,
 )
+from msgq.impl.gate cimport Gate
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
 from msgq.impl.wake cimport sleep_on
@@ -128,7 +129,8 @@ cdef class SubSocket:
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
-        self._watched = self._watch_failed = self._closing = False
+        self._watched = self._watch_failed = self._closing = self._let_through = False
+        self._gate = Gate(name, self._prefix, naming.get_fake_prefix()) if naming.fake_events() else None
         self._generation = fork_generation
         self._occupy()
         try:
@@ -189,6 +191,8 @@ cdef class SubSocket:
             self._closing = True
             while self._ticket == BUSY and self._user != PyThread_get_thread_ident():
                 mq_futex_wake_all(mq_subscriber_futex(&self._subscriber))
+                if self._gate is not None:
+                    self._gate.wake()
                 with nogil:
                     usleep(200)
                 PyErr_CheckSignals()
@@ -269,10 +273,34 @@ cdef class SubSocket:
     def setTimeout(self, timeout):
         self._timeout_ms = checked_timeout(timeout, self._endpoint)
 
+    cdef bint _pass_gate(self) except -1:
+        """Wait until the controller of an event-gated run lets us through; False: it does not hold us up."""
+        self._occupy()
+        try:
+            held_up = self._gate.enter(&self._closing)
+        finally:
+            self._ticket = self._generation
+            if self._closing and self._generation == fork_generation:
+                self._leave()
+        enter(self)  # a signal handler may have closed the socket, or forked
+        return held_up
+
+    cdef int _at_gate(self) except -1:
+        """What each receive does first, when there may be a gate."""
+        if not self._let_through:
+            self._pass_gate()
+        self._let_through = False
+        return 0
+
     def receive(self, bint non_blocking=False):
+        enter(self)
+        if self._gate is not None:
+            self._at_gate()
+        return self._receive(non_blocking)
+
+    cdef bytes _receive(self, bint non_blocking):
         cdef mq_message message
         cdef bytes out
-        enter(self)
         while True:
             status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_OK:
@@ -337,8 +365,10 @@ cdef class SubSocket:
         cdef list messages = []
         cdef uint64_t most = self._most(max_messages)
         enter(self)
+        if self._gate is not None:
+            self._at_gate()
         if wait_for_one:
-            if (first := self.receive() if most else None) is None:
+            if (first := self._receive(False) if most else None) is None:
                 return messages
             messages.append(first)
         if mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
@@ -347,7 +377,8 @@ cdef class SubSocket:
         while len(messages) < most and self._subscriber.cursor != self._subscriber.published:
             if messages and mq_subscriber_peek(&self._subscriber, &pending) == MQ_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
-            if (message := self.receive(True)) is None:
+            enter(self)  # releasing the GIL for a large copy may have let a signal handler run
+            if (message := self._receive(True)) is None:
                 break
             messages.append(message)
         return messages
@@ -365,6 +396,8 @@ cdef class SubSocket:
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             enter(self)
+            if self._gate is not None:
+                self._at_gate()
             while self._find(&message, non_blocking):
                 if message.size > <uint64_t> view.len:
                     status = mq_subscriber_doubt(&self._subscriber)
@@ -392,6 +425,8 @@ cdef class SubSocket:
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
         enter(self)
+        if self._gate is not None:
+            self._at_gate()
         while True:
             if wait_for_one and most and not self._find(&message, False):
                 return numpy.empty(0, dtype)
@@ -653,8 +688,21 @@ cdef class Poller:
     def poll(self, timeout):
         cdef int timeout_ms = checked_timeout(timeout, "")
         cdef int64_t deadline = FOR_EVER if timeout_ms < 0 else mq_now_ns() + <int64_t> timeout_ms * 1000000
+        if self._pass_gates():
+            timeout_ms = 0  # the controller has sent all that it wants seen
         while True:
             ready = [socket for socket in self._sockets if (<SubSocket> socket)._ready()]
             # A copy: another thread may register more meanwhile.
             if ready or not timeout_ms or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
                 return ready
+
+    cdef bint _pass_gates(self) except -1:
+        """Pass the gates of an event-gated run, one after the other; False: there was none."""
+        cdef SubSocket socket
+        cdef bint any_gate = False
+        for socket in self._sockets.copy():
+            if socket._gate is not None:
+                enter(socket)
+                socket._let_through = socket._pass_gate()
+                any_gate |= socket._let_through
+        return any_gate

@@ -96,6 +96,7 @@ class TestPoller:
         os.write(pipe[1], b"x")
         assert poller.poll(DEADLINE_MS) == [(pipe[0], POLLIN)]
         pub.send(b"x")
+        backend.settle()
         assert poller.poll(DEADLINE_MS) == [(sub, POLLIN), (pipe[0], POLLIN)]
         os.read(pipe[0], 1)
         assert poller.poll(None) == [(sub, POLLIN)]

@@ -1,7 +1,7 @@
-"""The bytes of both files, pinned: by the compiler, by what the library writes, and in docs/layout.md.
+"""The bytes of all files, pinned: by the compiler, by what the library writes, and in docs/layout.md.
 
 A failure means that other processes would misread the files: stock programs the ring, other versions of this library
-the side segment (which then needs another MQ_SIDE_VERSION).
+the side segment or the gate (which then need another MQ_SIDE_VERSION or MQ_GATE_VERSION).
 """
 
 from __future__ import annotations
@@ -71,6 +71,21 @@ GOLDEN = {
         "reserved": (88, 40),
         "": (0, 128),
     },
+    "mq_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},
+    "mq_gate": {
+        "magic": (0, 8),
+        "version": (8, 8),
+        "total_bytes": (16, 8),
+        "pid": (24, 8),
+        "start_time": (32, 8),
+        "pid_namespace": (40, 8),
+        "enabled": (48, 4),
+        "closed": (52, 4),
+        "reserved": (56, 8),
+        "recv_called": (64, 64),
+        "recv_ready": (128, 64),
+        "": (0, 192),
+    },
     "mq_reader_entry": {
         "who": (0, 64),
         "cursor": (64, 8),
@@ -99,6 +114,11 @@ CONSTANTS = {
     "MQ_ATTENTION_SLOTS": 2,
     "MQ_ATTENTION_FLAGS": 3,
     "MQ_ATTENTION_WAKE": 4,
+    "MQ_GATE_MAGIC": 0x3145544147515347,
+    "MQ_GATE_VERSION": 1,
+    "MQ_GATE_BYTES": 192,
+    "MQ_EVENT_SLEEPERS": 1,
+    "MQ_EVENT_ONE": 2,
 }
 # Sections of docs/layout.md, and the struct that each has a table of.
 SECTIONS = {
@@ -107,6 +127,8 @@ SECTIONS = {
     "Who a participant is": "mq_identity",
     "A publisher's entry": "mq_publisher_entry",
     "A subscriber's entry": "mq_reader_entry",
+    "The gate": "mq_gate",
+    "An event": "mq_event",
 }
 
 
@@ -232,3 +254,21 @@ def test_golden_bytes_of_a_wrap(prefix):
     assert ring[384 + 960 : 384 + 968] == b"\xff" * 8, "the wrap mark"
     assert ring[384 : 384 + 96] == struct.pack("<Q", 88) + bytes([10]) * 88
     assert ring[384 + 96 : 384 + 192] == struct.pack("<Q", 88) + bytes([1]) * 88
+
+
+def test_golden_bytes_of_a_gate(endpoint):
+    with msgq.fake_event_handle(endpoint, f"i:{endpoint}", enable=True) as handle:
+        handle.recv_called_event.set()
+        handle.recv_called_event.set()
+        handle.recv_ready_event.set()
+        assert handle.recv_ready_event.fd >= 0
+        path = Path(f"/dev/shm/msgqgate_:i%3A{endpoint}:{endpoint}")
+        gate = path.read_bytes()
+        fifo = os.stat(f"{path}:ready").st_ino
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    assert gate[:8] == b"GSQGATE1"
+    assert words(gate, 8, 2) == (1, 192)
+    assert words(gate, 24, 3) == (os.getpid(), int(stat[19]), os.stat("/proc/self/ns/pid").st_ino)
+    assert struct.unpack_from("<4I", gate, 48) == (1, 0, 0, 0), "enabled, closed, reserved"
+    assert words(gate, 64, 8) == (2 * 2, *[0] * 7), "recv_called: two sets, no sleeper, no FIFO"
+    assert words(gate, 128, 8) == (2, fifo, *[0] * 6), "recv_ready: one set, and its FIFO"

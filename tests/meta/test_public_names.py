@@ -10,7 +10,7 @@ import types
 import pytest
 
 import msgq
-from msgq import api, backend, errors, simulation, stats
+from msgq import api, backend, errors, fake_events, simulation, stats
 from msgq.impl import subscriber
 
 TOP = {
@@ -21,20 +21,28 @@ TOP = {
     "POLLOUT",
     "Again",
     "Context",
+    "Event",
     "IpcError",
     "MultiplePublishersError",
     "Poller",
     "PubMaster",
     "PubSocket",
     "Schema",
+    "SocketEventHandle",
     "SubMaster",
     "SubSocket",
     "context",
+    "delete_fake_prefix",
     "drain_sock_raw",
     "errors",
+    "fake_event_handle",
+    "get_fake_prefix",
     "pub_sock",
+    "set_fake_prefix",
     "stats",
     "sub_sock",
+    "toggle_fake_events",
+    "wait_for_one_event",
     "__version__",
 }
 ERRORS = {
@@ -53,6 +61,9 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "EventTimeoutError": "WaitTimeoutError RuntimeError",
+    "EventError": "IpcError RuntimeError",
+    "ControllerDiedError": "EventError",
     "DeadlockError": "IpcError",
     "Again": "IpcError",
     "BackendNotAvailableError": "IpcError",
@@ -74,6 +85,11 @@ FUNCTIONS = {
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
     "backend=None)",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
+    msgq.delete_fake_prefix: "()",
+    msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
+    msgq.get_fake_prefix: "()",
+    msgq.set_fake_prefix: "(prefix)",
+    msgq.toggle_fake_events: "(enabled)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
     simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
@@ -144,6 +160,15 @@ METHODS = {
         "setTimeout": "(self, timeout)",
         "stats": "(self)",
     },
+    msgq.Event: {"clear": "(self)", "fd": "", "peek": "(self)", "set": "(self)", "wait": "(self, timeout_s=-1)"},
+    msgq.SocketEventHandle: {
+        "close": "(self)",
+        "enabled": "",
+        "endpoint": "",
+        "identifier": "",
+        "recv_called_event": "",
+        "recv_ready_event": "",
+    },
     subscriber.Poller: {
         "apoll": "(self, timeout)",
         "poll": "(self, timeout)",
@@ -172,7 +197,7 @@ def test_names_of_the_package():
     assert sorted(msgq.__all__) == sorted(set(msgq.__all__))
     submodules = {name for name in public(msgq) if isinstance(getattr(msgq, name), types.ModuleType)}
     assert public(msgq) - submodules <= TOP
-    assert set(api.__all__) <= TOP
+    assert set(api.__all__) | set(fake_events.__all__) <= TOP
 
 
 def test_errors_are_one_tree():
@@ -242,7 +267,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["zmq", "fake"])
-@pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, subscriber.Poller])
 def test_the_other_backends_have_the_same_methods(kind, name):
     same = getattr(backend.load(name), kind.__name__)
     assert public(same) == public(getattr(backend.load("msgq"), kind.__name__))

@@ -13,7 +13,8 @@ import pytest
 
 from tests.meta.sources import ROOT
 
-DOCUMENTS = {name: (ROOT / name).read_text() for name in ("README.md", "docs/masters.md", "docs/simulation.md")}
+PAGES = ("README.md", "docs/fake-events.md", "docs/masters.md", "docs/simulation.md")
+DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
 # Run by CI in its own steps, or changing the machine.
 NOT_RUN = ("make", "pip", "git", "apt-get", "python -m venv")
 MARK = "\0next block\0"

@@ -62,6 +62,19 @@ def look() -> None:
         assert_type(error.endpoint, str)
 
 
+def control() -> None:
+    msgq.toggle_fake_events(True)
+    msgq.set_fake_prefix("run")
+    assert_type(msgq.get_fake_prefix(), str)
+    handle = msgq.fake_event_handle("topic", enable=True)
+    assert_type(handle, msgq.SocketEventHandle)
+    handle.enabled = False
+    assert_type(msgq.wait_for_one_event([handle.recv_called_event, handle.recv_ready_event], timeout=0.5), int)
+    assert_type(handle.recv_called_event.clear(), bool)
+    assert_type(handle.recv_called_event.fd, int)
+    handle.recv_ready_event.set()
+
+
 def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket) -> None:
     pub.send("text")  # type: ignore[arg-type]
     pub.send(5)  # type: ignore[arg-type]

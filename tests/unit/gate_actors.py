@@ -1,0 +1,121 @@
+"""What the tests of event-gated runs start in other processes."""
+
+from __future__ import annotations
+
+import msgq
+from msgq.errors import ControllerDiedError
+from tests.support import DEADLINE, hear, say
+
+
+def repeater(source: str, target: str) -> None:
+    """Stock's daemon: send the number of each message that was received; ends with the message "end"."""
+    pub, sub = msgq.pub_sock(target), msgq.sub_sock(source)
+    frame = 0
+    while (message := sub.receive(non_blocking=True)) != b"end":
+        if message is not None:
+            pub.send(frame.to_bytes(8, "little"))
+            frame += 1
+
+
+def poller(endpoints: list[str], steps: int) -> list[list[list[str]]]:
+    """Poll, then receive from what is ready; what was received in each step. Polls with a long time-out."""
+    poller = msgq.Poller()
+    for endpoint in endpoints:
+        msgq.sub_sock(endpoint, poller=poller)
+    say("connected")
+    seen = []
+    for _ in range(steps):
+        ready = poller.poll(int(DEADLINE * 1000))
+        seen.append([[sub.endpoint, sub.receive(non_blocking=True).decode()] for sub in ready])
+    return seen
+
+
+def receiver(endpoint: str, count: int) -> list[str]:
+    """Receive so many messages, waiting for each."""
+    sub = msgq.sub_sock(endpoint)
+    say("connected")
+    return [sub.receive().decode() for _ in range(count)]
+
+
+def interrupted(endpoint: str) -> str:
+    """Receive until Ctrl-C, and then again."""
+    sub = msgq.sub_sock(endpoint)
+    say("connected")
+    try:
+        sub.receive()
+    except KeyboardInterrupt:
+        say("interrupted")
+    return sub.receive().decode()
+
+
+def abandoned(endpoint: str) -> str:
+    """Receive, and say what becomes of it; when told, once more."""
+    sub = msgq.sub_sock(endpoint, timeout=0)
+    say("connected")
+    try:
+        sub.receive()
+    except ControllerDiedError as error:
+        say(str(error))
+    hear()
+    return str(sub.receive())
+
+
+def controller(endpoint: str, which: str) -> None:
+    """Own the endpoint's handle until killed (or told to end); sets recv_ready or recv_called when told."""
+    handle = msgq.fake_event_handle(endpoint, enable=True)
+    say("made")
+    while hear() is not None:
+        getattr(handle, which).set()
+        say("set")
+
+
+def watcher(endpoint: str) -> list[int]:
+    """Wait for recv_called of somebody else's handle by epoll, clear it, as often as told."""
+    import select
+
+    event = msgq.fake_event_handle(endpoint, override=False).recv_called_event
+    poll = select.epoll()
+    poll.register(event.fd, select.EPOLLIN)
+    say("watching")
+    cleared = []
+    while (count := hear()) is not None:
+        for _ in range(count):
+            assert poll.poll(DEADLINE), "the descriptor is not readable"
+            assert event.clear()
+        cleared.append(count)
+        assert not event.peek()
+        say(len(poll.poll(0)))
+    return cleared
+
+
+def hammer(endpoint: str, which: str, rounds: int) -> int:
+    """Set and clear one event again and again; the sets that were not taken back."""
+    event = getattr(msgq.fake_event_handle(endpoint, override=False), which)
+    left = 0
+    for i in range(rounds):
+        event.set()
+        left += 1
+        if i % 3:
+            left -= event.clear()
+    return left
+
+
+def waiter(endpoint: str, which: str) -> str:
+    """Wait for an event of somebody else's handle."""
+    event = getattr(msgq.fake_event_handle(endpoint, override=False), which)
+    say("waiting")
+    try:
+        event.wait()
+    except KeyboardInterrupt:
+        return "interrupted"
+    except msgq.errors.EventError as error:
+        return type(error).__name__
+    return "set"
+
+
+def remaker(endpoint: str) -> None:
+    """Make a handle and its FIFO and close it, again and again, until killed."""
+    say("making")
+    while True:
+        with msgq.fake_event_handle(endpoint) as handle:
+            assert handle.recv_called_event.fd >= 0

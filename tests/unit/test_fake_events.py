@@ -1,0 +1,713 @@
+"""Event-gated receiving: what stock's controllers rely on, and what goes wrong with stock's."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq.errors import (
+    ControllerDiedError,
+    CorruptSegmentError,
+    EndpointClosedError,
+    EndpointNameError,
+    EventError,
+    EventTimeoutError,
+    InvalidValueError,
+    LayoutVersionError,
+    SegmentError,
+)
+from tests.support import DEADLINE, SHM, Child, Task, wait_asleep, wait_until
+from tests.unit import gate_actors as actors
+
+
+@pytest.fixture(autouse=True)
+def fake(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fake events are on, under an identifier of this test alone."""
+    monkeypatch.setenv("CEREAL_FAKE", "")  # so that it is put back
+    monkeypatch.setenv("CEREAL_FAKE_PREFIX", "")
+    msgq.toggle_fake_events(True)
+    msgq.set_fake_prefix(f"i{token}")
+    yield
+    gc.collect()  # an exception that was caught has handles in the frames of its traceback
+
+
+def gate_files(token: str) -> list[str]:
+    return sorted(path.name for path in SHM.iterdir() if path.name.startswith("msgqgate_") and token in path.name)
+
+
+def gate_path(token: str) -> Path:
+    (name,) = (name for name in gate_files(token) if not name.endswith((":called", ":ready")))
+    return SHM / name
+
+
+def step(handle: msgq.SocketEventHandle) -> None:
+    """Let one receive through that is on its way."""
+    handle.recv_called_event.wait(DEADLINE)
+    assert handle.recv_called_event.clear()
+    handle.recv_ready_event.set()
+
+
+class TestEvent:
+    def test_sets_are_counted_and_taken_back_one_by_one(self, endpoint: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        assert not event.peek()
+        assert not event.clear()
+        event.set()
+        event.set()
+        assert event.peek()
+        assert event.clear()
+        assert event.peek()
+        assert event.clear()
+        assert not event.clear()
+        assert not event.peek()
+
+    def test_waiting_takes_nothing_back(self, endpoint: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_ready_event
+        event.set()
+        event.wait(0)
+        event.wait()
+        assert event.clear()
+
+    def test_it_outlives_its_handle_and_holds_it(self, endpoint: str, token: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        gc.collect()
+        event.set()
+        event.wait(0)
+        assert gate_files(token)
+        del event
+        assert not gate_files(token)
+
+    @pytest.mark.parametrize("timeout", [0, 0.03])
+    def test_a_time_out_is_stocks_error_and_in_time(self, endpoint: str, timeout: float) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        started = time.monotonic()
+        with pytest.raises(RuntimeError, match=f"within {timeout} s") as caught:
+            event.wait(timeout)
+        assert time.monotonic() - started >= timeout
+        assert isinstance(caught.value, EventTimeoutError)
+        assert isinstance(caught.value, TimeoutError)
+        assert caught.value.endpoint == endpoint
+
+    @pytest.mark.parametrize("timeout", [-2, -0.5, float("nan"), float("inf"), 2**31])
+    def test_an_impossible_time_out_is_refused(self, endpoint: str, timeout: float) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        event.set()
+        with pytest.raises(InvalidValueError, match="time-out"):
+            event.wait(timeout)
+        with pytest.raises(InvalidValueError, match="time-out"):
+            msgq.wait_for_one_event([event], timeout)
+
+    @pytest.mark.parametrize("timeout", ["5", None])
+    def test_a_time_out_is_a_number(self, endpoint: str, timeout: Any) -> None:
+        with pytest.raises(TypeError):
+            msgq.fake_event_handle(endpoint).recv_called_event.wait(timeout)
+
+    def test_another_thread_can_set_it_meanwhile(self, endpoint: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        for _ in range(3):
+            task = Task(event.wait)
+            task.wait_asleep()
+            event.set()
+            task.result()
+            assert event.clear()
+
+    def test_all_who_wait_are_woken(self, endpoint: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+        tasks = [Task(event.wait) for _ in range(5)]
+        for task in tasks:
+            task.wait_asleep()
+        event.set()
+        for task in tasks:
+            task.result()
+
+    def test_another_process_waits_and_sets(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        with Child(actors.waiter, endpoint, "recv_ready_event") as child:
+            assert child.hear() == "waiting"
+            wait_asleep(child.pid)
+            handle.recv_ready_event.set()
+            assert child.result() == "set"
+        with Child(actors.controller, endpoint, "recv_called_event") as child:
+            assert child.hear() == "made"
+            attached = msgq.fake_event_handle(endpoint, override=False)
+            task = Task(attached.recv_called_event.wait)
+            task.wait_asleep()
+            child.say("set it")
+            task.result()
+            child.say()
+            child.result()
+
+    def test_ctrl_c_ends_a_wait(self, endpoint: str) -> None:
+        with msgq.fake_event_handle(endpoint), Child(actors.waiter, endpoint, "recv_ready_event") as child:
+            assert child.hear() == "waiting"
+            wait_asleep(child.pid)
+            child.kill(signal.SIGINT)
+            assert child.result() == "interrupted"
+
+    def test_a_forked_child_goes_on_with_it_and_leaves_the_files(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        event = handle.recv_called_event
+        pid = os.fork()
+        if pid == 0:
+            event.set()
+            del event, handle
+            gc.collect()
+            os._exit(0)
+        event.wait(DEADLINE)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert gate_files(token)
+
+
+class TestWaitForOneEvent:
+    def test_it_returns_the_first_that_is_set(self, prefix: str) -> None:
+        handles = [msgq.fake_event_handle(name) for name in "abc"]
+        events = [handle.recv_called_event for handle in handles]
+        events[2].set()
+        assert msgq.wait_for_one_event(events) == 2
+        events[1].set()
+        assert msgq.wait_for_one_event(events, 0) == 1
+        assert events[1].clear()
+        assert events[2].clear()
+        task = Task(msgq.wait_for_one_event, events)
+        task.wait_asleep()
+        events[1].set()
+        assert task.result() == 1
+
+    @pytest.mark.parametrize("count", [128, 129, 300])
+    def test_there_may_be_many(self, endpoint: str, count: int) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        events = [handle.recv_ready_event] * (count - 1) + [handle.recv_called_event]
+        task = Task(msgq.wait_for_one_event, events)
+        wait_until(lambda: task.native_id)
+        handle.recv_called_event.set()
+        assert task.result() == count - 1
+
+    def test_a_time_out(self, prefix: str) -> None:
+        handles = [msgq.fake_event_handle(name) for name in "ab"]
+        started = time.monotonic()
+        with pytest.raises(RuntimeError, match="none of the 2 events"):
+            msgq.wait_for_one_event([handle.recv_called_event for handle in handles], 0.02)
+        assert time.monotonic() - started >= 0.02
+
+    def test_of_nothing_is_refused(self) -> None:
+        with pytest.raises(InvalidValueError, match="no events"):
+            msgq.wait_for_one_event([])
+        with pytest.raises(TypeError):
+            msgq.wait_for_one_event([None])  # type: ignore[list-item]
+
+
+class TestHandle:
+    def test_a_new_one_is_clear_and_not_enabled(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        assert not handle.enabled
+        assert not handle.recv_called_event.peek()
+        assert handle.recv_called_event.fd >= 0
+        assert handle.recv_ready_event.fd >= 0
+        assert (handle.endpoint, handle.identifier) == (endpoint, msgq.get_fake_prefix())
+        handle.enabled = True
+        assert msgq.fake_event_handle(endpoint, override=False).enabled
+
+    def test_an_unmanaged_endpoint(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint):
+            handle = msgq.fake_event_handle(endpoint, override=False, enable=True)
+        assert not handle.enabled
+        assert handle.recv_called_event.fd == handle.recv_ready_event.fd == -1
+        with pytest.raises(EventError, match="not managed"):
+            handle.enabled = True
+        for use in ("set", "clear", "wait", "peek"):
+            with pytest.raises(EventError, match="not managed"):
+                getattr(handle.recv_called_event, use)()
+
+    def test_a_socket_changes_nothing_about_it(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        before = handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd
+        with msgq.pub_sock(endpoint), msgq.sub_sock(endpoint):
+            assert (handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd) == before
+
+    def test_closing_it_ends_everything_and_removes_its_files(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        event = handle.recv_called_event
+        assert event.fd >= 0
+        assert len(gate_files(token)) == 2
+        attached = msgq.fake_event_handle(endpoint, override=False)
+        task = Task(attached.recv_called_event.wait)
+        task.wait_asleep()
+        handle.close()
+        handle.close()
+        assert not gate_files(token)
+        with pytest.raises(EventError, match="closed"):
+            task.result()
+        with pytest.raises(EventError, match="closed"):
+            event.set()
+        assert event.fd == -1
+        assert not handle.enabled
+        assert not attached.enabled
+
+    def test_the_last_one_with_override_wins(self, endpoint: str, token: str) -> None:
+        first = msgq.fake_event_handle(endpoint, enable=True)
+        assert first.recv_called_event.fd >= 0
+        with msgq.fake_event_handle(endpoint) as second:
+            assert not second.recv_called_event.peek()
+            second.recv_called_event.set()
+            with pytest.raises(EventError, match="replaced"):
+                first.recv_called_event.set()
+            first.close()
+            assert len(gate_files(token)) == 1
+            attached = msgq.fake_event_handle(endpoint, override=False)
+            assert attached.recv_called_event.clear()
+
+    def test_one_that_is_left_open_is_removed_when_its_process_ends(self, endpoint: str, token: str) -> None:
+        with Child(actors.controller, endpoint, "recv_called_event") as child:
+            assert child.hear() == "made"
+            assert gate_files(token)
+            child.say()
+            child.result()
+        assert not gate_files(token)
+
+    def test_identifiers_are_apart(self, endpoint: str) -> None:
+        mine, other = msgq.fake_event_handle(endpoint), msgq.fake_event_handle(endpoint, f"other{endpoint}")
+        mine.recv_called_event.set()
+        assert not other.recv_called_event.peek()
+        msgq.set_fake_prefix(f"other{endpoint}")
+        other.recv_called_event.set()
+        assert msgq.fake_event_handle(endpoint, override=False).recv_called_event.clear()
+        assert not other.recv_called_event.peek()
+
+    def test_prefixes_of_topics_are_apart(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        handle = msgq.fake_event_handle("topic", enable=True)
+        monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}2")
+        assert not msgq.fake_event_handle("topic", override=False).enabled
+        assert handle.enabled
+
+    def test_no_two_places_share_a_name(self, endpoint: str) -> None:
+        handles = [
+            msgq.fake_event_handle(endpoint, f"a:{endpoint}"),
+            msgq.fake_event_handle(f"{endpoint}:{endpoint}", "a"),
+            msgq.fake_event_handle(endpoint, f"a%3A{endpoint}"),
+        ]
+        handles[0].recv_called_event.set()
+        assert [handle.recv_called_event.peek() for handle in handles] == [True, False, False]
+
+    @pytest.mark.parametrize("bad", ["a/b", "..", "x" * 240])
+    def test_bad_names_are_refused(self, endpoint: str, bad: str) -> None:
+        with pytest.raises(EndpointNameError):
+            msgq.fake_event_handle(bad)
+        with pytest.raises(EndpointNameError):
+            msgq.fake_event_handle(endpoint, bad)
+
+    def test_it_is_made_once(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        with pytest.raises(InvalidValueError, match="already"):
+            handle.__init__(endpoint, "", True)  # type: ignore[misc]
+
+
+def test_the_environment_functions(token: str) -> None:
+    msgq.toggle_fake_events(False)
+    assert "CEREAL_FAKE" not in os.environ
+    msgq.toggle_fake_events(True)
+    assert os.environ["CEREAL_FAKE"] == "1"
+    msgq.set_fake_prefix("p")
+    assert (msgq.get_fake_prefix(), os.environ["CEREAL_FAKE_PREFIX"]) == ("p", "p")
+    msgq.set_fake_prefix("")
+    assert msgq.get_fake_prefix() == ""
+    assert "CEREAL_FAKE_PREFIX" not in os.environ
+    msgq.delete_fake_prefix()
+    with pytest.raises(EndpointNameError):
+        msgq.set_fake_prefix("a/b")
+
+
+WAYS = {
+    "receive": lambda sub: sub.receive(True),
+    "receive_many": lambda sub: sub.receive_many(),
+    "receive_into": lambda sub: sub.receive_into(bytearray(8), True),
+    "receive_array": lambda sub: sub.receive_array(np.uint8).tolist(),
+    "drain": msgq.drain_sock_raw,
+}
+
+
+class TestSubscriber:
+    def test_stock_controller_steps_a_process_in_lockstep(self, prefix: str) -> None:
+        handle = msgq.fake_event_handle("state", enable=True)
+        called, ready = handle.recv_called_event, handle.recv_ready_event
+        with (
+            msgq.pub_sock("state") as pub,
+            msgq.sub_sock("answer") as sub,
+            Child(actors.repeater, "state", "answer") as child,
+        ):
+            for i in range(200):
+                called.wait(DEADLINE)
+                called.clear()
+                pub.send(b"%d" % i)
+                ready.set()
+                called.wait(DEADLINE)  # the step is over when the next one is asked for
+                assert sub.receive(non_blocking=True) == i.to_bytes(8, "little")
+            called.clear()
+            pub.send(b"end")
+            ready.set()
+            child.result()
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_each_call_passes_the_gate_once(self, endpoint: str, way: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            for i in range(3):
+                task = Task(WAYS[way], sub)
+                handle.recv_called_event.wait(DEADLINE)
+                pub.send_many([b"x"] * 3)
+                handle.recv_ready_event.set()
+                assert task.result()
+                assert handle.recv_called_event.clear()
+                assert not handle.recv_called_event.clear(), f"call {i} went twice"
+                assert not handle.recv_ready_event.peek()
+
+    def test_disabled_it_does_not_stop(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            handle.enabled = True
+            handle.recv_ready_event.set()
+            pub.send(b"test")
+            assert sub.receive() == b"test"
+            assert handle.recv_called_event.clear()
+            handle.enabled = False
+            handle.recv_ready_event.set()
+            pub.send(b"test")
+            assert sub.receive() == b"test"
+            assert not handle.recv_called_event.peek()
+
+    def test_without_fake_events_nothing_stops(self, endpoint: str) -> None:
+        msgq.toggle_fake_events(False)
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.sub_sock(endpoint) as sub:
+            assert sub.receive(True) is None
+        assert not handle.recv_called_event.peek()
+
+    def test_a_handle_that_comes_later_is_found(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send(b"1")
+            assert sub.receive() == b"1"
+            with msgq.fake_event_handle(endpoint, enable=True) as handle:
+                pub.send(b"2")
+                handle.recv_ready_event.set()
+                assert sub.receive() == b"2"
+                assert handle.recv_called_event.clear()
+            pub.send(b"3")
+            assert sub.receive() == b"3"
+
+    def test_who_waits_at_a_gate_that_is_replaced_goes_to_the_new_one(self, endpoint: str) -> None:
+        first = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            task = Task(sub.receive)
+            first.recv_called_event.wait(DEADLINE)
+            for _ in range(50):
+                first = msgq.fake_event_handle(endpoint, enable=True)
+                first.recv_called_event.wait(DEADLINE)
+            pub.send(b"x")
+            step(first)
+            assert task.result() == b"x"
+
+    def test_who_waits_at_a_gate_that_is_closed_goes_on(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            task = Task(sub.receive)
+            task.wait_asleep()
+            pub.send(b"x")
+            handle.close()
+            assert task.result() == b"x"
+
+    def test_two_subscribers_of_one_endpoint_are_let_through_one_by_one(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as one, msgq.sub_sock(endpoint) as two:
+            pub.send(b"x")
+            tasks = [Task(one.receive), Task(two.receive)]
+            for _ in tasks:
+                step(handle)
+            assert [task.result() for task in tasks] == [b"x", b"x"]
+            assert not handle.recv_called_event.peek()
+            assert not handle.recv_ready_event.peek()
+
+    def test_close_by_another_thread_ends_the_wait_at_the_gate(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        sub = msgq.sub_sock(endpoint)
+        task = Task(sub.receive)
+        handle.recv_called_event.wait(DEADLINE)
+        task.wait_asleep()
+        sub.close()
+        with pytest.raises(EndpointClosedError):
+            task.result()
+
+    def test_ctrl_c_at_the_gate_and_the_call_is_not_announced_twice(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, Child(actors.interrupted, endpoint) as child:
+            assert child.hear() == "connected"
+            handle.recv_called_event.wait(DEADLINE)
+            wait_asleep(child.pid)
+            child.kill(signal.SIGINT)
+            assert child.hear() == "interrupted"
+            pub.send(b"x")
+            step(handle)
+            assert child.result() == "x"
+            assert not handle.recv_called_event.peek()
+
+    def test_a_process_killed_at_the_gate_is_replaced_by_the_next(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub:
+            with Child(actors.receiver, endpoint, 1) as child:
+                assert child.hear() == "connected"
+                handle.recv_called_event.wait(DEADLINE)
+                wait_asleep(child.pid)
+                child.kill()
+            assert handle.recv_called_event.clear()
+            with pytest.raises(EventTimeoutError):
+                handle.recv_called_event.wait(0.01)
+            with Child(actors.receiver, endpoint, 2) as child:
+                assert child.hear() == "connected"
+                pub.send_many([b"1", b"2"])
+                step(handle)
+                step(handle)
+                assert child.result() == ["1", "2"]
+
+
+class TestController:
+    def test_one_that_is_killed_is_an_error_for_who_waits_at_its_gate(self, endpoint: str, token: str) -> None:
+        with Child(actors.controller, endpoint, "recv_ready_event") as owner:
+            assert owner.hear() == "made"
+            with Child(actors.abandoned, endpoint) as child:
+                assert child.hear() == "connected"
+                attached = msgq.fake_event_handle(endpoint, override=False)
+                attached.recv_called_event.wait(DEADLINE)
+                owner.kill()
+                assert f"process {owner.pid}" in child.hear()
+                assert gate_files(token), "it could not remove them"
+                with msgq.fake_event_handle(endpoint, enable=True) as handle:
+                    child.say("once more")
+                    step(handle)
+                    assert child.result() == "None"
+        assert not gate_files(token)
+
+    def test_waits_for_events_of_one_that_is_killed_end(self, endpoint: str) -> None:
+        with Child(actors.controller, endpoint, "recv_ready_event") as owner:
+            assert owner.hear() == "made"
+            handle = msgq.fake_event_handle(endpoint, override=False)
+            task = Task(msgq.wait_for_one_event, [handle.recv_called_event, handle.recv_ready_event])
+            task.wait_asleep()
+            owner.kill()
+            with pytest.raises(ControllerDiedError, match=f"process {owner.pid}") as caught:
+                task.result()
+            assert caught.value.endpoint == endpoint
+            msgq.fake_event_handle(endpoint).close()
+
+    @pytest.mark.parametrize("delay", range(12))
+    def test_one_killed_while_it_makes_its_handle_leaves_nothing_to_trip_over(self, endpoint: str, delay: int) -> None:
+        with Child(actors.remaker, endpoint) as child:
+            assert child.hear() == "making"
+            time.sleep(delay / 4000)  # not to let things settle: to hit another place each time
+            child.kill()
+        with msgq.fake_event_handle(endpoint, enable=True) as handle:
+            handle.recv_called_event.set()
+            assert select.select([handle.recv_called_event.fd], [], [], 0)[0]
+            assert handle.recv_called_event.clear()
+
+
+class TestPoller:
+    def test_gates_are_passed_in_the_order_of_registration(self, prefix: str) -> None:
+        names = ["c", "a", "b"]
+        handles = {name: msgq.fake_event_handle(name, enable=True) for name in names}
+        pubs = {name: msgq.pub_sock(name) for name in names}
+        with Child(actors.poller, names, 3) as child:
+            assert child.hear() == "connected"
+            expected = []
+            for ready in (["a"], ["b", "c"], []):
+                handles[names[0]].recv_called_event.wait(DEADLINE)  # now the step before is over
+                for name in ready:
+                    pubs[name].send(name.encode())
+                for name in names:
+                    called = [handle.recv_called_event for handle in handles.values()]
+                    assert names[msgq.wait_for_one_event(called, DEADLINE)] == name
+                    assert sum(event.peek() for event in called) == 1
+                    step(handles[name])
+                expected.append([[name, name] for name in names if name in ready])
+            assert child.result() == expected
+        assert not any(handle.recv_called_event.peek() for handle in handles.values())
+
+    def test_the_receive_after_a_poll_does_not_stop_again_but_the_next_does(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        poller = msgq.Poller()
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
+            pub.send_many([b"1", b"2"])
+            for _ in range(2):  # two polls are two calls, but one credit
+                handle.recv_ready_event.set()
+                assert poller.poll(-1) == [sub]
+                assert handle.recv_called_event.clear()
+            assert sub.receive() == b"1"
+            assert not handle.recv_called_event.peek()
+            handle.recv_ready_event.set()
+            assert sub.receive() == b"2"
+            assert handle.recv_called_event.clear()
+
+    def test_ungated_sockets_are_polled_as_ever(self, endpoint: str) -> None:
+        poller = msgq.Poller()
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
+            task = Task(poller.poll, -1)
+            task.wait_asleep()
+            pub.send(b"x")
+            assert task.result() == [sub]
+
+
+class TestDescriptor:
+    def test_it_is_readable_while_the_event_is_set(self, endpoint: str) -> None:
+        event = msgq.fake_event_handle(endpoint).recv_called_event
+
+        def readable() -> bool:
+            return bool(select.select([event.fd], [], [], 0)[0])
+
+        event.set()
+        assert readable(), "it was set before anybody asked for the descriptor"
+        event.set()
+        assert event.clear()
+        assert readable()
+        assert event.clear()
+        assert not readable()
+        event.set()
+        assert readable()
+
+    def test_it_is_the_same_each_time_and_open_as_long_as_an_event_lives(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        event = handle.recv_called_event
+        fd = event.fd
+        assert handle.recv_called_event.fd == fd != handle.recv_ready_event.fd
+        del handle
+        gc.collect()
+        os.fstat(fd)
+        del event
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(fd)
+
+    def test_a_process_that_was_not_forked_waits_with_epoll(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        with Child(actors.watcher, endpoint) as child:
+            assert child.hear() == "watching"
+            for count in (1, 3, 1, 2):
+                for _ in range(count):
+                    handle.recv_called_event.set()
+                child.say(count)
+                assert child.hear() == 0, "readable although nothing is set"
+            child.say()
+            assert child.result() == [1, 3, 1, 2]
+
+    def test_it_tells_the_truth_after_many_processes_set_and_cleared(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        event = handle.recv_called_event
+        fd = event.fd
+        children = [Child(actors.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
+        left = sum(child.result() for child in children)
+        for child in children:
+            child.__exit__()
+        for _ in range(left):
+            assert select.select([fd], [], [], 0)[0]
+            assert event.clear()
+        assert not event.peek()
+        assert not select.select([fd], [], [], 0)[0]
+
+    def test_a_fifo_that_was_taken_away_is_an_error(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        assert handle.recv_called_event.fd >= 0
+        fifo = Path(f"{gate_path(token)}:called")
+        fifo.unlink()
+        attached = msgq.fake_event_handle(endpoint, override=False)
+        with pytest.raises(CorruptSegmentError, match="FIFO"):
+            attached.recv_called_event.set()
+        fifo.write_bytes(b"")
+        with pytest.raises(CorruptSegmentError, match="FIFO"):
+            _ = attached.recv_called_event.fd
+
+
+class TestHostileBytes:
+    def test_a_file_that_is_no_gate_is_an_error_and_override_replaces_it(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        path = gate_path(token)
+        good = path.read_bytes()
+        handle.close()
+        for data, kind in {
+            b"": CorruptSegmentError,
+            b"x": CorruptSegmentError,
+            good + b"x": CorruptSegmentError,
+            bytes(192): CorruptSegmentError,
+            good[:8] + struct.pack("<Q", 2) + good[16:]: LayoutVersionError,
+            good[:16] + struct.pack("<Q", 191) + good[24:]: CorruptSegmentError,
+        }.items():
+            path.write_bytes(data)
+            with pytest.raises(kind) as caught:
+                msgq.fake_event_handle(endpoint, override=False)
+            assert caught.value.path == str(path)
+            with msgq.sub_sock(endpoint) as sub, pytest.raises(kind):
+                sub.receive(True)
+            with msgq.fake_event_handle(endpoint) as fresh:
+                assert not fresh.enabled
+                assert path.stat().st_size == 192
+
+    def test_an_owner_that_cannot_be_is_dead(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        path = gate_path(token)
+        for pid in (0, 2**31, 2**64 - 1):
+            words = bytearray(path.read_bytes())
+            struct.pack_into("<Q", words, 24, pid)
+            path.write_bytes(words)
+            attached = msgq.fake_event_handle(endpoint, override=False)
+            with pytest.raises(ControllerDiedError):
+                attached.recv_ready_event.wait()
+        handle.close()
+
+    def test_any_count_is_lived_with(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        event = handle.recv_called_event
+        with gate_path(token).open("r+b") as file:
+            file.seek(64)
+            file.write(b"\xff" * 4)
+        event.wait(0)
+        assert event.clear()
+        event.set()
+        event.set()  # the count is modulo 2**31
+        assert not event.peek()
+        event.set()
+        assert event.clear()
+
+    @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
+    def test_what_is_no_file_is_refused(self, endpoint: str, token: str, kind: str) -> None:
+        handle = msgq.fake_event_handle(endpoint)
+        path = gate_path(token)
+        handle.close()
+        {
+            "link": lambda: path.symlink_to("/etc/passwd"),
+            "directory": path.mkdir,
+            "fifo": lambda: os.mkfifo(path),
+        }[kind]()
+        try:
+            for override in (True, False):
+                with pytest.raises(SegmentError) as caught:
+                    msgq.fake_event_handle(endpoint, override=override)
+                assert caught.value.path == str(path)
+        finally:
+            path.rmdir() if kind == "directory" else path.unlink()
+
+
+def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
+    msgq.toggle_fake_events(False)
+    with (
+        msgq.fake_event_handle(endpoint, enable=True),
+        msgq.pub_sock(endpoint) as pub,
+        Child(actors.receiver, endpoint, 1) as child,
+    ):
+        assert child.hear() == "connected"
+        pub.send(b"x")
+        assert child.result() == ["x"]
