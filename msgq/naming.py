@@ -1,17 +1,18 @@
 """Names, paths and environment variables: the only place that knows any of them.
 
-==================  ====================================================================
-``OPENPILOT_PREFIX``  topics live in a directory of this name, apart from all others
-``MSGQ_BACKEND``      ``msgq`` (default), ``zmq`` or ``fake``
-``MSGQ_MODE``         permissions of new segments, octal; 600 by default
-``MSGQ_PREALLOC``     when set (to anything), map whole segments at once
-``MSGQ_SPIN_US``      microseconds that a blocking receive spins before it sleeps; 0 by default
-``ZMQ``               stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
-``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
-``MSGQ_ZMQ_BIND``     host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
-``MSGQ_ZMQ_MAP``      a TOML file: endpoint = "address"
-``MSGQ_ZMQ_CURVE``    a directory with certificates; encrypts everything
-==================  ====================================================================
+======================  =====================================================================
+``OPENPILOT_PREFIX``    topics live in a directory of this name, apart from all others
+``MSGQ_BACKEND``        ``msgq`` (default), ``zmq`` or ``fake``
+``ZMQ``                 stock's old switch: anything but 0 chooses ``zmq``, unless MSGQ_BACKEND is set
+``MSGQ_MODE``           permissions of new segments, octal; 600 by default
+``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
+``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``; this and what follows: see docs/zmq.md
+``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all
+``MSGQ_ZMQ_MAP``        a TOML file that gives endpoints their addresses
+``MSGQ_ZMQ_HWM``        messages in each queue of ZMQ; 1000 by default, 0 for no limit
+``MSGQ_ZMQ_CURVE``      a directory with certificates; encrypts everything
+======================  =====================================================================
 """
 
 from __future__ import annotations
@@ -149,6 +150,14 @@ def zmq_bind_host() -> str:
 def zmq_map_path() -> str:
     """Return the TOML file that gives endpoints their addresses, "" for none (MSGQ_ZMQ_MAP)."""
     return os.environ.get("MSGQ_ZMQ_MAP", "")
+
+
+def zmq_high_water_mark(endpoint: str) -> int:
+    """Return how many messages ZMQ's queues hold (MSGQ_ZMQ_HWM): 1000, as ZMQ itself; 0 is no limit."""
+    value = os.environ.get("MSGQ_ZMQ_HWM", "") or "1000"
+    if not (value.isascii() and value.isdigit() and int(value) < 2**31):
+        raise InvalidValueError(f"MSGQ_ZMQ_HWM is {value!r}; it must be a number of messages, 0 for no limit", endpoint)
+    return int(value)
 
 
 def zmq_curve_directory() -> str:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
-HIGH_WATER_MARK = 1000  # messages in the queue, ZMQ's own default
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
@@ -137,7 +136,7 @@ class SubSocket(Receiver):
 
     def _set_up(self, socket: zmq.Socket[bytes]) -> None:
         socket.linger = 0
-        socket.rcvhwm = HIGH_WATER_MARK
+        socket.rcvhwm = naming.zmq_high_water_mark(self.endpoint)
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
         socket.rcvtimeo = self._timeout_set = self._timeout_ms
         if ":" in self._address.host:

@@ -7,7 +7,8 @@ from tools.bench.adapters.base import System
 OURS = "msgq"
 FLOOR = "floor"
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
-SYSTEMS = (OURS, FLOOR, *PEERS)
+ON_REQUEST = ("msgq-zmq",)
+SYSTEMS = (OURS, FLOOR, *PEERS, *ON_REQUEST)
 
 _CLASSES = {
     "msgq": "ours:Ours",
@@ -19,6 +20,7 @@ _CLASSES = {
     "zmq-tcp": "zeromq:ZeromqTcp",
     "pipe": "pipe:Pipe",
     "posix_ipc": "posix_mq:PosixQueue",
+    "msgq-zmq": "ours_zmq:OursZmq",
 }
 
 
