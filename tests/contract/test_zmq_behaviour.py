@@ -154,6 +154,10 @@ def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backen
     zmq_backend.pub(endpoint)
 
 
+def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoint: str) -> None:
+    assert "ZMQ cannot make a socket" in run_child(zmq_actors.too_many, endpoint)
+
+
 class TestFork:
     def test_the_child_is_refused_and_makes_its_own(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_actors.forked, endpoint)

@@ -92,7 +92,7 @@ class PubSocket(Sender):
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._address = publisher_address(name)
-        socket = process.zmq_context().socket(zmq.XPUB)
+        socket = process.new_socket(zmq.XPUB, name)
         try:
             socket.linger = LINGER_MS
             socket.sndhwm = naming.zmq_high_water_mark(name)

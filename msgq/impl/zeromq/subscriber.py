@@ -119,7 +119,7 @@ class SubSocket(Receiver):
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         self._address = subscriber_address(name, host)
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
-        socket = process.zmq_context().socket(zmq.SUB)
+        socket = process.new_socket(zmq.SUB, name)
         try:
             self._set_up(socket)
         except BaseException as error:
@@ -148,7 +148,7 @@ class SubSocket(Receiver):
 
     def _wake(self) -> None:
         """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
-        with process.zmq_context().socket(zmq.PUSH) as push:
+        with process.new_socket(zmq.PUSH, self.endpoint) as push:
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 
