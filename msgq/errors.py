@@ -28,7 +28,11 @@ class IpcError(Exception):
 
 
 class MultiplePublishersError(IpcError):
-    """Another publisher owns the endpoint. The last one to connect wins; the others get this at their next send."""
+    """Another publisher owns the endpoint.
+
+    On the ring the last one to connect wins, and the others get this at their next send; with ZMQ the first one stays,
+    and the others get this when they connect.
+    """
 
     errno = errno.EADDRINUSE
 
@@ -85,7 +89,7 @@ class EndpointClosedError(IpcError):
 
 
 class ForkedSocketError(IpcError):
-    """A publisher was inherited through fork; the parent keeps it, the child must connect its own."""
+    """A publisher (with ZMQ, any socket) came through a fork; the parent keeps it, the child must connect its own."""
 
 
 class ConcurrentUseError(IpcError):

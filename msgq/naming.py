@@ -10,6 +10,7 @@
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
 ``MSGQ_ZMQ_MAP``        a TOML file: endpoint = "address"
+``MSGQ_ZMQ_HWM``        messages in each queue of ZMQ; 1000 by default, 0 for no limit
 ``MSGQ_ZMQ_CURVE``      a directory with certificates; encrypts everything
 ``CEREAL_FAKE``         when set (to anything), subscribers that connect stop at gates
 ``CEREAL_FAKE_PREFIX``  the identifier of those gates; none by default
@@ -154,6 +155,14 @@ def zmq_bind_host() -> str:
 def zmq_map_path() -> str:
     """Return the TOML file that gives endpoints their addresses, "" for none (MSGQ_ZMQ_MAP)."""
     return environment("MSGQ_ZMQ_MAP") or ""
+
+
+def zmq_high_water_mark(endpoint: str) -> int:
+    """Return how many messages ZMQ's queues hold (MSGQ_ZMQ_HWM): 1000, as ZMQ itself; 0 is no limit."""
+    value = environment("MSGQ_ZMQ_HWM") or "1000"
+    if not (value.isascii() and value.isdigit() and int(value) < 2**31):
+        raise InvalidValueError(f"MSGQ_ZMQ_HWM is {value!r}; it must be a number of messages, 0 for no limit", endpoint)
+    return int(value)
 
 
 def zmq_curve_directory() -> str:

@@ -17,7 +17,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from msgq import backend as backends
 from msgq.errors import BackendNotAvailableError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
-from msgq.impl.zeromq import publisher, subscriber
+from msgq.impl.zeromq import publisher
 from msgq.impl.zeromq.addresses import publisher_address
 from tests.contract import actors, zmq_actors
 from tests.contract.conftest import Backend, collect
@@ -37,16 +37,14 @@ def zmq_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 class TestHighWaterMark:
     @pytest.fixture(autouse=True)
     def short_queues(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(publisher, "HIGH_WATER_MARK", 10)
-        monkeypatch.setattr(subscriber, "HIGH_WATER_MARK", 10)
+        monkeypatch.setenv("MSGQ_ZMQ_HWM", "10")
 
     def test_what_a_subscriber_does_not_take_is_counted_exactly(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, sub = zmq_backend.pair(endpoint)
         received: list[bytes] = []
         for _ in range(5):  # it stalls, catches up, and stalls again
             pub.send_many([LARGE] * 100)
-            received += collect(sub, 20)
-        zmq_backend.settle()
+            received += sub.receive_many(20, wait_for_one=True)
         received += collect(sub, 500 - pub.stats().dropped - len(received))
         assert pub.stats().dropped > 0
         assert pub.stats().messages == 500
@@ -67,13 +65,30 @@ class TestHighWaterMark:
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """ZMQ alone would call a queue full that has been read for up to a millisecond."""
-        monkeypatch.setattr(publisher, "HIGH_WATER_MARK", 100)
-        monkeypatch.setattr(subscriber, "HIGH_WATER_MARK", 100)
+        monkeypatch.setenv("MSGQ_ZMQ_HWM", "100")
         pub, sub = zmq_backend.pair(endpoint)
         for _ in range(500):
             pub.send_many([b"x"] * 20)
             assert len(collect(sub, 20)) == 20
         assert pub.stats().dropped == 0
+
+    def test_there_need_not_be_a_limit(
+        self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_HWM", "0")
+        pub, sub = zmq_backend.pair(endpoint)
+        pub.send_many([LARGE] * 200)
+        assert len(collect(sub, 200)) == 200
+        assert pub.stats().dropped == 0
+
+    @pytest.mark.parametrize("value", ["many", "-1", "1.5", str(2**31)])
+    @pytest.mark.parametrize("kind", ["pub", "sub"])
+    def test_a_mark_that_makes_no_sense_is_named(
+        self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str, kind: str
+    ) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_HWM", value)
+        with pytest.raises(InvalidValueError, match="MSGQ_ZMQ_HWM"):
+            getattr(zmq_backend, kind)(endpoint)
 
     def test_without_subscribers_nothing_is_dropped(self, zmq_backend: Backend, endpoint: str) -> None:
         pub = zmq_backend.pub(endpoint)
@@ -137,6 +152,10 @@ def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backen
     assert sub.receive() == b"x"
     pub.close()
     zmq_backend.pub(endpoint)
+
+
+def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoint: str) -> None:
+    assert "ZMQ cannot make a socket" in run_child(zmq_actors.too_many, endpoint)
 
 
 class TestFork:

@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from msgq.errors import ForkedSocketError
+from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl import zeromq
 from tests.contract.actors import Crossing, connect, in_fork
 from tests.support import DEADLINE, DEADLINE_MS, hear, say
@@ -55,6 +55,17 @@ def idle_subscriber(endpoint: str) -> None:
     say("connected")
     hear()
     sub.close()
+
+
+def too_many(endpoint: str) -> str:
+    """Subscribe until there are no more sockets, or file descriptors, to be had."""
+    subs = []
+    try:
+        while len(subs) < 5000:
+            subs.append(connect("zmq", "SubSocket", endpoint))
+    except IpcError as error:
+        return str(error)
+    return "no end"
 
 
 def forked(endpoint: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tools.bench import report
-from tools.bench.adapters import PEERS
+from tools.bench.adapters import ON_REQUEST, PEERS
 from tools.bench.cases import CASES, KEYS
 from tools.bench.run import run
 from tools.bench.workspace import workspace
@@ -33,7 +33,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
     parser.add_argument("--only", type=_Words(KEYS), default=[], metavar="CASE", help=f"some cases of {','.join(KEYS)}")
-    parser.add_argument("--peers", type=_Words(PEERS), default=PEERS, metavar="A,B", help=f"some of {','.join(PEERS)}")
+    choice = (*PEERS, *ON_REQUEST)
+    text = f"some of {','.join(choice)}; all but the last without this"
+    parser.add_argument("--peers", type=_Words(choice), default=PEERS, metavar="A,B", help=text)
     return parser.parse_args()
 
 

@@ -14,7 +14,8 @@ from tools.bench.job import Job
 
 PROJECT = Path(__file__).resolve().parents[2]
 # What would change the names or the behaviour of a measured system is not inherited.
-_DROPPED = ("OPENPILOT_PREFIX", "MSGQ_BACKEND", "MSGQ_MODE", "MSGQ_PREALLOC", "MSGQ_SPIN_US", "KICKMSG_SHM_MODE")
+_DROPPED = ("OPENPILOT_PREFIX", "MSGQ_BACKEND", "MSGQ_MODE", "MSGQ_PREALLOC", "MSGQ_SPIN_US", "KICKMSG_SHM_MODE", "ZMQ",
+            "MSGQ_ZMQ_TRANSPORT", "MSGQ_ZMQ_BIND", "MSGQ_ZMQ_MAP", "MSGQ_ZMQ_HWM", "MSGQ_ZMQ_CURVE")  # fmt: skip
 
 
 class Absent(Exception):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.bench import figures, machine
-from tools.bench.adapters import FLOOR, OURS, PEERS
+from tools.bench.adapters import SYSTEMS
 from tools.bench.cases import LIMITS, Case
 from tools.bench.floor import build
 from tools.bench.process import PROJECT
@@ -39,7 +39,7 @@ def as_json(record: Record) -> str:
 
 
 def _cases(record: Record) -> str:
-    systems = [name for name in (OURS, FLOOR, *PEERS) if name in record.versions or name in record.absent]
+    systems = [name for name in SYSTEMS if name in record.versions or name in record.absent]
     head = ["work", *systems, "ours / floor", "ours / best peer", "target", "met"]
     return _table(head, [_cells(row, record, systems) for row in rows(record)])
 

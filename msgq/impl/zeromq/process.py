@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from msgq.errors import ConcurrentUseError
+from msgq.errors import ConcurrentUseError, IpcError
 from msgq.impl.zeromq.addresses import Address
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -55,6 +55,14 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
     if _context is None:
         _context = zmq.Context()
     return _context
+
+
+def new_socket(kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    """Return a new socket of ZMQ's; IpcError when there are no more to be had."""
+    try:
+        return zmq_context().socket(kind)
+    except zmq.ZMQError as error:
+        raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
 
 
 def _forked() -> None:

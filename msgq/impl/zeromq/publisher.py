@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-HIGH_WATER_MARK = 1000  # messages in the queue of each subscriber, ZMQ's own default
 LINGER_MS = 1000  # how long what was sent last may take to leave, after closing and at exit
 
 
@@ -94,10 +93,10 @@ class PubSocket(Sender):
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._address = publisher_address(name)
-        socket = process.zmq_context().socket(zmq.XPUB)
+        socket = process.new_socket(zmq.XPUB, name)
         try:
             socket.linger = LINGER_MS
-            socket.sndhwm = HIGH_WATER_MARK
+            socket.sndhwm = naming.zmq_high_water_mark(name)
             socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
             socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
             secure_publisher(socket, name)

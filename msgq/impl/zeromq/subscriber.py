@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
-HIGH_WATER_MARK = 1000  # messages in the queue, ZMQ's own default
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
@@ -125,7 +124,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         self._address = subscriber_address(name, host)
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
-        socket = process.zmq_context().socket(zmq.SUB)
+        socket = process.new_socket(zmq.SUB, name)
         try:
             self._set_up(socket)
         except BaseException as error:
@@ -142,7 +141,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
 
     def _set_up(self, socket: zmq.Socket[bytes]) -> None:
         socket.linger = 0
-        socket.rcvhwm = HIGH_WATER_MARK
+        socket.rcvhwm = naming.zmq_high_water_mark(self.endpoint)
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
         socket.rcvtimeo = self._timeout_set = self._timeout_ms
         if ":" in self._address.host:
@@ -154,7 +153,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
 
     def _wake(self) -> None:
         """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
-        with process.zmq_context().socket(zmq.PUSH) as push:
+        with process.new_socket(zmq.PUSH, self.endpoint) as push:
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 

@@ -7,6 +7,8 @@ from tools.bench.adapters.base import System
 OURS = "msgq"
 FLOOR = "floor"
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
+ON_REQUEST = ("msgq-zmq",)  # not in the table unless --peers names it
+SYSTEMS = (OURS, FLOOR, *PEERS, *ON_REQUEST)
 
 _CLASSES = {
     "msgq": "ours:Ours",
@@ -18,6 +20,7 @@ _CLASSES = {
     "zmq-tcp": "zeromq:ZeromqTcp",
     "pipe": "pipe:Pipe",
     "posix_ipc": "posix_mq:PosixQueue",
+    "msgq-zmq": "ours_zmq:OursZmq",
 }
 
 
