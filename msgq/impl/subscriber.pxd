@@ -1,55 +1,15 @@
-from msgq.impl.core cimport int64_t, mq_message, mq_subscriber, uint8_t, uint32_t, uint64_t
-from msgq.impl.gate cimport Gate
-from msgq.impl.segment cimport Segment, Topic
+from msgq.impl.connection cimport Connection
+from msgq.impl.core cimport int64_t, mq_message, uint8_t, uint64_t
 
 
-cdef class SubSocket:
-    cdef int _ticket
-    cdef int _generation
-    cdef str _endpoint
-    cdef str _prefix
-    cdef Segment _ring
-    cdef Segment _side
-    cdef mq_subscriber _subscriber
-    cdef bint _conflate
-    cdef bint _passive
-    cdef bint _watched          # the helper thread looks out for stock publishers
-    cdef bint _watch_failed
-    cdef bint _closing          # close() was called while the socket is in use
-    cdef unsigned long _user    # thread that is using it, while BUSY
-    cdef uint32_t _helper       # thread id of the process's helper thread
-    cdef int _timeout_ms        # -1: for ever
-    cdef int _spin_us
-    cdef int _fd                # for event loops; -1: nobody has asked for it
-    cdef public object _waiting  # see event_loop.py
-    cdef Gate _gate             # None: fake events were off when it connected
-    cdef bint _let_through      # a poll has passed the gate for the next receive
-    cdef object __weakref__
-    cdef void _occupy(self) noexcept
-    cdef int _end_if_closing(self) except -1
-    cdef int _join(self, Topic topic) except -1
-    cdef int _map(self, Topic topic) except -1
-    cdef int _refuse(self) except -1
-    cdef int _look_for_side(self) except -1
-    cdef int _rejoin(self) except -1
-    cdef int _leave(self) except -1
-    cdef int _settle_fd(self) except -1
+cdef class SubSocket(Connection):
     cdef int _torn(self) except -1
     cdef int _corrupt(self) except -1
-    cdef bint _pass_gate(self) except -1
     cdef int _at_gate(self) except -1
     cdef bytes _receive(self, bint non_blocking)
     cdef int _find(self, mq_message *message, bint non_blocking) except -1
     cdef bytes _copy_large(self, const mq_message *message)
-    cdef bint _ready(self) except -1
-    cdef int64_t _prepare_sleep(self, int64_t slept_ns) except -2
-    cdef int _watch(self) except -1
     cdef uint64_t _most(self, max_messages) except? 0
     cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1
     cdef int _check_size(self, uint64_t size) except -1
-
-
-cdef class Poller:
-    cdef list _sockets
-    cdef bint _pass_gates(self) except -1

@@ -1,4 +1,4 @@
-"""The subscriber's socket, and the poller."""
+"""The subscriber's socket."""
 
 from collections.abc import Coroutine
 from types import TracebackType
@@ -7,13 +7,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from _typeshed import WriteableBuffer
-from typing_extensions import disjoint_base
 
+from msgq.impl.connection import Connection
 from msgq.impl.context import Context
 from msgq.stats import SubscriberStats
 
-@disjoint_base
-class SubSocket:
+class SubSocket(Connection):
     """Receives the messages of one endpoint.
 
     It gets what is published after it connected. Who lags behind by more than the ring holds continues at the present,
@@ -236,53 +235,3 @@ class SubSocket:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
-
-@disjoint_base
-class Poller:
-    """Waits for several subscribers at once. One thread at a time may use it, and the sockets in it."""
-
-    def registerSocket(self, socket: SubSocket) -> None:
-        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
-
-        Raises
-        ------
-        EndpointClosedError : the socket is closed, or was never connected.
-        """
-
-    def unregisterSocket(self, socket: SubSocket) -> None:
-        """Wait for this one no longer.
-
-        Raises
-        ------
-        KeyError : it is not registered.
-        """
-
-    def poll(self, timeout: float) -> list[SubSocket]:
-        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
-
-        Parameters
-        ----------
-        timeout : milliseconds to wait for the first, 0 to 2**31 - 1, fractions rounded up; -1 waits for ever.
-
-        Returns
-        -------
-        The registered objects themselves; an empty list when the time is up, or nothing is registered.
-
-        Raises
-        ------
-        InvalidValueError : any other time-out.
-        EndpointClosedError : a registered socket was closed.
-
-        Notes
-        -----
-        Sleeps as `receive` does, with the GIL released. There is no limit to the number of sockets; beyond 128, and on
-        Linux before 5.16, it looks every millisecond instead of sleeping.
-        """
-
-    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
-        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
-
-        Raises
-        ------
-        ConcurrentUseError : another task waits for one of the sockets.
-        """

@@ -11,7 +11,7 @@ import pytest
 
 import msgq
 from msgq import api, backend, errors, fake_events, simulation, stats
-from msgq.impl import subscriber
+from msgq.impl import poller
 
 TOP = {
     "NOBLOCK",
@@ -169,7 +169,7 @@ METHODS = {
         "recv_called_event": "",
         "recv_ready_event": "",
     },
-    subscriber.Poller: {
+    poller.Poller: {
         "apoll": "(self, timeout)",
         "poll": "(self, timeout)",
         "registerSocket": "(self, socket: SubSocket)",
@@ -267,7 +267,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["zmq", "fake"])
-@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, subscriber.Poller])
+@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, poller.Poller])
 def test_the_other_backends_have_the_same_methods(kind, name):
     same = getattr(backend.load(name), kind.__name__)
     assert public(same) == public(getattr(backend.load("msgq"), kind.__name__))

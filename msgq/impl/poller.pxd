@@ -1,0 +1,3 @@
+cdef class Poller:
+    cdef list _sockets
+    cdef bint _pass_gates(self) except -1

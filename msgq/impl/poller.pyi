@@ -1,0 +1,58 @@
+"""The poller of the ring's subscribers."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from msgq.impl.subscriber import SubSocket
+
+@disjoint_base
+class Poller:
+    """Waits for several subscribers at once. One thread at a time may use it, and the sockets in it."""
+
+    def registerSocket(self, socket: SubSocket) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        """
+
+    def unregisterSocket(self, socket: SubSocket) -> None:
+        """Wait for this one no longer.
+
+        Raises
+        ------
+        KeyError : it is not registered.
+        """
+
+    def poll(self, timeout: float) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1, fractions rounded up; -1 waits for ever.
+
+        Returns
+        -------
+        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out.
+        EndpointClosedError : a registered socket was closed.
+
+        Notes
+        -----
+        Sleeps as `receive` does, with the GIL released. There is no limit to the number of sockets; beyond 128, and on
+        Linux before 5.16, it looks every millisecond instead of sleeping.
+        """
+
+    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
+        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
+
+        Raises
+        ------
+        ConcurrentUseError : another task waits for one of the sockets.
+        """
