@@ -29,9 +29,10 @@ from msgq.errors import (
     MultiplePublishersError,
     SegmentError,
 )
+from msgq.impl import liveness
 
-#: The name of a bridge among the participants of a topic, whatever its process is called.
-NAME = "msgq-bridge"
+#: The name of a bridge among the participants of a topic. With a space, as no program is called by accident.
+NAME = "msgq bridge"
 CARRYING = "carrying"
 LOOK_SECONDS = 1.0  # between two looks at what topics there are, and who publishes them
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
@@ -398,20 +399,12 @@ def _ring_subscriber(topic: str) -> Any:
 
 @contextmanager
 def _under_our_name() -> Iterator[None]:
-    """Let this thread have the bridge's name: a socket that connects to a ring leaves it there."""
-    path = "/proc/thread-self/comm"
-    with open(path) as file:
-        before = file.read().rstrip("\n")
-    _write(path, NAME)
+    """Let a socket that connects to a ring leave the bridge's name there, whatever this process is called."""
+    former = liveness.set_name(NAME)
     try:
         yield
     finally:
-        _write(path, before)
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
+        liveness.set_name(former)
 
 
 def _is_bridge(publisher: stats.Participant | None) -> bool:
