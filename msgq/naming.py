@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.liveness import environment
@@ -168,6 +169,28 @@ def zmq_high_water_mark(endpoint: str) -> int:
 def zmq_curve_directory() -> str:
     """Return the directory of the CURVE certificates, "" for no encryption (MSGQ_ZMQ_CURVE)."""
     return environment("MSGQ_ZMQ_CURVE") or ""
+
+
+@contextlib.contextmanager
+def chosen(in_prefix: str | None = None, bind_host: str | None = None) -> Iterator[None]:
+    """Let all sockets of this process that connect meanwhile use another prefix, or bind another host.
+
+    Parameters
+    ----------
+    in_prefix : instead of OPENPILOT_PREFIX, "" for none; None leaves it.
+    bind_host : instead of MSGQ_ZMQ_BIND; None leaves it.
+    """
+    wanted = {"OPENPILOT_PREFIX": in_prefix, "MSGQ_ZMQ_BIND": bind_host}
+    before = {name: os.environ.get(name) for name, value in wanted.items() if value is not None}
+    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def zmq_directory(kind: str, endpoint: str) -> str:

@@ -2,11 +2,9 @@
 
 import math
 import secrets
-import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import click
 import psutil  # type: ignore[import-untyped]  # noqa: F401  # not used here: its lack is noticed before processes start
@@ -14,6 +12,7 @@ import psutil  # type: ignore[import-untyped]  # noqa: F401  # not used here: it
 from msgq.cli.demo_run import Run
 from msgq.cli.demo_view import LiveView, print_summary
 from msgq.cli.render import console, echo_json
+from msgq.cli.signals import interruptible
 
 _EPILOG = (
     "Exit codes: 0 everything held that must hold, also when Ctrl-C ended it early; "
@@ -43,23 +42,11 @@ def command(duration: float, as_json: bool) -> None:
     """
     screen = console()
     live = screen.is_terminal and not as_json
-    with _interruptible() as stop, LiveView(screen) if live else nullcontext() as view:
+    stop = threading.Event()
+    with interruptible(stop.set), LiveView(screen) if live else nullcontext() as view:
         summary = Run(secrets.token_hex(3), duration, stop).play(view)
     if as_json:
         echo_json(summary)
     else:
         print_summary(screen, summary)
     sys.exit(not summary.ok)
-
-
-@contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and a polite kill into an event: everything is swept up before the process ends."""
-    stop = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in signals]
-    try:
-        yield stop
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)

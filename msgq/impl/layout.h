@@ -55,7 +55,7 @@ typedef struct {
     mq_u64 thread_id;       /* kernel thread id of the creator */
     mq_u64 start_time;      /* of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace;   /* inode of /proc/self/ns/pid: elsewhere the pid means nothing */
-    char name[MQ_NAME];     /* process name, NUL-padded; display only */
+    char name[MQ_NAME];     /* process name, NUL-padded; for people, and how msgq/bridge.py knows its like */
     mq_u64 reserved;
 } mq_identity;
 _Static_assert(sizeof(mq_identity) == 64, "bump MQ_SIDE_VERSION");

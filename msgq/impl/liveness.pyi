@@ -18,6 +18,12 @@ def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
 def thread_alive(thread_id: int) -> bool | None:
     """Tell whether there is a thread of this id in this PID namespace."""
 
+def set_name(name: str) -> str:
+    """Let participants of rings that join from now on have this name, cut to 15 bytes; return the former one.
+
+    It is the process's own at first, and concerns all its threads.
+    """
+
 def identity() -> tuple[int, int, int]:
     """Return this process's (pid, start time, PID namespace)."""
 

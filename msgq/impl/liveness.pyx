@@ -4,6 +4,7 @@
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport getenv
+from libc.string cimport memcpy, memset
 
 from msgq.impl.core cimport (
     MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_id, mq_thread_life, uint64_t,
@@ -71,6 +72,15 @@ def environment(str name):
     # Of C, which os.environ keeps up to date: 20 times faster, and each connect asks for several.
     cdef const char *value = getenv(name.encode())
     return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
+
+
+def set_name(str name):
+    cdef bytes former, wanted = name.encode(errors="surrogateescape")[:sizeof(_self.name) - 1]
+    this_process()
+    former = <bytes> (<char *> _self.name)
+    memset(_self.name, 0, sizeof(_self.name))
+    memcpy(_self.name, <char *> wanted, len(wanted))
+    return former.decode(errors="surrogateescape")
 
 
 def identity():

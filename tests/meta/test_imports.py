@@ -25,7 +25,7 @@ LAYERS = [
     {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
-    {"msgq.api", "msgq.fake_events"},
+    {"msgq.api", "msgq.fake_events", "msgq.bridge"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},

@@ -247,7 +247,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
         messages: list[bytes] = []
         try:
             while len(messages) < most:
-                message = self._next(not wait_for_one or bool(messages))
+                message = self._take(not wait_for_one or bool(messages))
                 if size is not None and len(message) != size:
                     self._held = message
                     break
@@ -256,6 +256,8 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
                     break
         except zmq.Again:
             pass
+        finally:
+            self._settle_fd()  # once for all: it costs more than a message does
         self._received += len(messages)
         self._simplify()
         return messages

@@ -1,0 +1,127 @@
+"""`msgq bridge`: topics between this host's rings and ZMQ on other hosts."""
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+
+import click
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from msgq import naming
+from msgq.bridge import CARRYING, Bridge, Flow
+from msgq.cli import options
+from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.signals import interruptible
+
+
+@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.option(
+    "--out", metavar="NAME|REGEX", multiple=True,
+    help="Topics of this host to publish by ZMQ: a name, or a regular expression for whole names. Repeatable.",
+)
+@click.option(
+    "--in", "into", metavar="NAME[@HOST]", multiple=True,
+    help="A topic that HOST publishes by ZMQ, to publish on this host's ring. Repeatable.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where topics come from that are given without @HOST."
+)
+@click.option(
+    "--bind", metavar="HOST",
+    help="The interface to publish on; * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1, which no other host sees]",
+)
+@click.option(
+    "--segment-size", type=click.IntRange(min=0), default=0, metavar="BYTES",
+    help="Size of the rings for what comes in; a message may take a third.  [default: as it is; 1 MiB for a new one]",
+)
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 86400.0), default=1.0, show_default=True,
+    help="Seconds between two reports.",
+)
+@options.as_json
+@options.prefix
+def command(
+    out: Sequence[str], into: Sequence[str], host: str, bind: str | None, segment_size: int, interval: float,
+    as_json: bool, prefix: str | None,
+) -> None:  # fmt: skip
+    """Carry topics between this host and others.
+
+    A terminal shows the counts live; without one there is the summary at the end. With --json there is one object for
+    each topic and interval, and at the end one for each topic with the totals.
+    """
+    if not out and not into:
+        raise click.UsageError("nothing to carry: give --out, --in, or both")
+    sources = _sources(into, host)
+    screen = console()
+    live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
+    report = Report()
+    with naming.chosen(prefix, bind), Bridge(out, sources, segment_size) as bridge:
+        with interruptible(bridge.stop), live or nullcontext():
+            while bridge.run(interval):
+                lines = report.lines(bridge.flows())
+                if as_json:
+                    _print_json(lines, final=False)
+                elif live is not None:
+                    live.update(_table(lines), refresh=True)
+        lines = report.totals(bridge.flows())
+    if as_json:
+        _print_json(lines, final=True)
+    else:
+        screen.print(_table(lines))
+
+
+def _sources(into: Iterable[str], host: str) -> dict[str, str]:
+    """Return topic -> host."""
+    sources: dict[str, str] = {}
+    for text in into:
+        name, _, where = text.partition("@")
+        if name in sources:
+            raise click.UsageError(f"--in {name} is given twice; a topic comes from one host")
+        sources[name] = where or host
+    return sources
+
+
+class Report:
+    """Turns the bridge's counts into lines with rates, in messages and bytes a second."""
+
+    def __init__(self) -> None:
+        self._begin_s = self._shown_s = time.monotonic()
+        self._before: dict[str, Flow] = {}
+
+    def lines(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
+        """Each flow with its rates since the last call."""
+        now_s = time.monotonic()
+        found = [_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
+        self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
+        return found
+
+    def totals(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
+        """Each flow with its rates since the beginning."""
+        return [_with_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
+
+
+def _with_rates(flow: Flow, before: Flow | None, seconds: float) -> tuple[Flow, float, float]:
+    messages = flow.messages - (before.messages if before else 0)
+    size = flow.bytes - (before.bytes if before else 0)
+    return flow, messages / seconds, size / seconds
+
+
+def _print_json(lines: Iterable[tuple[Flow, float, float]], final: bool) -> None:
+    for flow, rate, byte_rate in lines:
+        echo_json({**asdict(flow), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": final})
+
+
+def _table(lines: Iterable[tuple[Flow, float, float]]) -> Table:
+    table = Table("topic", "direction")
+    for column in ("messages", "messages/s", "bytes/s", "lost", "dropped"):
+        table.add_column(column, justify="right")
+    table.add_column("state")
+    for flow, rate, byte_rate in lines:
+        direction = f"in from {flow.host}" if flow.host else flow.direction
+        counts = (in_units(flow.messages), in_units(rate), in_bytes(byte_rate))
+        state = flow.state if flow.state == CARRYING else f"[yellow]{escape(flow.state)}[/]"
+        table.add_row(escape(flow.topic), direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
+    return table

@@ -1,0 +1,17 @@
+"""Ending when told to: Ctrl-C, and what a supervisor sends."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptible(stop: Callable[[], object]) -> Iterator[None]:
+    """Turn Ctrl-C and a polite kill into a call: everything is swept up before the process ends."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda *_: stop()) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,331 @@
+"""The bridge's rules: what goes out, what comes in, what never goes round, and what is counted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import backend, bridge, naming, stats
+from msgq.bridge import CARRYING, Bridge, Flow
+from msgq.errors import EndpointNameError, InvalidValueError
+from tests.support import DEADLINE, SHM, Task, wait_until
+
+TOPIC = "state"
+
+
+class Host:
+    """A prefix that stands for a host: its own rings, and ZMQ addresses that all hosts share."""
+
+    def __init__(self, prefix: str, stack: ExitStack) -> None:
+        self.prefix, self._stack = prefix, stack
+
+    def socket(self, backend_name: str, kind: str, *arguments: Any) -> Any:
+        module = backend.load(backend_name)
+        socket = self._stack.enter_context(getattr(module, kind)())
+        with naming.chosen(self.prefix):
+            socket.connect(module.Context(), *arguments)
+        return socket
+
+    def pub(self, topic: str = TOPIC, segment_size: int = 0) -> Any:
+        return self.socket("msgq", "PubSocket", topic, segment_size)
+
+    def sub(self, topic: str = TOPIC) -> Any:
+        return self.socket("msgq", "SubSocket", topic)
+
+    def bridge(self, *out: str, into: dict[str, str] | None = None, segment_size: int = 0) -> Crossing:
+        with naming.chosen(self.prefix):
+            made = self._stack.enter_context(Bridge(out, into, segment_size))
+        return Crossing(self, made)
+
+
+class Crossing:
+    """A bridge of one host."""
+
+    def __init__(self, host: Host, made: Bridge) -> None:
+        self.made, self._host = made, host
+
+    def step(self) -> None:
+        """Look, and carry a batch of what is there."""
+        self.made._look_at_s = 0  # as if a second had passed
+        with naming.chosen(self._host.prefix):
+            self.made.run(0.002)
+
+    def flow(self, topic: str = TOPIC) -> Flow:
+        return {flow.topic: flow for flow in self.made.flows()}[topic]
+
+    def topics(self) -> list[str]:
+        return [flow.topic for flow in self.made.flows()]
+
+
+def until(condition: Callable[[], Any], *crossings: Crossing) -> Any:
+    """Let the bridges work until the condition is true."""
+
+    def stepped() -> Any:
+        for crossing in crossings:
+            crossing.step()
+        return condition()
+
+    return wait_until(stepped)
+
+
+@pytest.fixture
+def hosts(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Host]]:
+    """Two hosts, with `TOPIC`, "other" and "command" at addresses that are the same for both."""
+    prefixes = [f"pa{token}", f"pb{token}"]
+    lines = [f'"{prefix}/{topic}" = "ipc://{tmp_path}/{topic}"' for prefix in prefixes
+             for topic in (TOPIC, "other", "command")]  # fmt: skip
+    (tmp_path / "map.toml").write_text("\n".join(lines))
+    monkeypatch.setenv("MSGQ_ZMQ_MAP", str(tmp_path / "map.toml"))
+    with ExitStack() as stack:
+        yield [Host(prefix, stack) for prefix in prefixes]
+    for prefix in prefixes:
+        for kind in ("msgq_", "msgqside_"):
+            shutil.rmtree(SHM / f"{kind}{prefix}", ignore_errors=True)
+
+
+@pytest.fixture
+def here(hosts: list[Host]) -> Host:
+    return hosts[0]
+
+
+def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
+    """A ZMQ subscriber that the bridge's publisher knows of."""
+    sub = here.socket("zmq", "SubSocket", topic)
+    until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count()[0], crossing)
+    return sub
+
+
+class TestWrongArguments:
+    def test_a_topic_cannot_go_out_and_come_in(self) -> None:
+        with pytest.raises(InvalidValueError, match="state"):
+            Bridge([TOPIC], {TOPIC: "127.0.0.1"})
+
+    def test_a_pattern_must_be_a_regular_expression(self) -> None:
+        with pytest.raises(InvalidValueError, match=r"'\('"):
+            Bridge(["("])
+
+    def test_a_host_must_be_one(self) -> None:
+        with pytest.raises(InvalidValueError):
+            Bridge((), {TOPIC: "no host"})
+
+    def test_a_topic_must_be_an_endpoint(self) -> None:
+        with pytest.raises(EndpointNameError):
+            Bridge((), {"a/b": "127.0.0.1"})
+
+
+class TestOut:
+    def test_it_takes_messages_from_the_ring_to_zmq_and_counts_them(self, here: Host) -> None:
+        pub, crossing = here.pub(), here.bridge(TOPIC)
+        sub = attached_plain(here, crossing)
+        pub.send_many([b"one", b"", b"three"])
+        until(lambda: crossing.flow().messages == 3, crossing)
+        sub.setTimeout(DEADLINE * 1000)
+        assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
+        assert crossing.flow() == Flow(TOPIC, "out", "", 3, 8, 0, 0, CARRYING)
+
+    def test_a_pattern_takes_whole_names_and_topics_that_come_later(self, here: Host) -> None:
+        here.pub("other")
+        crossing = here.bridge("st.*", "othe")
+        crossing.step()
+        assert crossing.topics() == []
+        here.pub()
+        crossing.step()
+        assert crossing.topics() == [TOPIC]
+
+    def test_a_name_that_looks_like_a_pattern_is_a_name_too(self, here: Host) -> None:
+        here.pub("a+b")
+        crossing = here.bridge("a+b")
+        crossing.step()
+        assert crossing.topics() == ["a+b"]
+
+    def test_a_pattern_leaves_out_what_comes_in(self, here: Host) -> None:
+        here.pub("other")
+        crossing = here.bridge(".*", into={TOPIC: "127.0.0.1"})
+        crossing.step()
+        assert {flow.topic: flow.direction for flow in crossing.made.flows()} == {TOPIC: "in", "other": "out"}
+
+    def test_it_makes_no_topic(self, here: Host) -> None:
+        here.bridge(TOPIC).step()
+        assert stats.topics(here.prefix) == []
+
+    def test_what_was_overwritten_in_the_ring_is_counted_exactly(self, here: Host) -> None:
+        pub, crossing = here.pub(segment_size=10_000), here.bridge(TOPIC)
+        crossing.step()
+        pub.send_many([bytes(100)] * 1000)
+        until(lambda: crossing.flow().lost, crossing)
+        pub.send(b"after")
+        until(lambda: crossing.flow().messages + crossing.flow().lost == 1001, crossing)
+
+    def test_a_full_queue_is_counted(self, here: Host) -> None:
+        pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
+        attached_plain(here, crossing)  # and reads nothing
+        sent = 0
+        while not crossing.flow().dropped:
+            sent += pub.send_many([bytes(10_000)] * 100)
+            crossing.step()
+            assert sent < 100_000
+        assert crossing.flow().messages <= sent
+
+    def test_a_port_that_is_taken_is_tried_again(self, hosts: list[Host]) -> None:
+        first, second = hosts
+        rival = first.socket("zmq", "PubSocket", TOPIC)
+        second.pub()
+        crossing = second.bridge(TOPIC)
+        crossing.step()
+        assert "publishes" in crossing.flow().state
+        rival.close()
+        until(lambda: crossing.flow().state == CARRYING, crossing)
+
+
+class TestIn:
+    def test_it_puts_messages_on_the_ring_and_counts_them(self, here: Host) -> None:
+        plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
+        crossing = here.bridge(into={TOPIC: "127.0.0.1"})
+        plain.wait_for_readers(DEADLINE, n=1)
+        plain.send_many([b"one", b"two"])
+        until(lambda: crossing.flow().messages == 2, crossing)
+        assert sub.receive_many() == [b"one", b"two"]
+        assert crossing.flow() == Flow(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, CARRYING)
+
+    def test_what_is_too_large_for_the_ring_is_counted_and_logged(
+        self, here: Host, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
+        crossing = here.bridge(into={TOPIC: "127.0.0.1"})
+        plain.wait_for_readers(DEADLINE, n=1)
+        with caplog.at_level(logging.WARNING):
+            plain.send_many([b"a", bytes(1 << 20), b"b"])
+            until(lambda: crossing.flow().messages == 2, crossing)
+        assert crossing.flow().dropped == 1
+        assert "does not fit" in caplog.text
+        assert sub.receive_many() == [b"a", b"b"]
+
+    def test_the_segment_size_is_that_of_new_rings(self, here: Host) -> None:
+        here.bridge(into={TOPIC: "127.0.0.1"}, segment_size=1 << 16).step()
+        assert stats.topic(TOPIC, here.prefix).data_bytes == 1 << 16
+
+    def test_a_publisher_of_this_host_is_never_pushed_aside(self, here: Host) -> None:
+        plain, mine = here.socket("zmq", "PubSocket", TOPIC), here.pub()
+        crossing = here.bridge(into={TOPIC: "127.0.0.1"})
+        plain.wait_for_readers(DEADLINE, n=1)
+        plain.send(b"from outside")
+        until(lambda: crossing.flow().dropped == 1, crossing)
+        assert f"{os.getpid()} publishes it here" in crossing.flow().state
+        mine.send(b"still mine")
+        mine.close()
+        until(lambda: crossing.flow().state == CARRYING, crossing)
+
+    def test_it_gives_way_to_a_publisher_of_this_host_and_comes_back(self, here: Host) -> None:
+        plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
+        plain.wait_for_readers(DEADLINE, n=1)
+        until(lambda: crossing.flow().state == CARRYING, crossing)
+        mine = here.pub()
+        plain.send(b"too late")
+        until(lambda: crossing.flow().dropped == 1, crossing)
+        assert crossing.flow().state != CARRYING
+        mine.send(b"mine")
+        mine.close()
+        until(lambda: crossing.flow().state == CARRYING, crossing)
+        plain.send(b"again")
+        until(lambda: crossing.flow().messages == 1, crossing)
+
+
+class TestNoLoops:
+    def test_what_came_in_is_not_taken_out_by_another_bridge(self, here: Host) -> None:
+        coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(".*")
+        coming.step()
+        going.step()
+        assert f"{bridge.NAME} {os.getpid()}" in going.flow().state
+        assert stats.topic(TOPIC, here.prefix).subscribers == ()
+
+    def test_a_bridge_that_comes_later_to_an_idle_topic_is_noticed_before_a_message_leaves(self, here: Host) -> None:
+        here.pub().close()
+        going = here.bridge(TOPIC)
+        going.step()
+        assert going.flow().state == CARRYING
+        with bridge._under_our_name():
+            echo = here.pub()
+        echo.send(b"from elsewhere")
+        going.made._links[TOPIC]._known_s = 0  # as if it had been idle
+        with naming.chosen(here.prefix):
+            going.made._links[TOPIC].carry()
+        assert going.flow().messages == 0
+        assert "another bridge" in going.flow().state
+
+    def test_a_publisher_of_this_host_that_takes_over_is_taken_out(self, here: Host) -> None:
+        coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(TOPIC)
+        coming.step()
+        going.step()
+        pub = here.pub()
+        going.step()
+        pub.send(b"mine")
+        until(lambda: going.flow().messages == 1, going)
+
+    def test_four_bridges_in_a_ring_carry_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
+        """Both hosts take the topic out and let it in. What is published on one comes to the other, and ends there."""
+        one, other = hosts
+        self.addresses(tmp_path, one, "there")
+        out_of_one = one.bridge(TOPIC)
+        pub, sub = one.pub(), other.sub()
+        out_of_one.step()
+        self.addresses(tmp_path, other, "there")
+        into_other = other.bridge(into={TOPIC: "127.0.0.1"})
+        self.addresses(tmp_path, other, "back")
+        out_of_other = other.bridge(TOPIC)
+        self.addresses(tmp_path, one, "back")
+        into_one = one.bridge(into={TOPIC: "127.0.0.1"})
+        everybody = (into_other, out_of_other, into_one, out_of_one)
+        link = out_of_one.made._links[TOPIC]
+        until(lambda: link._pub._count()[0], *everybody)  # type: ignore[attr-defined]
+        for i in range(50):
+            pub.send(b"%d" % i)
+            until(lambda sent=i: into_other.flow().messages > sent, *everybody)
+        assert sub.receive_many() == [b"%d" % i for i in range(50)]
+        assert [crossing.flow().messages for crossing in everybody] == [50, 0, 0, 50]
+
+    @staticmethod
+    def addresses(tmp_path: Path, host: Host, name: str) -> None:
+        """From now on sockets of this host connect to this address for the topic."""
+        (tmp_path / "map.toml").write_text(f'"{host.prefix}/{TOPIC}" = "ipc://{tmp_path}/{name}"')
+
+    def test_a_dead_bridge_is_no_bridge(self) -> None:
+        dead = stats.Participant(1, 1, 1, bridge.NAME, alive=False)
+        assert not bridge._is_bridge(dead)
+
+
+def test_stop_ends_a_run_that_waits(here: Host) -> None:
+    made = here.bridge(TOPIC).made
+    task = Task(made.run)
+    task.wait_asleep()
+    made.stop()
+    assert task.result() is False
+    assert made.run() is False
+
+
+def test_run_returns_after_its_time(here: Host) -> None:
+    assert here.bridge(TOPIC).made.run(0.001) is True
+
+
+def test_counts_survive_the_end(here: Host) -> None:
+    pub, crossing = here.pub(), here.bridge(TOPIC)
+    crossing.step()
+    pub.send(b"x")
+    until(lambda: crossing.flow().messages == 1, crossing)
+    crossing.made.close()
+    crossing.made.close()
+    assert crossing.flow().messages == 1
+
+
+def test_the_process_keeps_its_name(here: Host) -> None:
+    here.bridge(into={TOPIC: "127.0.0.1"}).step()
+    here.pub("other")
+    publisher = stats.topic("other", here.prefix).publisher
+    assert publisher is not None
+    assert publisher.name == Path("/proc/self/comm").read_text().rstrip("\n")

@@ -1,0 +1,123 @@
+"""`msgq bridge` as a command: its options, what it prints, how it ends. What it carries: see test_bridge.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from msgq.bridge import CARRYING, Flow
+from msgq.cli import bridge
+from msgq.cli.app import app
+from tests.support import DEADLINE
+
+
+def msgq(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["bridge", *arguments], catch_exceptions=False)
+
+
+def flow(topic: str, messages: int, state: str = CARRYING) -> Flow:
+    return Flow(topic, "out", "", messages, 10 * messages, 0, 0, state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "nothing to carry"),
+        (("--in", "a@x", "--in", "a@y"), "given twice"),
+        (("--out", "a", "--interval", "0"), "--interval"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
+    result = msgq(*arguments)
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--out", "("), "regular expression"),
+        (("--out", "a", "--in", "a"), "cannot go out and come in"),
+        (("--in", "a/b"), "a/b"),
+        (("--in", "a@no host"), "no host"),
+        (("--in", "a", "--segment-size", "1"), "segment_size"),
+    ],
+)
+def test_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str) -> None:
+    result = msgq(*arguments)
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert word in result.output
+
+
+def test_host_is_the_default_of_in() -> None:
+    assert bridge._sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
+
+
+def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
+    report = bridge.Report()
+    now[0] += 2
+    assert report.lines([flow("a", 10)]) == [(flow("a", 10), 5.0, 50.0)]
+    now[0] += 1
+    assert report.lines([flow("a", 13)]) == [(flow("a", 13), 3.0, 30.0)]
+    now[0] += 1
+    assert report.totals([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
+
+
+def test_the_table_shows_names_as_they_are() -> None:
+    screen = bridge.console()
+    with screen.capture() as capture:
+        screen.print(bridge._table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
+    for text in ("a[b]", "1,234", "taken [red]", "50 B"):
+        assert text in capture.get()
+
+
+IN = [sys.executable, "-m", "msgq", "bridge", "--in", "a", "--json", "--interval", "0.1"]
+
+
+def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "MSGQ_ZMQ_TRANSPORT": "ipc", **environment}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def running(prefix: str) -> Iterator[subprocess.Popen[str]]:
+    """A bridge in a process of its own, that has begun."""
+    with start(IN) as made:
+        assert made.stdout is not None
+        first = json.loads(made.stdout.readline())
+        assert (first["topic"], first["direction"], first["state"], first["final"]) == ("a", "in", CARRYING, False)
+        yield made
+        made.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_well_with_the_totals(running: subprocess.Popen[str], number: int) -> None:
+    running.send_signal(number)
+    said, complaints = running.communicate(timeout=DEADLINE)
+    assert (running.returncode, complaints) == (0, "")
+    assert [json.loads(line)["final"] for line in said.splitlines()][-1] is True
+
+
+def test_a_second_bridge_waits_for_the_first_to_end(running: subprocess.Popen[str], prefix: str) -> None:
+    with start([*IN, "--prefix", prefix], OPENPILOT_PREFIX="") as second:
+        assert second.stdout is not None
+        assert f"msgq bridge {running.pid} publishes it here" in json.loads(second.stdout.readline())["state"]
+        running.kill()
+        running.wait()
+        while json.loads(second.stdout.readline())["state"] != CARRYING:
+            pass
+        second.send_signal(signal.SIGTERM)
+        _, complaints = second.communicate(timeout=DEADLINE)
+        assert second.returncode == 0
+        assert len(complaints.splitlines()) == 1
