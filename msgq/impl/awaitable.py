@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from msgq.impl.event_loop import Readable
+    from msgq.impl.event_loop import Readable, Wait
 
 
 class Awaitable:
@@ -15,7 +15,8 @@ class Awaitable:
     __slots__ = ()
 
     if TYPE_CHECKING:  # whose slot is the subclass's
-        _waiting: Callable[[], object] | None
+        endpoint: str
+        _waiting: Wait | None
 
     def arecv(self: Readable) -> Coroutine[Any, Any, bytes]:
         """Return the next message, in a task of an asyncio loop."""
@@ -34,4 +35,4 @@ class Awaitable:
     def _end_wait(self) -> None:
         """The socket is closed: the task that waits for it must know."""
         if self._waiting is not None:
-            self._waiting()
+            self._waiting(self.endpoint)

@@ -167,6 +167,7 @@ cdef class Connection:
             if self._generation == fork_generation:
                 self._leave()
             self._ticket = CLOSED
+            self._fd, self._waiting = -1, None  # in a forked child they were the parent's
 
     cdef int _leave(self) except -1:
         if self._fd >= 0:
@@ -174,7 +175,7 @@ cdef class Connection:
             self._fd = -1
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            waiting()
+            waiting(self._endpoint)
         mq_helper_unwatch(self._subscriber.ring)
         mq_subscriber_leave(&self._subscriber)
         self._ticket = CLOSED
@@ -210,7 +211,7 @@ cdef class Connection:
         cdef int entry = MQ_NO_ENTRY
         cdef int inherited = self._generation
         self._watched = self._watch_failed = self._closing = False
-        self._fd = -1  # closed at the fork
+        self._fd, self._waiting = -1, None  # closed at the fork
         if self._passive:
             self._generation = self._ticket = fork_generation
             return 0
@@ -287,8 +288,7 @@ cdef class Connection:
     cdef inline int _settle_fd(self) except -1:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
         if self._fd >= 0 and not mq_subscriber_has_more(&self._subscriber):
-            self._prepare_sleep(0)
-            mq_watcher_quiet(&self._subscriber, self._fd)
+            mq_watcher_quiet(&self._subscriber, self._fd, self._prepare_sleep(0))
         return 0
 
     def arecv(self):

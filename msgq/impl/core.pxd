@@ -178,7 +178,7 @@ cdef extern from "helper.h" nogil:
 
 cdef extern from "watcher.h" nogil:
     int mq_watcher_add(mq_subscriber *s)
-    void mq_watcher_quiet(mq_subscriber *s, int fd)
+    void mq_watcher_quiet(mq_subscriber *s, int fd, int64_t nap_ns)
     void mq_watcher_remove(int fd)
 
 

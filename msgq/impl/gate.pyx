@@ -409,6 +409,8 @@ cdef class SocketEventHandle:
         self._fifos[which] = fd
         if fresh:
             mq_event_watch(event, found.st_ino, fd)
+        else:
+            mq_event_settle(event, fd)  # its bytes are gone if nobody had it open meanwhile
         return 1
 
     cdef int _make_fifo(self, int which) except -1:
@@ -472,7 +474,11 @@ cdef class Gate:
             if not self._called:
                 self._called = True
                 self._handle._set(CALLED)
-            ready = _await_one(self._ready, FOR_EVER, cancelled)
+            try:
+                ready = _await_one(self._ready, FOR_EVER, cancelled)
+            except ControllerDiedError:
+                self._handle, self._called = None, False  # the next receive looks for another controller's
+                raise
             if cancelled[0]:
                 return False
             if ready == 0 and self._handle._clear(READY):  # otherwise closed, or another subscriber was faster

@@ -73,6 +73,8 @@ class Registrations:
         def unregisterSocket(self, socket: Any) -> None:
             """See subscriber.pyi."""
 
+        _stepped: bool
+
         def _subscribers(self) -> list[Any]: ...
 
     def __init__(self) -> None:
@@ -130,7 +132,7 @@ class Registrations:
         while True:
             found = self._paired(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
             left = until - time.monotonic()
-            if found or left <= 0:
+            if found or left <= 0 or self._stepped:
                 return found
             self._foreign_ready(None if left == math.inf else left)
 

@@ -31,12 +31,13 @@ cdef class Poller:
 
     def apoll(self, timeout):
         from msgq.impl import event_loop
-        return event_loop.poll(self._sockets.copy(), lambda: self.poll(0), checked_timeout(timeout, ""))
+        return event_loop.poll(self, checked_timeout(timeout, ""))
 
     def poll(self, timeout):
         cdef int timeout_ms = checked_timeout(timeout, "")
         cdef int64_t deadline = FOR_EVER if timeout_ms < 0 else mq_now_ns() + <int64_t> timeout_ms * 1000000
-        if self._pass_gates():
+        self._stepped = self._pass_gates()
+        if self._stepped:
             timeout_ms = 0  # the controller has sent all that it wants seen
         while True:
             ready = [socket for socket in self._sockets if (<SubSocket> socket)._ready()]

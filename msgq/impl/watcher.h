@@ -29,7 +29,8 @@ typedef struct {
     const mq_u64 *cursor; /* of the subscriber, as it shows it */
     mq_u32 *attention;
     int fd;
-    bool ready, passive;
+    bool ready;
+    int64_t look_ns; /* while quiet, look by the clock so often: what the subscriber itself would sleep at most */
 } mq_watch;
 
 static struct {
@@ -46,13 +47,13 @@ static inline void mq_watch_mark(mq_watch *watch) {
         watch->ready = true;
 }
 
-/* Mark those who have something, and say what to sleep on. Returns how many words; *look: also look by the clock. */
-static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, bool *look) {
+/* Mark those who have something, and say what to sleep on, and how long at most. Returns how many words. */
+static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t *nap_ns) {
     unsigned count = 1;
     pthread_mutex_lock(&mq_watcher.mutex);
     words[0].address = (uint64_t)(uintptr_t)mq_futex_word(&mq_watcher.changed);
     words[0].expected = mq_load_acquire_u32(&mq_watcher.changed);
-    *look = false;
+    *nap_ns = -1;
     for (size_t i = 0; i < mq_watcher.count; i++) {
         mq_watch *watch = &mq_watcher.list[i];
         /* Before the positions are compared: who publishes after that counts a wake, if the subscriber asked for it. */
@@ -60,7 +61,9 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, bool *l
         /* relaxed: a cursor of the past only costs a look; the mutex orders it with the end of a receive. */
         if (mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor))
             mq_watch_mark(watch);
-        *look |= !watch->ready && (watch->passive || blind || count == MQ_FUTEX_MANY);
+        int64_t look_ns = blind || count == MQ_FUTEX_MANY ? MQ_WATCH_LOOK_NS : watch->look_ns;
+        if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))
+            *nap_ns = look_ns;
         if (count < MQ_FUTEX_MANY) {
             words[count].address = (uint64_t)(uintptr_t)mq_futex_word(watch->attention);
             words[count++].expected = expected;
@@ -72,16 +75,20 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, bool *l
 
 static void *mq_watcher_run(void *unused) {
     static mq_futex_many words[MQ_FUTEX_MANY];
-    bool look, blind = false;
+    int64_t nap_ns, patience = 1;
+    bool blind = false;
     for (int i = 0; i < MQ_FUTEX_MANY; i++)
         words[i].flags = MQ_FUTEX_32;
     for (;;) {
-        unsigned count = mq_watcher_scan(words, blind, &look);
-        int64_t until = look ? mq_now_ns() + MQ_WATCH_LOOK_NS : -1;
+        unsigned count = mq_watcher_scan(words, blind, &nap_ns);
+        int64_t until = nap_ns < 0 ? -1 : mq_now_ns() + nap_ns * patience;
+        errno = 0;
         if (blind)
             mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
         else if (mq_futex_wait_many(words, count, until) < 0) /* EFAULT: a ring was unmapped just now */
             blind = errno == ENOSYS || errno == EPERM;
+        /* Who looks only for what no futex tells of looks thrice as late each time. */
+        patience = errno == ETIMEDOUT && nap_ns > 100 * (int64_t)MQ_WATCH_LOOK_NS ? 3 * patience : 1;
     }
     return unused;
 }
@@ -120,7 +127,7 @@ static inline mq_watch *mq_watcher_find(int fd) {
 /* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_quiet. */
 static inline int mq_watcher_add(mq_subscriber *s) {
     mq_watch watch = {.ring = s->ring, .cursor = &s->entry->cursor, .attention = mq_subscriber_attention(s),
-                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = false, .passive = s->passive};
+                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .look_ns = MQ_WATCH_LOOK_NS};
     if (watch.fd < 0)
         return -1;
     pthread_mutex_lock(&mq_watcher.mutex);
@@ -145,13 +152,19 @@ static inline int mq_watcher_add(mq_subscriber *s) {
     return watch.fd;
 }
 
-/* The receive found nothing more: make the descriptor unreadable, and ask to be woken. */
-static inline void mq_watcher_quiet(mq_subscriber *s, int fd) {
+/* The receive found nothing more: make the descriptor unreadable, and ask to be woken. `nap_ns`: who sleeps should look
+ * by itself so often. */
+static inline void mq_watcher_quiet(mq_subscriber *s, int fd, int64_t nap_ns) {
     uint64_t events;
+    int64_t look_ns = nap_ns < MQ_WATCH_LOOK_NS ? MQ_WATCH_LOOK_NS : nap_ns;
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find(fd);
     if (watch && watch->ready && read(fd, &events, sizeof events) != 0)
         watch->ready = false;
+    if (watch && look_ns < watch->look_ns)
+        mq_watcher_kick(); /* it may sleep for longer just now */
+    if (watch)
+        watch->look_ns = look_ns;
     pthread_mutex_unlock(&mq_watcher.mutex);
     mq_subscriber_announce_sleep(s);
     if (!mq_subscriber_has_more(s))

@@ -239,6 +239,30 @@ def forked_fileno(name: str, endpoint: str) -> dict[str, str]:
     return {"child": in_child, "parent": take()}
 
 
+def forked_reconnect(name: str, endpoint: str) -> dict[str, str]:
+    """The child closes the socket that it inherited, with its descriptor, and connects anew."""
+    sub = connect(name, "SubSocket", endpoint)
+    sub.fileno()
+
+    def take() -> str:
+        message = None
+        while message is None:
+            select.select([sub], [], [], DEADLINE)
+            message = sub.receive(True)
+        return str(message.decode())
+
+    def child() -> str:
+        sub.close()
+        sub.connect(backends.load(name).Context(), endpoint)
+        say("forked")
+        taken = take()
+        sub.close()
+        return taken
+
+    in_child = in_fork_quietly(child)
+    return {"child": in_child, "parent": take()}
+
+
 def forked_reservation(name: str, endpoint: str) -> dict[str, Any]:
     """A fork in the middle of a reservation: only the parent publishes it."""
     pub, sub = connect(name, "PubSocket", endpoint), connect(name, "SubSocket", endpoint)

@@ -188,3 +188,43 @@ class TestAsyncio:
                 assert sub.receive(True) == b"x"
 
         run(main())
+
+    def test_a_new_socket_after_one_that_was_closed_in_a_wait(self, backend: Backend, endpoint: str) -> None:
+        """The closed one's descriptor has the number of the new one's, while the loop still has a reader for it."""
+        pub, sub = backend.pair(endpoint)
+
+        async def main() -> None:
+            task = asyncio.create_task(sub.arecv())
+            await asyncio.sleep(0)
+            sub.close()
+            other = backend.sub(endpoint)
+            pub.wait_for_readers(DEADLINE, n=1)
+            waiting = asyncio.create_task(other.arecv())
+            with pytest.raises(EndpointClosedError):
+                await task
+            pub.send(b"x")
+            assert await waiting == b"x"
+
+        run(main())
+
+    def test_a_loop_that_was_closed_over_a_wait(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(sub.arecv())
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        pub.send(b"x")
+        assert run(sub.arecv()) == b"x"
+        sub.close()
+        assert sub.closed
+        task.get_coro().close()  # type: ignore[union-attr]
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    @pytest.mark.needs("processes")
+    def test_a_forked_child_may_start_anew(self, backend: Backend, endpoint: str) -> None:
+        pub = backend.pub(endpoint)
+        with Child(actors.forked_reconnect, backend.name, endpoint) as child:
+            assert child.hear() == "forked"
+            pub.wait_for_readers(DEADLINE, n=2)
+            pub.send(b"for both")
+            assert child.result() == {"child": "for both", "parent": "for both"}

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
+    from msgq.impl.event_loop import Wait
+
 FOR_EVER = -1
 TIMEOUT_MAX_MS = 2**31 - 1
 NS_PER_MS = 1_000_000
@@ -61,7 +63,7 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: Callable[[], object] | None = None
+        self._waiting: Wait | None = None
         self._fd = -1
         self._bus = current_bus()
         self._inbox: Inbox | None = None
@@ -304,6 +306,8 @@ def _names(sockets: list[SubSocket]) -> str:
 
 
 class _Poller:
+    _stepped = False  # for the ring's: no gates here
+
     def __init__(self) -> None:
         self._sockets: list[SubSocket] = []
 
@@ -338,7 +342,7 @@ class _Poller:
         """Do what `poll` does, in a task of an asyncio loop."""
         from msgq.impl import event_loop
 
-        return event_loop.poll(self._sockets.copy(), self._ready, _timeout_ms(timeout))
+        return event_loop.poll(self, _timeout_ms(timeout))
 
     def _ready(self) -> list[SubSocket]:
         return [socket for socket in self._sockets if socket._enter().look()]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
+    from msgq.impl.event_loop import Wait
+
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
@@ -68,7 +70,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
         self._passed_over = 0
         self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
         self._wake_address = ""
-        self._waiting: Callable[[], object] | None = None
+        self._waiting: Wait | None = None
         self._loop_fd: LoopDescriptor | None = None
 
     def __del__(self) -> None:
@@ -161,11 +163,17 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
         if self._loop_fd is not None:
             self._loop_fd.close()
             self._loop_fd = None
-        self._end_wait()
-        self._socket.close()
+        try:
+            self._end_wait()
+        finally:
+            self._socket.close()
 
     def _forget(self) -> None:
-        """In a forked child there is nothing of the parent's to close but its connection."""
+        """In a forked child: close our copies of the parent's descriptors, without touching what they stand for."""
+        if self._loop_fd is not None:
+            self._loop_fd.close()
+            self._loop_fd = None
+        self._waiting = None
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message.
@@ -396,6 +404,8 @@ class LoopDescriptor:
 
 
 class _Poller:
+    _stepped = False  # for the ring's: no gates here
+
     def __init__(self) -> None:
         self._sockets: list[SubSocket] = []
 
@@ -436,7 +446,7 @@ class _Poller:
         """
         from msgq.impl import event_loop
 
-        return event_loop.poll(self._sockets.copy(), lambda: self.poll(0), checked_timeout(timeout))
+        return event_loop.poll(self, checked_timeout(timeout))
 
     def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
