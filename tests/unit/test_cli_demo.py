@@ -1,14 +1,15 @@
 """The parts of the demo that need no processes: the histogram, the meter, and what the summary must notice."""
 
 import random
+import threading
 from dataclasses import replace
 
 import pytest
 
 from msgq.cli.demo_meter import Histogram, Meter
-from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Reading, Report, Restart
+from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
 from msgq.cli.demo_summary import Summary, summarize
-from msgq.stats import TopicStats
+from msgq.cli.demo_virtual import play_twice
 
 FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
 
@@ -87,10 +88,8 @@ def perfect_reports() -> dict[str, Report]:
 
 
 def summary_of(reports: dict[str, Report], interrupted: bool = False, messages: int = 100) -> Summary:
-    published = {
-        name: TopicStats(name, "", 1 << 20, None, "none", messages, 6400, (0, 0), (), 0, None, None) for name in TOPICS
-    }
-    return summarize(published, dict.fromkeys(TOPICS, 5), reports, 4.0, interrupted, ())
+    published = {name: Published(5, messages, 6400) for name in TOPICS}
+    return summarize(published, reports, 4.0, interrupted, ())
 
 
 def spoil(reports: dict[str, Report], name: str, **changes: object) -> dict[str, Report]:
@@ -146,3 +145,10 @@ def test_an_interrupted_run_need_not_have_received_anything() -> None:
         reports[name] = replace(report, readings=tuple(readings))
     assert summary_of(reports, interrupted=True, messages=0).ok
     assert not summary_of(reports, interrupted=False, messages=0).ok
+
+
+def test_a_run_in_virtual_time_that_is_ended_early_has_no_digest() -> None:
+    stop = threading.Event()
+    stop.set()
+    summary = play_twice(1.0, 7, stop)
+    assert (summary.ok, summary.interrupted, summary.seed, summary.digest) == (True, True, 7, None)
