@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,3 +188,17 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert lost["survivor"] == lost["observer"] == lost["dashboard"] == 0
     assert {(one["subscriber"], one["lost"]) for one in summary["restarts"]} == {("survivor", 0), ("observer", 0)}
     assert leftovers(prefix) == []
+
+
+def test_ctrl_c_ends_a_demo_in_virtual_time(prefix: str, start: Start) -> None:
+    process = start(600, "fake")
+    wait_until(lambda: handles(process.pid, signal.SIGTERM), "it is prepared for signals", DEADLINE_S)
+    process.send_signal(signal.SIGINT)
+    summary = summary_of(process)
+    assert (summary["interrupted"], summary["digest"]) == (True, None)
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    (caught,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)

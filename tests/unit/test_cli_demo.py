@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from msgq.cli import demo_virtual
 from msgq.cli.demo_meter import Histogram, Meter
 from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
 from msgq.cli.demo_summary import Summary, summarize
-from msgq.cli.demo_virtual import play_twice
 
 FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
 
@@ -147,8 +147,17 @@ def test_an_interrupted_run_need_not_have_received_anything() -> None:
     assert not summary_of(reports, interrupted=False, messages=0).ok
 
 
-def test_a_run_in_virtual_time_that_is_ended_early_has_no_digest() -> None:
-    stop = threading.Event()
-    stop.set()
-    summary = play_twice(1.0, 7, stop)
-    assert (summary.ok, summary.interrupted, summary.seed, summary.digest) == (True, True, 7, None)
+def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = iter(("one", "other"))
+
+    class Run:
+        def __init__(self, *_: object) -> None: ...
+
+        def play(self) -> Summary:
+            return replace(summary_of(perfect_reports()), digest=next(digests))
+
+    monkeypatch.setattr(demo_virtual, "record", lambda _: {})
+    monkeypatch.setattr(demo_virtual, "VirtualRun", Run)
+    summary = demo_virtual.play_twice(1.0, 7, threading.Event())
+    assert (summary.ok, summary.digest) == (False, None)
+    assert "came to other instead of one" in summary.failures[0]
