@@ -1,6 +1,7 @@
 """`msgq demo`: real telemetry of this machine between processes, with a publisher that is killed in the middle."""
 
 import math
+import os
 import secrets
 import sys
 import threading
@@ -9,8 +10,10 @@ from contextlib import nullcontext
 import click
 import psutil  # type: ignore[import-untyped]  # noqa: F401  # not used here: its lack is noticed before processes start
 
+from msgq.cli import demo_plan as plan
 from msgq.cli.demo_run import Run
 from msgq.cli.demo_view import LiveView, print_summary
+from msgq.cli.demo_virtual import play_twice
 from msgq.cli.render import console, echo_json
 from msgq.cli.signals import interruptible
 
@@ -39,12 +42,21 @@ def command(duration: float, as_json: bool) -> None:
     Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
     conflating, passive, one too slow to keep up. In the middle a publisher is killed and started again; its
     subscribers lose nothing. A terminal shows it live; without one there is the summary at the end.
+
+    MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
+    in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.
     """
+    if plan.BACKEND == "zmq":
+        os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # somebody may have one of the ports
     screen = console()
     live = screen.is_terminal and not as_json
     stop = threading.Event()
-    with interruptible(stop.set), LiveView(screen) if live else nullcontext() as view:
-        summary = Run(secrets.token_hex(3), duration, stop).play(view)
+    with interruptible(stop.set):
+        if plan.VIRTUAL:
+            summary = play_twice(duration, secrets.randbits(32), stop)
+        else:
+            with LiveView(screen) if live else nullcontext() as view:
+                summary = Run(secrets.token_hex(3), duration, stop).play(view)
     if as_json:
         echo_json(summary)
     else:

@@ -2,7 +2,7 @@
 
 import time
 
-from msgq.cli.demo_plan import Flow, Reading, Restart
+from msgq.cli.demo_plan import EXACT, Flow, Reading, Restart
 
 # published_ns (CLOCK_MONOTONIC, the same clock in every process), sequence, pid of the publisher
 Stamp = tuple[int, int, int]
@@ -60,7 +60,8 @@ class Meter:
         published_ns, sequence, pid = stamp
         missed = sequence - self._expected
         if pid != self._pid:
-            self._turn(published_ns, pid, missed)
+            self._turn(published_ns, pid, missed if EXACT else None)
+            missed = missed if EXACT else 0  # each publisher counts from 0
         self._received += 1
         self._bytes += size
         self._missed += missed
@@ -68,7 +69,7 @@ class Meter:
         self._last_ns = published_ns
         self._recent.add(now_ns - published_ns)
 
-    def _turn(self, published_ns: int, pid: int, missed: int) -> None:
+    def _turn(self, published_ns: int, pid: int, missed: int | None) -> None:
         if self._pid:
             outage_ms = round((published_ns - self._last_ns) / 1e6, 1)
             self._restarts.append(Restart(self._pid, pid, missed, outage_ms))

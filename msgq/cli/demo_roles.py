@@ -11,14 +11,16 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgq
 from msgq import stats
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_meter import Meter, Stamp
-from msgq.errors import IpcError
+from msgq.errors import IpcError, WaitTimeoutError
 from msgq.impl.segment import unlink_topic
 
 _GRACE_S = 10.0
@@ -27,6 +29,16 @@ _PATIENCE_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
 
 _STAMP = struct.Struct("<QQQ40x")  # a demo_meter.Stamp, 64 bytes with its padding
+
+
+class Stop(Protocol):
+    """What a role waits with between two looks: a `threading.Event`, or one of virtual time."""
+
+    def is_set(self) -> bool:
+        """Whether the role shall come to its end."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait so many seconds, or until `is_set`, which is returned."""
 
 
 class Lifeline(threading.Thread):
@@ -53,9 +65,9 @@ def main(run: str, role: str, name: str) -> int:
     lifeline.start()
     try:
         if role == "publish":
-            publish(run, plan.TOPICS[name], lifeline.stop)
+            publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
         else:
-            subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop)
+            subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop, os.getpid())
     except IpcError as error:
         print(f"msgq demo: {name}: {error}", file=sys.stderr)
         return 1
@@ -66,22 +78,47 @@ def main(run: str, role: str, name: str) -> int:
 
 
 def sweep(run: str) -> None:
-    """Remove every segment of a run."""
+    """Remove all that a run left in /dev/shm."""
     for endpoint in plan.endpoints(run):
-        unlink_topic(endpoint)
-
-
-def publish(run: str, topic: plan.Topic, stop: threading.Event) -> None:
-    """Publish a topic; a publisher that follows a dead one goes on with its sequence."""
-    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
-        _await_others(run, stop)
-        if topic.burst:
-            _publish_bursts(socket, topic, stop)
+        if plan.BACKEND == "zmq":
+            with contextlib.suppress(IpcError):  # somebody else is sweeping it, or will when it ends
+                msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
         else:
-            _publish_telemetry(socket, topic, stop)
+            unlink_topic(endpoint)
 
 
-def _await_others(run: str, stop: threading.Event) -> None:
+def look(name: str) -> Any:
+    """Look at the machine. Roles without telemetry need not import what that takes."""
+    from msgq.cli.demo_telemetry import SOURCES
+
+    return SOURCES[name]()
+
+
+def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]) -> None:
+    """Publish a topic, of telemetry what `sample` says; a publisher that follows a dead one goes on with its sequence.
+
+    `pid` is who subscribers take it for.
+    """
+    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
+        _await_subscribers(socket, topic, stop)
+        if plan.BACKEND == "msgq":
+            _await_others(run, stop)
+        if topic.burst:
+            _publish_bursts(socket, topic, stop, pid)
+        else:
+            _publish_telemetry(socket, topic, stop, pid, sample)
+
+
+def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
+    """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
+    expected = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics and one.kind != "passive"]
+    while not stop.is_set():
+        with contextlib.suppress(WaitTimeoutError):
+            socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected))
+            return
+
+
+def _await_others(run: str, stop: Stop) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
     for name in plan.TOPICS:
         while stats.topic(plan.endpoint(run, name)).publisher is None:
@@ -89,8 +126,8 @@ def _await_others(run: str, stop: threading.Event) -> None:
                 return
 
 
-def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: threading.Event) -> None:
-    sequence, pid = socket.stats().messages, os.getpid()
+def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
+    sequence = socket.stats().messages
     pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
     for _ in _ticks(topic.rate_hz, stop):
         for _ in range(topic.burst):
@@ -98,10 +135,9 @@ def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: threading.E
             sequence += 1
 
 
-def _publish_telemetry(socket: msgq.PubSocket, topic: plan.Topic, stop: threading.Event) -> None:
-    from msgq.cli.demo_telemetry import SOURCES
-
-    sample, pid = SOURCES[topic.name], os.getpid()
+def _publish_telemetry(
+    socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]
+) -> None:
     for sequence in _ticks(topic.rate_hz, stop):
         data = json.dumps(sample())
         # Stamped last: looking at the machine is not part of the latency.
@@ -109,7 +145,7 @@ def _publish_telemetry(socket: msgq.PubSocket, topic: plan.Topic, stop: threadin
         socket.send(f"{stamp}{data}}}".encode())
 
 
-def _ticks(rate_hz: float, stop: threading.Event) -> Iterator[int]:
+def _ticks(rate_hz: float, stop: Stop) -> Iterator[int]:
     """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
     due, period = time.monotonic(), 1 / rate_hz
     tick = 0
@@ -123,8 +159,10 @@ def _ticks(rate_hz: float, stop: threading.Event) -> Iterator[int]:
 class Reporter:
     """Meters of one subscribing process, and the topic on which it reports to the parent."""
 
-    def __init__(self, socket: msgq.PubSocket, who: plan.Subscriber, subscribed: dict[str, msgq.SubSocket]) -> None:
-        self._socket, self._name, self._subscribed = socket, who.name, subscribed
+    def __init__(
+        self, socket: msgq.PubSocket, who: plan.Subscriber, pid: int, subscribed: dict[str, msgq.SubSocket]
+    ) -> None:
+        self._socket, self._name, self._pid, self._subscribed = socket, who.name, pid, subscribed
         self.meters = {topic: Meter(topic) for topic in who.topics}
         self._due_ns = 0
         self.report()
@@ -138,17 +176,17 @@ class Reporter:
         """Tell the parent how things stand."""
         now_ns = time.monotonic_ns()
         readings = tuple(meter.reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items())
-        self._socket.send(plan.Report(self._name, os.getpid(), final, readings).to_json())
+        self._socket.send(plan.Report(self._name, self._pid, final, readings).to_json())
         self._due_ns = now_ns + _REPORT_PERIOD_NS
 
 
-def subscribe(run: str, who: plan.Subscriber, stop: threading.Event) -> None:
+def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
     """Receive as `who` does until `stop`, then take what is still there; report all along."""
     with contextlib.ExitStack() as stack:
         report_endpoint = plan.endpoint(run, plan.report_name(who.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
         subscribed = {topic: stack.enter_context(_connect(run, who, plan.TOPICS[topic])) for topic in who.topics}
-        reporter = Reporter(reports, who, subscribed)
+        reporter = Reporter(reports, who, pid, subscribed)
         if len(subscribed) > 1:
             _poll_many(subscribed, reporter, stop)
         else:
@@ -168,9 +206,7 @@ def _connect(run: str, who: plan.Subscriber, topic: plan.Topic) -> msgq.SubSocke
     return socket
 
 
-def _receive_one(
-    subscribed: dict[str, msgq.SubSocket], reporter: Reporter, pause_s: float, stop: threading.Event
-) -> None:
+def _receive_one(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, pause_s: float, stop: Stop) -> None:
     ((topic, socket),) = subscribed.items()
     meter, now = reporter.meters[topic], time.monotonic_ns
     while not stop.is_set():
@@ -183,7 +219,7 @@ def _receive_one(
             stop.wait(pause_s)
 
 
-def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: threading.Event) -> None:
+def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: Stop) -> None:
     poller = msgq.Poller()
     names = {}
     for name, socket in subscribed.items():

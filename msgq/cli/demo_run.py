@@ -11,10 +11,11 @@ from msgq.cli.demo_cast import Cast
 from msgq.cli.demo_roles import sweep
 from msgq.cli.demo_summary import Summary, summarize
 from msgq.cli.demo_view import LiveView
-from msgq.stats import TopicStats, topics
+from msgq.stats import topics
 
 _STEP_MS = 100
 _PATIENCE_S = 30.0
+_LAST_WORDS_S = 2.0
 
 
 class Desk:
@@ -35,6 +36,13 @@ class Desk:
             for text in socket.receive_many():
                 report = plan.Report.from_json(text)
                 self.latest[report.subscriber] = report
+
+    def read_last_words(self) -> None:
+        """Take what those that were heard said last; it may still be under way from processes that have ended."""
+        deadline = time.monotonic() + _LAST_WORDS_S
+        self.read(0)
+        while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
+            self.read(_STEP_MS)
 
     def readings(self) -> list[plan.Reading]:
         """The latest figures of every subscriber and topic."""
@@ -65,9 +73,9 @@ class Run:
             self._desk = Desk(self._run, stack)
             complete = self._acts()
             elapsed_s = self._elapsed_s()
-            published, publishers = self._curtain()
+            published = self._curtain()
             interrupted = self._stop.is_set() and not complete
-            return summarize(published, publishers, self._desk.latest, elapsed_s, interrupted, self._failures)
+            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures)
 
     def _acts(self) -> bool:
         """Everything up to the curtain. False: it was ended early, or something failed."""
@@ -99,7 +107,8 @@ class Run:
         if not self._until(self._all_restarted, f"{plan.PULSE.name} did not come back"):
             return False
         losses = [restart.lost for reading in self._desk.readings() for restart in reading.restarts]
-        self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {sum(losses)} messages")
+        lost = sum(filter(None, losses)) if plan.EXACT else "an unknown number of"
+        self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {lost} messages")
         return True
 
     def _all_restarted(self) -> bool:
@@ -134,19 +143,28 @@ class Run:
     def _show(self) -> None:
         if self._view is not None and self._view.due():
             title = f"msgq demo, {self._elapsed_s():.1f} of {self._duration_s:g} s"
-            self._view.show(title, self._published(), self._desk.latest.values(), self._events)
+            self._view.show(title, self._published(self._pids()), self._desk.latest.values(), self._events)
 
-    def _curtain(self) -> tuple[dict[str, TopicStats], dict[str, int | None]]:
+    def _curtain(self) -> dict[str, plan.Published]:
         """Stop the publishers, take their figures, then let the subscribers take what is left, and report."""
-        publishers = {name: self._cast.pid(name) for name in plan.TOPICS}
+        pids = self._pids()
         crashed = self._cast.stop(plan.TOPICS)
-        published = self._published()
+        published = self._published(pids)
         crashed += self._cast.stop(plan.SUBSCRIBERS)
         self._failures += [f"{name} did not end well" for name in crashed]
-        self._desk.read(0)
-        return published, publishers
+        self._desk.read_last_words()
+        return published
 
-    def _published(self) -> dict[str, TopicStats]:
+    def _pids(self) -> dict[str, int | None]:
+        return {name: self._cast.pid(name) for name in plan.TOPICS}
+
+    def _published(self, pids: dict[str, int | None]) -> dict[str, plan.Published]:
+        if not plan.EXACT:
+            return {name: plan.Published(pid, None, None) for name, pid in pids.items()}
         found = {topic.endpoint: topic for topic in topics()}
         endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
-        return {name: found[endpoint] for name, endpoint in endpoints.items() if endpoint in found}
+        return {
+            name: plan.Published(pids[name], found[endpoint].messages, found[endpoint].bytes)
+            for name, endpoint in endpoints.items()
+            if endpoint in found
+        }

@@ -9,12 +9,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from msgq.cli.demo_plan import SUBSCRIBERS, Flow, Report
+from msgq.cli.demo_plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.cli.demo_summary import Summary
 from msgq.cli.render import in_bytes, in_units
-from msgq.stats import TopicStats
 
 _PERIOD_S = 0.25
+
+_Rates = tuple[float | None, float | None]  # messages and bytes a second; None: unknown
 
 
 class LiveView:
@@ -22,7 +23,7 @@ class LiveView:
 
     def __init__(self, screen: Console) -> None:
         self._live = Live(console=screen, auto_refresh=False, transient=True)
-        self._before: Mapping[str, TopicStats] = {}
+        self._before: Mapping[str, Published] = {}
         self._shown_s = 0.0
 
     def __enter__(self) -> Self:
@@ -39,15 +40,14 @@ class LiveView:
         return time.monotonic() - self._shown_s >= _PERIOD_S
 
     def show(
-        self, title: str, published: Mapping[str, TopicStats], reports: Collection[Report], events: Sequence[str]
+        self, title: str, published: Mapping[str, Published], reports: Collection[Report], events: Sequence[str]
     ) -> None:
         """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
         now_s = time.monotonic()
         table = _table(title)
-        for name, stats in published.items():
-            before = self._before.get(name, stats)
-            pid = stats.publisher.pid if stats.publisher else None
-            _add_publisher(table, name, pid, stats.messages, _growth(before, stats, now_s - self._shown_s))
+        for name, topic in published.items():
+            before = self._before.get(name, topic)
+            _add_publisher(table, name, topic.pid, topic.messages, _growth(before, topic, now_s - self._shown_s))
             for one, reading in [(report, r) for report in reports for r in report.readings if r.topic == name]:
                 _add_subscriber(table, one.subscriber, one.pid, reading.received, reading.recent, reading.lost)
         self._live.update(Group(table, *events), refresh=True)
@@ -56,7 +56,8 @@ class LiveView:
 
 def print_summary(screen: Console, summary: Summary) -> None:
     """Print what the run came to."""
-    table = _table(f"msgq demo, {summary.duration_s:.1f} s" + (" (ended early)" if summary.interrupted else ""))
+    length = f"{summary.duration_s:.1f} s" + (" of virtual time" if VIRTUAL else "")
+    table = _table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
     for topic in summary.topics:
         _add_publisher(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
         for one in summary.subscribers:
@@ -64,11 +65,16 @@ def print_summary(screen: Console, summary: Summary) -> None:
                 _add_subscriber(table, one.subscriber, one.pid, one.received, one.overall, one.lost)
     screen.print(table)
     for restart in summary.restarts:
+        how = "ended" if VIRTUAL else "killed (SIGKILL)"
+        lost = "does not know what it lost" if restart.lost is None else f"lost {restart.lost} messages"
         screen.print(
-            f"{restart.topic}: publisher {restart.killed_pid} killed (SIGKILL), {restart.pid} took over after "
-            f"{restart.outage_ms:.0f} ms; {restart.subscriber} lost {restart.lost} messages",
+            f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
+            f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
             highlight=False,
         )
+    if summary.digest:
+        text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
+        screen.print(text, highlight=False)
     for failure in summary.failures:
         screen.print(f"[red]FAILED[/] {failure}", highlight=False)
     screen.print("[green]everything held[/]" if summary.ok else "[red]not everything held[/]")
@@ -81,7 +87,7 @@ def _table(title: str) -> Table:
     return table
 
 
-def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: tuple[float, float]) -> None:
+def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _Rates) -> None:
     rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
     who = f"demo-{name}"
     table.add_row(f"[bold]{name}[/]", who, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate)
@@ -94,8 +100,10 @@ def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: Flow
     table.add_row("", f"demo-{name}", str(pid), kind, in_units(received), *rates, *latencies, in_units(lost))
 
 
-def _growth(before: TopicStats, now: TopicStats, seconds: float) -> tuple[float, float]:
+def _growth(before: Published, now: Published, seconds: float) -> _Rates:
     """Messages and bytes a second between two looks."""
+    if now.messages is None:
+        return None, None
     messages = (now.messages or 0) - (before.messages or 0)
     byte_count = (now.bytes or 0) - (before.bytes or 0)
     return messages / seconds, byte_count / seconds

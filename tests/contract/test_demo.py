@@ -1,10 +1,13 @@
 """The demo as its user runs it: a real process with real children, whole, interrupted, and killed."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,17 +19,18 @@ from tests.support import SHM, wait_until
 
 DEADLINE_S = 120
 
-Start = Callable[[float], subprocess.Popen[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
 def start(prefix: str) -> Iterator[Start]:
-    """Start the demo for so many seconds, without a terminal."""
+    """Start the demo for so many seconds, without a terminal; on a backend, if not on the ring."""
     started = []
 
-    def start(duration: float) -> subprocess.Popen[str]:
+    def start(duration: float, backend: str = "msgq") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        env = {**os.environ, "MSGQ_BACKEND": backend}
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 
@@ -47,7 +51,16 @@ def summary_of(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def leftovers(prefix: str) -> list[str]:
-    return sorted(str(path) for path in SHM.glob(f"msgq*_{prefix}/*"))
+    """Files of this prefix: of the ring, and of ZMQ (socket files have it in their name, claims in their text)."""
+    claims = (path for path in SHM.glob("msgqzmq_*/claims/*") if prefix in text_of(path))
+    return sorted(map(str, (*SHM.glob(f"msgq*_{prefix}/*"), *SHM.glob(f"msgqzmq_*/ipc/*{prefix}*"), *claims)))
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:  # somebody else's, gone by now
+        return ""
 
 
 def flowing(prefix: str) -> bool:
@@ -118,3 +131,74 @@ def test_two_demos_at_once_do_not_meet(prefix: str, start: Start) -> None:
     for summary in [summary_of(process) for process in (start(2), start(2))]:
         assert summary["ok"]
     assert leftovers(prefix) == []
+
+
+def zmq_endpoints(prefix: str) -> list[str]:
+    """The socket files that publishers of a demo over ZMQ have bound."""
+    return [path.name for path in SHM.glob(f"msgqzmq_*/ipc/*{prefix}*")]
+
+
+def everybody_bound(prefix: str) -> bool:
+    """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
+    return len(zmq_endpoints(prefix)) == len(TOPICS) + len(SUBSCRIBERS) - 1
+
+
+def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
+    summary = summary_of(start(2, "zmq"))
+    assert (summary["ok"], summary["backend"]) == (True, "zmq")
+    assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in TOPICS}
+    lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
+    assert all(one["received"] > 0 for one in summary["subscribers"])
+    assert lost.keys() == SUBSCRIBERS.keys() - {"observer"}
+    assert lost.pop("display") > 0  # what it passed over itself it does know
+    assert set(lost.values()) == {None}
+    (restart,) = summary["restarts"]
+    assert (restart["subscriber"], restart["lost"]) == ("survivor", None)
+    assert restart["killed_pid"] != restart["pid"]
+    assert leftovers(prefix) == []
+
+
+def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
+    process = start(600, "zmq")
+    wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
+    process.send_signal(signal.SIGINT)
+    assert summary_of(process)["interrupted"]
+    assert leftovers(prefix) == []
+
+
+def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) -> None:
+    process = start(600, "zmq")
+    wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
+    children = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
+    assert alive == []
+    assert leftovers(prefix) == []
+
+
+def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) -> None:
+    summary = summary_of(start(3, "fake"))
+    assert (summary["ok"], summary["backend"], summary["duration_s"]) == (True, "fake", 3.0)
+    assert len(summary["digest"]) == 64
+    assert summary["seed"] is not None
+    lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
+    assert lost.keys() == SUBSCRIBERS.keys()
+    assert lost["slow"] > 0
+    assert lost["survivor"] == lost["observer"] == lost["dashboard"] == 0
+    assert {(one["subscriber"], one["lost"]) for one in summary["restarts"]} == {("survivor", 0), ("observer", 0)}
+    assert leftovers(prefix) == []
+
+
+def test_ctrl_c_ends_a_demo_in_virtual_time(prefix: str, start: Start) -> None:
+    process = start(600, "fake")
+    wait_until(lambda: handles(process.pid, signal.SIGTERM), "it is prepared for signals", DEADLINE_S)
+    process.send_signal(signal.SIGINT)
+    summary = summary_of(process)
+    assert (summary["interrupted"], summary["digest"]) == (True, None)
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    (caught,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)

@@ -30,7 +30,8 @@ LAYERS = [
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.cli", "msgq.simulation"},
+    {"msgq.simulation"},
+    {"msgq.cli"},
     {"msgq.__main__"},
 ]
 # Upwards all the same, each from within a function.

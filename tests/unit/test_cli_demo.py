@@ -1,14 +1,15 @@
 """The parts of the demo that need no processes: the histogram, the meter, and what the summary must notice."""
 
 import random
+import threading
 from dataclasses import replace
 
 import pytest
 
+from msgq.cli import demo_virtual
 from msgq.cli.demo_meter import Histogram, Meter
-from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Reading, Report, Restart
+from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
 from msgq.cli.demo_summary import Summary, summarize
-from msgq.stats import TopicStats
 
 FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
 
@@ -87,10 +88,8 @@ def perfect_reports() -> dict[str, Report]:
 
 
 def summary_of(reports: dict[str, Report], interrupted: bool = False, messages: int = 100) -> Summary:
-    published = {
-        name: TopicStats(name, "", 1 << 20, None, "none", messages, 6400, (0, 0), (), 0, None, None) for name in TOPICS
-    }
-    return summarize(published, dict.fromkeys(TOPICS, 5), reports, 4.0, interrupted, ())
+    published = {name: Published(5, messages, 6400) for name in TOPICS}
+    return summarize(published, reports, 4.0, interrupted, ())
 
 
 def spoil(reports: dict[str, Report], name: str, **changes: object) -> dict[str, Report]:
@@ -146,3 +145,19 @@ def test_an_interrupted_run_need_not_have_received_anything() -> None:
         reports[name] = replace(report, readings=tuple(readings))
     assert summary_of(reports, interrupted=True, messages=0).ok
     assert not summary_of(reports, interrupted=False, messages=0).ok
+
+
+def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = iter(("one", "other"))
+
+    class Run:
+        def __init__(self, *_: object) -> None: ...
+
+        def play(self) -> Summary:
+            return replace(summary_of(perfect_reports()), digest=next(digests))
+
+    monkeypatch.setattr(demo_virtual, "record", lambda _: {})
+    monkeypatch.setattr(demo_virtual, "VirtualRun", Run)
+    summary = demo_virtual.play_twice(1.0, 7, threading.Event())
+    assert (summary.ok, summary.digest) == (False, None)
+    assert "came to other instead of one" in summary.failures[0]
