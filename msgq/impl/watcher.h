@@ -7,7 +7,8 @@
  *   quiet   the eventfd is empty; the subscriber found nothing, set WAITERS in `attention`, and looked once more
  *   ready   the eventfd is readable; nobody wakes us for it, so a busy publisher pays nothing
  *
- * quiet -> ready: the publisher takes WAITERS, counts a wake and wakes us; or the subscriber's second look.
+ * quiet -> ready: the publisher takes WAITERS, counts a wake and wakes us; or the subscriber's second look. Woken for
+ *                 what was read meanwhile, we set WAITERS again.
  * ready -> quiet: the subscriber, when a receive left nothing.
  *
  * Both take the mutex for the comparison of positions and the change of the eventfd together: so a message that was
@@ -29,7 +30,7 @@ typedef struct {
     const mq_u64 *cursor; /* of the subscriber, as it shows it */
     mq_u32 *attention;
     int fd;
-    bool ready;
+    bool ready, passive;
     int64_t look_ns; /* while quiet, look by the clock so often: what the subscriber itself would sleep at most */
 } mq_watch;
 
@@ -47,6 +48,30 @@ static inline void mq_watch_mark(mq_watch *watch) {
         watch->ready = true;
 }
 
+static inline bool mq_watch_has_more(const mq_watch *watch) {
+    /* relaxed: a cursor of the past only costs a look; the mutex orders it with the end of a receive. */
+    return mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor);
+}
+
+/* Mark it if it has something; else see to it that we are woken. Returns what its futex word is if nothing happens.
+ * The subscriber asked to be woken when it became quiet, but a publisher may have taken that for a message that was
+ * read before: a sleeper that is woken for nothing asks again. */
+static inline uint32_t mq_watch_look(mq_watch *watch) {
+    /* Before the positions are compared: who publishes after that counts a wake, if it was asked for. */
+    uint32_t expected = mq_load_acquire_u32(watch->attention);
+    if (mq_watch_has_more(watch))
+        mq_watch_mark(watch);
+    if (watch->ready || watch->passive)
+        return expected;
+    expected = mq_fetch_or_u32(watch->attention, MQ_ATTENTION_WAITERS) | MQ_ATTENTION_WAITERS;
+    /* EDGE sleep: sequentially consistent. The flag is stored, then write_pointer is loaded. Partner:
+     * mq_publisher_commit. If weaker: a descriptor stays unreadable with a message there. */
+    mq_fence_seq_cst();
+    if (mq_watch_has_more(watch))
+        mq_watch_mark(watch);
+    return expected;
+}
+
 /* Mark those who have something, and say what to sleep on, and how long at most. Returns how many words. */
 static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t *nap_ns) {
     unsigned count = 1;
@@ -56,11 +81,7 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t
     *nap_ns = -1;
     for (size_t i = 0; i < mq_watcher.count; i++) {
         mq_watch *watch = &mq_watcher.list[i];
-        /* Before the positions are compared: who publishes after that counts a wake, if the subscriber asked for it. */
-        uint32_t expected = mq_load_acquire_u32(watch->attention);
-        /* relaxed: a cursor of the past only costs a look; the mutex orders it with the end of a receive. */
-        if (mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor))
-            mq_watch_mark(watch);
+        uint32_t expected = mq_watch_look(watch);
         int64_t look_ns = blind || count == MQ_FUTEX_MANY ? MQ_WATCH_LOOK_NS : watch->look_ns;
         if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))
             *nap_ns = look_ns;
@@ -127,7 +148,7 @@ static inline mq_watch *mq_watcher_find(int fd) {
 /* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_quiet. */
 static inline int mq_watcher_add(mq_subscriber *s) {
     mq_watch watch = {.ring = s->ring, .cursor = &s->entry->cursor, .attention = mq_subscriber_attention(s),
-                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .look_ns = MQ_WATCH_LOOK_NS};
+                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .passive = s->passive, .look_ns = MQ_WATCH_LOOK_NS};
     if (watch.fd < 0)
         return -1;
     pthread_mutex_lock(&mq_watcher.mutex);

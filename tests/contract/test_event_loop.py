@@ -198,6 +198,7 @@ class TestAsyncio:
             await asyncio.sleep(0)
             sub.close()
             other = backend.sub(endpoint)
+            backend.settle()
             pub.wait_for_readers(DEADLINE, n=1)
             waiting = asyncio.create_task(other.arecv())
             with pytest.raises(EndpointClosedError):

@@ -10,7 +10,7 @@ import types
 import pytest
 
 import msgq
-from msgq import api, backend, errors, fake_events, simulation, stats
+from msgq import api, backend, bridge, errors, fake_events, simulation, stats
 from msgq.impl import poller
 
 TOP = {
@@ -76,6 +76,7 @@ RECORDS = {
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns",
     msgq.Schema: "name encoding data",
+    bridge.Flow: "topic direction host messages bytes lost dropped state",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
     simulation.Exploration: "orders complete choices error",
@@ -92,6 +93,11 @@ FUNCTIONS = {
     msgq.toggle_fake_events: "(enabled)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
+    bridge.Bridge: "(out=(), into=None, segment_size=0)",
+    bridge.Bridge.run: "(self, seconds=None)",
+    bridge.Bridge.stop: "(self)",
+    bridge.Bridge.flows: "(self)",
+    bridge.Bridge.close: "(self)",
     simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
     simulation.Simulation.add: "(self, function, *args, name=None)",
     simulation.Simulation.on: "(self, endpoint, function, *, name=None)",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 import msgq
-from tests.support import DEADLINE_MS, Child, Task, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, wait_until
 from tests.unit import actors
 from tests.unit.ringfile import RingFile, ring_path
 
@@ -168,3 +170,20 @@ def test_a_passive_sleeper_finds_what_comes(endpoint: str) -> None:
             task = Task(waiting(sub, how))
             pub.send(b"x")
             assert task.result() == b"x"
+
+
+def test_a_descriptor_wakes_after_a_wake_for_what_was_read_before(endpoint: str) -> None:
+    """A publisher that pauses between its message and the wake for it takes a flag that was set for the next one."""
+    libc = ctypes.CDLL(None)
+    sys_futex, futex_wake, waiters, one_wake = 202 if os.uname().machine == "x86_64" else 98, 1, 1, 4
+    with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
+        fd = sub.fileno()
+        with (SHM / f"msgqside_{endpoint}").open("r+b") as file:
+            side = mmap.mmap(file.fileno(), 4096)  # unmapped with `attention`
+        attention = ctypes.c_uint32.from_buffer(side, 64)
+        wait_until(lambda: attention.value & waiters, "the descriptor is quiet")
+        attention.value = (attention.value & ~waiters) + one_wake
+        libc.syscall(sys_futex, ctypes.byref(attention), futex_wake, 1, None, None, 0)
+        wait_until(lambda: attention.value & waiters, "somebody asks for the next wake")
+        pub.send(b"next")
+        assert select.select([fd], [], [], DEADLINE)[0] == [fd]
