@@ -178,12 +178,11 @@ def test_a_descriptor_wakes_after_a_wake_for_what_was_read_before(endpoint: str)
     sys_futex, futex_wake, waiters, one_wake = 202 if os.uname().machine == "x86_64" else 98, 1, 1, 4
     with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
         fd = sub.fileno()
-        with (SHM / f"msgqside_{endpoint}").open("r+b") as file, mmap.mmap(file.fileno(), 4096) as side:
-            attention = ctypes.c_uint32.from_buffer(side, 64)
-            wait_until(lambda: attention.value & waiters, "the descriptor is quiet")
-            attention.value = (attention.value & ~waiters) + one_wake
-            libc.syscall(sys_futex, ctypes.byref(attention), futex_wake, 1, None, None, 0)
-            wait_until(lambda: attention.value & waiters, "somebody asks for the next wake")
-            pub.send(b"next")
-            assert select.select([fd], [], [], DEADLINE)[0] == [fd]
-            del attention
+        with (SHM / f"msgqside_{endpoint}").open("r+b") as file:
+            attention = ctypes.c_uint32.from_buffer(mmap.mmap(file.fileno(), 4096), 64)
+        wait_until(lambda: attention.value & waiters, "the descriptor is quiet")
+        attention.value = (attention.value & ~waiters) + one_wake
+        libc.syscall(sys_futex, ctypes.byref(attention), futex_wake, 1, None, None, 0)
+        wait_until(lambda: attention.value & waiters, "somebody asks for the next wake")
+        pub.send(b"next")
+        assert select.select([fd], [], [], DEADLINE)[0] == [fd]
