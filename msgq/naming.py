@@ -54,7 +54,8 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
     if not 0 < size <= NAME_BYTES_MAX:
         raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {NAME_BYTES_MAX}")
     if "/" in name or "\0" in name or name in (".", ".."):
-        raise EndpointNameError(f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'")
+        hint = "; an address goes into MSGQ_ZMQ_MAP" if "://" in name else ""
+        raise EndpointNameError(f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint}")
     return name
 
 

@@ -93,6 +93,7 @@ class Registrations:
         Raises
         ------
         InvalidValueError : no flags, or others than POLLIN for a subscriber.
+        TypeError : a socket of pyzmq, whose descriptor says little.
         EndpointClosedError : the subscriber is closed.
         """
         if hasattr(socket, "receive"):
@@ -102,6 +103,8 @@ class Registrations:
             if not any(socket is known for known in self._pairs):
                 self._pairs.append(socket)
             return
+        if hasattr(socket, "get_monitor_socket"):
+            raise TypeError("the descriptor of a pyzmq socket tells of news, not of messages; use zmq.Poller for it")
         if not flags & (POLLIN | POLLOUT | POLLERR | POLLPRI):
             raise InvalidValueError(f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister it")
         self._foreign[socket if isinstance(socket, int) else socket.fileno()] = socket, flags

@@ -80,7 +80,7 @@ class SubMaster:
     validators : by topic, what tells by the decoded data whether it is valid. None or missing: all is.
     keep_all : topics that do not conflate: every message is taken and decoded.
     segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
-    clock : seconds that never go back.
+    clock : seconds that never go back; None: `time.monotonic`, also when a simulation has patched it.
     connect : False makes no sockets, for replay and tests: only `update_msgs` works then.
 
     Raises
@@ -104,7 +104,7 @@ class SubMaster:
         validators: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
         keep_all: Iterable[str] = (),
         segment_sizes: Mapping[str, int] = _NOTHING,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         connect: bool = True,
     ) -> None:
         rates = rates_of(topics)
@@ -120,7 +120,7 @@ class SubMaster:
         self._need_alive = set(rates) - set(rates.select(ignore_alive))
         self._need_freq = self._need_alive - set(rates.select(ignore_avg_freq))
         self._need_valid = set(rates) - set(rates.select(ignore_valid))
-        self._clock = clock
+        self._clock = clock or (lambda: time.monotonic())  # looked up at each call: simulations patch it
         self._now = float("-inf")
         self._fresh: list[str] = []
 

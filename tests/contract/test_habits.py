@@ -140,3 +140,9 @@ class TestPoller:
             poller.register(backend.sub(endpoint), POLLOUT)
         with pytest.raises(InvalidValueError, match="flags"):
             poller.register(0, 0)
+
+    def test_a_socket_of_pyzmq_is_refused(self, backend: Backend) -> None:
+        """Its descriptor says that something happened, once; whether there is a message, only its EVENTS say."""
+        zmq = pytest.importorskip("zmq")
+        with zmq.Context() as context, context.socket(zmq.PULL) as pull, pytest.raises(TypeError, match="pyzmq"):
+            backend.Poller().register(pull)

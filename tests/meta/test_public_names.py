@@ -111,7 +111,7 @@ MASTERS = {
     msgq.SubMaster: {
         "(topics, poll=None, ignore_alive=(), ignore_avg_freq=(), ignore_valid=(), addr='127.0.0.1', frequency=None, "
         "*, decoders=mappingproxy({}), validators=mappingproxy({}), keep_all=(), segment_sizes=mappingproxy({}), "
-        "clock=<built-in function monotonic>, connect=True)",
+        "clock=None, connect=True)",
         "all_alive(self, topics=None)",
         "all_checks(self, topics=None)",
         "all_freq_ok(self, topics=None)",

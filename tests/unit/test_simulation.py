@@ -475,3 +475,20 @@ class TestEnd:
                 assert (len(inner.sent), len(outer.sent)) == (1, 0)
             outer.run()
             assert sub.receive() is None
+
+
+def test_masters_live_in_virtual_time() -> None:
+    """Inside `patched` the default clock is the simulation's: ten messages a second are in their rate."""
+
+    def controller() -> None:
+        master, out = msgq.SubMaster({"state": 10}, poll="state"), msgq.PubMaster(["command"])
+        while True:
+            master.update()
+            if master.updated["state"]:
+                out.send("command", b"go" if master.all_checks() else b"stop")
+
+    with Simulation() as sim, sim.clock.patched():
+        sim.add(controller)
+        sim.play([(i / 10, "state", b"x") for i in range(5)])
+        sim.run(until=1.0)
+        assert sim.sent_on("command") == [b"stop"] + [b"go"] * 4
