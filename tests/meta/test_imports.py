@@ -16,7 +16,7 @@ LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
-    {"msgq.impl.awaitable"},
+    {"msgq.impl.awaitable", "msgq.impl.plain"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
     {"msgq.impl.gate"},
     {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},

@@ -13,7 +13,8 @@ from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublisher
 from msgq.impl.context import Context
 from msgq.impl.fake.bus import WRITERS_MAX, Entry, Topic, Writer, current_bus
 from msgq.impl.fake.clock import NS
-from msgq.impl.fake.socket import Socket, check_connect, closed_error
+from msgq.impl.fake.socket import Socket, check_connect
+from msgq.impl.plain import closed_error
 from msgq.schema import Schema
 from msgq.stats import PublisherStats
 

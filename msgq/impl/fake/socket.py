@@ -6,13 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from msgq import naming
-from msgq.errors import EndpointClosedError, InvalidValueError
+from msgq.errors import InvalidValueError
 from msgq.impl.context import Context
-
-
-def closed_error(endpoint: str) -> EndpointClosedError:
-    """Return the error for a socket that has no connection."""
-    return EndpointClosedError("is closed, or was never connected; call connect() first", endpoint)
 
 
 def check_connect(context: Context, endpoint: str | bytes, closed: bool, before: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,9 @@ from msgq.errors import (
 from msgq.impl.awaitable import Awaitable
 from msgq.impl.context import Context
 from msgq.impl.fake.bus import Entry, Inbox, current_bus
-from msgq.impl.fake.socket import Socket, check_connect, closed_error
+from msgq.impl.fake.socket import Socket, check_connect
 from msgq.impl.habits import ReceiverHabits, Registrations
+from msgq.impl.plain import FOR_EVER, PlainPoller, closed_error, timeout_ms
 from msgq.stats import SubscriberStats
 
 if TYPE_CHECKING:
@@ -33,19 +34,10 @@ if TYPE_CHECKING:
 
     from msgq.impl.event_loop import Wait
 
-FOR_EVER = -1
-TIMEOUT_MAX_MS = 2**31 - 1
 NS_PER_MS = 1_000_000
 
 # The queue of a socket whose messages a plain receive may not take.
 _NOTHING: deque[Entry] = deque(maxlen=0)
-
-
-def _timeout_ms(timeout: float, endpoint: str = "") -> int:
-    if timeout != FOR_EVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
-        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
-        raise InvalidValueError(text, endpoint)
-    return math.ceil(timeout)
 
 
 def _fill(buffer: Any, data: bytes) -> int:
@@ -134,7 +126,7 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message, in milliseconds; -1: for ever."""
-        self._timeout_ms = _timeout_ms(timeout, self._endpoint)
+        self._timeout_ms = timeout_ms(timeout, self._endpoint)
 
     # ---- receiving ----
 
@@ -305,44 +297,17 @@ def _names(sockets: list[SubSocket]) -> str:
     return "a message on " + " or ".join(repr(socket.endpoint) for socket in sockets)
 
 
-class _Poller:
-    _stepped = False  # for the ring's: no gates here
-
-    def __init__(self) -> None:
-        self._sockets: list[SubSocket] = []
-
-    def registerSocket(self, socket: SubSocket) -> None:
-        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing."""
-        if not isinstance(socket, SubSocket):
-            raise TypeError(f"a poller waits for SubSockets of its backend, not {type(socket).__name__}")
-        if socket.closed:
-            raise closed_error(socket.endpoint)
-        if not any(socket is known for known in self._sockets):
-            self._sockets.append(socket)
-
-    def unregisterSocket(self, socket: SubSocket) -> None:
-        """Wait for this one no longer."""
-        if not any(socket is known for known in self._sockets):
-            raise KeyError(socket)
-        self._sockets = [known for known in self._sockets if known is not socket]
-
-    def _subscribers(self) -> list[SubSocket]:
-        return self._sockets.copy()
+class _Poller(PlainPoller):
+    _takes = SubSocket
 
     def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns at once, in their order."""
-        milliseconds = _timeout_ms(timeout)
+        milliseconds = timeout_ms(timeout)
         ready = self._ready()
         if not ready and milliseconds and self._sockets:
             _wait_ready(self._sockets.copy(), milliseconds)
             ready = self._ready()
         return ready
-
-    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
-        """Do what `poll` does, in a task of an asyncio loop."""
-        from msgq.impl import event_loop
-
-        return event_loop.poll(self, _timeout_ms(timeout))
 
     def _ready(self) -> list[SubSocket]:
         return [socket for socket in self._sockets if socket._enter().look()]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import os
 import select
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -18,6 +17,7 @@ from msgq.impl.awaitable import Awaitable
 from msgq.impl.context import Context
 from msgq.impl.guard import Receiver, all_alone
 from msgq.impl.habits import ReceiverHabits, Registrations
+from msgq.impl.plain import PlainPoller, timeout_ms
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
@@ -33,18 +33,9 @@ if TYPE_CHECKING:
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
-TIMEOUT_MAX_MS = 2**31 - 1
 MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
 
 _wake_numbers = itertools.count()
-
-
-def checked_timeout(timeout: float, endpoint: str = "") -> int:
-    """Return a time-out in milliseconds, checked and rounded up; -1 is for ever."""
-    if timeout != -1 and not 0 <= timeout <= TIMEOUT_MAX_MS:
-        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
-        raise InvalidValueError(text, endpoint)
-    return math.ceil(timeout)
 
 
 class SubSocket(Awaitable, ReceiverHabits, Receiver):
@@ -187,7 +178,7 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
         ------
         InvalidValueError : any other value.
         """
-        self._timeout_ms = checked_timeout(timeout, self.endpoint)
+        self._timeout_ms = timeout_ms(timeout, self.endpoint)
         self._simplify()
 
     def _simplify(self) -> None:
@@ -403,50 +394,8 @@ class LoopDescriptor:
         os.close(self._flag)
 
 
-class _Poller:
-    _stepped = False  # for the ring's: no gates here
-
-    def __init__(self) -> None:
-        self._sockets: list[SubSocket] = []
-
-    def registerSocket(self, socket: SubSocket) -> None:
-        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
-
-        Raises
-        ------
-        EndpointClosedError : the socket is closed, or was never connected.
-        """
-        if not isinstance(socket, SubSocket):
-            raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
-        if socket.closed:
-            socket._check()
-        if not any(socket is known for known in self._sockets):
-            self._sockets.append(socket)
-
-    def unregisterSocket(self, socket: SubSocket) -> None:
-        """Wait for this one no longer.
-
-        Raises
-        ------
-        KeyError : it is not registered.
-        """
-        if not any(socket is known for known in self._sockets):
-            raise KeyError(socket)
-        self._sockets = [known for known in self._sockets if known is not socket]
-
-    def _subscribers(self) -> list[SubSocket]:
-        return self._sockets.copy()
-
-    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[SubSocket]]:
-        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
-
-        Raises
-        ------
-        ConcurrentUseError : another task waits for one of the sockets.
-        """
-        from msgq.impl import event_loop
-
-        return event_loop.poll(self, checked_timeout(timeout))
+class _Poller(PlainPoller):
+    _takes = SubSocket
 
     def poll(self, timeout: float) -> list[SubSocket]:
         """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
@@ -468,7 +417,7 @@ class _Poller:
         -----
         Sleeps as `receive` does, with the GIL released.
         """
-        milliseconds = checked_timeout(timeout)
+        milliseconds = timeout_ms(timeout)
         sockets = self._sockets.copy()  # another thread may register more meanwhile
         if not sockets:
             return []
