@@ -88,6 +88,14 @@ class EndpointClosedError(IpcError):
     """The socket was closed, or never connected."""
 
 
+class StreamNotFoundError(IpcError, LookupError):
+    """A server of frames has no stream of this type."""
+
+
+class MissingLibraryError(IpcError, ImportError):
+    """A library that is optional, and needed for this, is not installed."""
+
+
 class ForkedSocketError(IpcError):
     """A publisher (with ZMQ, any socket) came through a fork; the parent keeps it, the child must connect its own."""
 

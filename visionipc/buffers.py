@@ -1,0 +1,131 @@
+"""A frame as a client gets it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from msgq.errors import EndpointClosedError
+from visionipc.formats import FrameFormat
+from visionipc.impl.memory import Region, View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from visionipc.wire import Record
+
+
+class VisionBuf:
+    """One frame. Read-only, and from a server of this library unchanged for as long as any view of it lives.
+
+    The frame's buffer goes back to the server when the frame and all arrays made of it are gone; with a ``with`` block
+    (or `release`) the frame's own hold ends there. Arrays may be used in any thread, and outlive the client and the
+    server. After a fork they are the parent's: in the child they may change.
+
+    Attributes
+    ----------
+    width, height, stride, uv_offset : of the picture, see `FrameFormat`; pixels and bytes.
+    format : of the pixels; NV12 from a stock server.
+    idx : number of the buffer.
+    fd : descriptor of its memory, open as long as the client is connected; not to be closed.
+    frame_id, timestamp_sof, timestamp_eof, valid_frame : as sent. Timestamps are nanoseconds, by convention of
+        CLOCK_BOOTTIME; see `VisionIpcServer`.
+    """
+
+    __slots__ = ("_record", "_region", "_view", "fd", "frame_id", "leased", "timestamp_eof", "timestamp_sof")
+
+    def __init__(self, record: Record, region: Region, view: View, fd: int, leased: bool,
+                 times: tuple[int, int, int]) -> None:  # fmt: skip
+        self._record = record
+        self._region = region
+        self._view: View | None = view
+        self.fd = fd
+        self.leased = leased
+        self.frame_id, self.timestamp_sof, self.timestamp_eof = times
+
+    def __repr__(self) -> str:
+        state = "" if self._view is not None else ", released"
+        return f"<VisionBuf {self.frame_id}, {self.format.name} {self.width} x {self.height}{state}>"
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self._record.geometry.width
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self._record.geometry.height
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+        return self._record.geometry.stride
+
+    @property
+    def uv_offset(self) -> int:
+        """Bytes from the start to the second plane."""
+        return self._record.geometry.uv_offset
+
+    @property
+    def format(self) -> FrameFormat:
+        """Of the pixels."""
+        return self._record.geometry.format
+
+    @property
+    def idx(self) -> int:
+        """Number of the buffer."""
+        return self._record.index
+
+    @property
+    def view(self) -> View:
+        """The picture's bytes, as a read-only buffer.
+
+        Raises
+        ------
+        EndpointClosedError : the frame was released.
+        """
+        if self._view is None:
+            raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays from it before that")
+        return self._view
+
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes, shape (buffer_len,), uint8, read-only."""
+        import numpy as np
+
+        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """The picture as one array, read-only, shaped as `FrameFormat` says.
+
+        Raises
+        ------
+        InvalidValueError : there are gaps between its planes; see `planes`.
+        """
+        return self._record.geometry.image(memoryview(self.view))
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """The picture's planes, read-only: Y and UV for NV12; Y, U and V for YUV420P; else the one picture."""
+        return self._record.geometry.planes(memoryview(self.view))
+
+    def valid(self) -> bool:
+        """Return whether the buffer still holds this frame. Always, while it is held, from a server of this library.
+
+        A stock server writes into buffers that are in use: copy what you need, then ask, then trust the copy.
+        """
+        return self.leased or self._region.read_u64(len(self.view)) == self.frame_id
+
+    def release(self) -> None:
+        """Let go of the buffer, apart from the arrays that still look at it. Twice does nothing."""
+        self._view = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

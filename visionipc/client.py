@@ -1,0 +1,294 @@
+"""The client: gets frames."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from msgq import naming
+from msgq.errors import EndpointClosedError, IpcError, WaitTimeoutError
+from msgq.impl.ring import Context, SubSocket
+from visionipc import wire
+from visionipc.buffers import VisionBuf
+from visionipc.connection import Stream, open_stream, streams
+from visionipc.formats import FrameFormat
+from visionipc.impl.leases import lease
+from visionipc.impl.memory import View
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_TRY_AGAIN_S = 0.02  # nothing tells when a server starts to listen
+
+
+class VisionIpcClient:
+    """Receives the frames of one stream, in order, each at most once.
+
+    When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
+    `connections` counts that, and the properties that tell of the picture may change with it.
+
+    One thread at a time may use a client. After a fork the child's connects anew at its next `recv`.
+
+    Attributes
+    ----------
+    frame_id, timestamp_sof, timestamp_eof : of the frame that `recv` returned last; see `VisionIpcServer` for clocks.
+    valid : as its sender said.
+    connections : how often the client connected; grows when the stream was made anew.
+    """
+
+    def __init__(self, name: str | bytes, type: int, conflate: bool) -> None:
+        """Nothing happens before `connect`.
+
+        Parameters
+        ----------
+        name : the server's.
+        type : of its stream.
+        conflate : `recv` passes over all but the newest frame.
+        """
+        self._name = naming.endpoint_name(name, "server name")
+        self._type = int(type)
+        self._endpoint = wire.get_endpoint_name(self._name, self._type)
+        self._conflate = conflate
+        self._subscriber: SubSocket | None = None
+        self._stream: Stream | None = None
+        self._stale = 0
+        self._former = -1  # server_id that was tried to reach in vain, or is of the past
+        self._pid = os.getpid()
+        self.connections = 0
+        self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
+        self.valid = False
+
+    # ---- coming and going ----
+
+    def connect(self, blocking: bool) -> bool:
+        """Connect to the server; frames that are published from now on will be received.
+
+        Parameters
+        ----------
+        blocking : wait for the server. Signal handlers run meanwhile.
+
+        Returns
+        -------
+        False: there is no server.
+
+        Raises
+        ------
+        StreamNotFoundError : the server has no such stream.
+        WaitTimeoutError : it is there and does not answer.
+        CorruptSegmentError, SegmentError, IpcError : what it sent is wrong, or cannot be mapped.
+        """
+        if self._subscriber is None:
+            self._subscriber = SubSocket()
+            self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate)
+        while not self._open():
+            if not blocking:
+                return False
+            time.sleep(_TRY_AGAIN_S)
+        return True
+
+    def _open(self) -> bool:
+        self._stream = None
+        self._pid = os.getpid()
+        self._stream = open_stream(self._name, self._type)
+        if self._stream is None:
+            return False
+        self.connections += 1
+        return True
+
+    def is_connected(self) -> bool:
+        """Return whether the client has a stream, and has not seen frames of another life of it."""
+        return self._stream is not None
+
+    @staticmethod
+    def available_streams(name: str | bytes, block: bool = True) -> set[int]:
+        """Return the types of a server's streams.
+
+        Parameters
+        ----------
+        name : the server's.
+        block : wait for a server that has streams; else there may be none.
+
+        Raises
+        ------
+        WaitTimeoutError, CorruptSegmentError, IpcError : as in `connect`.
+        """
+        name = naming.endpoint_name(name, "server name")
+        while not (found := streams(name)) and block:
+            time.sleep(_TRY_AGAIN_S)
+        return found or set()
+
+    def close(self) -> None:
+        """Leave. Frames that are held stay valid. Ends a wait of another thread by EndpointClosedError."""
+        if self._subscriber is not None:
+            self._subscriber.close()
+        self._stream = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- receiving ----
+
+    def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
+        """Return the next frame (the newest, if the client conflates); None when there was none in time.
+
+        Parameters
+        ----------
+        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever. Sleeps with the GIL released.
+
+        Raises
+        ------
+        EndpointClosedError : the client is closed, or never connected.
+        InvalidValueError : a time-out that is not possible.
+        """
+        socket = self._socket()
+        socket.setTimeout(timeout_ms)
+        deadline = None if timeout_ms <= 0 else time.monotonic() + timeout_ms / 1000
+        while (packet := socket.receive()) is not None:
+            frame = self._accept(packet)
+            if frame is not None:
+                return frame
+            if deadline is not None:
+                socket.setTimeout(max(0, math.ceil((deadline - time.monotonic()) * 1000)))
+        return None
+
+    def frame(self, timeout_ms: float = -1) -> VisionBuf:
+        """Return the next frame, to be used as ``with client.frame() as frame:``.
+
+        Raises
+        ------
+        WaitTimeoutError : there was none in time.
+        """
+        frame = self.recv(timeout_ms)
+        if frame is None:
+            raise WaitTimeoutError(f"no frame came in {timeout_ms} ms", self._endpoint)
+        return frame
+
+    def _socket(self) -> SubSocket:
+        if self._subscriber is None:
+            raise EndpointClosedError("the client was never connected; call connect() first", self._endpoint)
+        return self._subscriber
+
+    def _accept(self, packet: bytes) -> VisionBuf | None:
+        """Return the frame that a packet announces; None when it is gone, or of another life of the stream."""
+        if len(packet) != wire.PACKET.size:
+            self._stale += 1
+            return None
+        server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
+        stream = self._stream
+        if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._pid != os.getpid():
+            stream = self._reopened(server_id)
+            if stream is None or server_id != stream.server_id or index >= len(stream.regions):
+                self._stale += 1
+                return None
+        record, region = stream.records[index], stream.regions[index]
+        size = record.geometry.size
+        view: View | None
+        if stream.leases is None:
+            view = View(region, size, False)
+        else:
+            view = lease(stream.leases, region, size, index, generation)
+            if view is None:
+                return self._overtaken()
+        self.frame_id, self.timestamp_sof, self.timestamp_eof, self.valid = frame_id, sof, eof, bool(valid)
+        return VisionBuf(record, region, view, stream.fds[index], stream.leases is not None, (frame_id, sof, eof))
+
+    def _reopened(self, server_id: int) -> Stream | None:
+        """The packet is not of the stream that we know: that has restarted, or the packet is late."""
+        if server_id == self._former and self._pid == os.getpid():
+            return None
+        try:
+            self._open()
+        except IpcError:  # starting, stopping, or without this stream at the moment: the next frame asks again
+            return None
+        if self._stream is not None and self._stream.server_id != server_id:
+            self._former = server_id
+        return self._stream
+
+    def _overtaken(self) -> VisionBuf | None:
+        """The server has reused the buffer: as in the ring, who lags continues at the present."""
+        self._stale += 1
+        pending = self._socket().receive_many()
+        if not pending:
+            return None
+        self._stale += len(pending) - 1
+        return self._accept(pending[-1])
+
+    # ---- the event loop ----
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a frame may be there; as `SubSocket.fileno`."""
+        return self._socket().fileno()
+
+    async def arecv(self) -> VisionBuf:
+        """Return the next frame, in a task of an asyncio loop; as `SubSocket.arecv`."""
+        from msgq.impl import event_loop
+
+        socket: Any = self._socket()
+        while (frame := self.recv(0)) is None:
+            await event_loop.readable([socket])
+        return frame
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, VisionBuf]:
+        return self.arecv()
+
+    # ---- the picture ----
+
+    def _known(self) -> Stream:
+        if self._stream is None:
+            raise EndpointClosedError("the client is not connected; call connect() first", self._endpoint)
+        return self._stream
+
+    @property
+    def lost(self) -> int | None:
+        """Frames that were published since `connect` and not received; None: unknown, the server is stock.
+
+        Passed over by conflating, or because their buffer was written anew before `recv` came to them.
+        """
+        lost = self._socket().lost
+        return None if lost is None else lost + self._stale
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self._known().records[0].geometry.width
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self._known().records[0].geometry.height
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+        return self._known().records[0].geometry.stride
+
+    @property
+    def uv_offset(self) -> int:
+        """Bytes from the start to the second plane."""
+        return self._known().records[0].geometry.uv_offset
+
+    @property
+    def buffer_len(self) -> int:
+        """Bytes of a picture."""
+        return self._known().records[0].geometry.size
+
+    @property
+    def format(self) -> FrameFormat:
+        """Of the pixels; NV12 from a stock server."""
+        return self._known().records[0].geometry.format
+
+    @property
+    def num_buffers(self) -> int:
+        """How many buffers the stream has."""
+        return len(self._known().records)

@@ -1,0 +1,124 @@
+"""A client's request to a server: what comes back, checked and mapped."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
+from visionipc import shared, wire
+from visionipc.impl.leases import TABLE_BYTES, VERSION, ClientLeases
+from visionipc.impl.memory import Region
+
+_ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
+_FDS_MAX = wire.BUFFERS_MAX + 1
+
+
+def _ask(name: str, request: bytes) -> tuple[bytes, list[int]] | None:
+    """Return a server's answer; None: there is no server.
+
+    Raises
+    ------
+    WaitTimeoutError : it does not answer.
+    CorruptSegmentError : it answers more than an answer can be.
+    IpcError : the system refuses.
+    """
+    path = wire.socket_path(name)
+    room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
+        connection.settimeout(_ANSWER_S)
+        try:
+            connection.connect(path)
+            connection.send(request)
+            data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
+        except (FileNotFoundError, ConnectionError, BrokenPipeError):
+            return None
+        except TimeoutError as error:
+            raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
+        except OSError as error:
+            raise IpcError(f"cannot ask the server at {path}: {error.strerror}", name, error.errno) from error
+    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+        _close(fds)
+        raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
+    return data, fds
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def streams(name: str) -> set[int] | None:
+    """Return the types of a server's streams; None: there is no server.
+
+    Raises
+    ------
+    WaitTimeoutError, CorruptSegmentError, IpcError : the server misbehaves.
+    """
+    answer = _ask(name, wire.REQUEST.pack(wire.LIST))
+    if answer is None:
+        return None
+    data, fds = answer
+    _close(fds)
+    if len(data) % wire.REQUEST.size or len(data) > wire.STREAMS_MAX * wire.REQUEST.size:
+        raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
+    return {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
+
+
+class Stream:
+    """One life of a stream, as its server told it: the buffers, mapped, and our row in the table of leases.
+
+    Attributes
+    ----------
+    records : one a buffer.
+    regions : their memory.
+    fds : their descriptors, closed with this object.
+    leases : ours; None when the server is stock.
+    """
+
+    def __init__(self, data: bytes, fds: list[int], kind: int, endpoint: str) -> None:
+        self.fds = fds
+        self.leases: ClientLeases | None = None
+        grant = None
+        if len(data) % wire.RECORD.size == wire.GRANT.size:
+            grant = wire.unpack_grant(data[-wire.GRANT.size :], VERSION, endpoint)
+            data = data[: -wire.GRANT.size]
+        self.records = wire.unpack_records(data, grant, kind, endpoint)
+        if len(fds) != len(self.records) + (grant is not None):
+            text = f"the server sent {len(fds)} descriptors for {len(self.records)} buffers"
+            raise CorruptSegmentError(text, endpoint)
+        if grant is not None:
+            table = fds.pop()
+            try:
+                shared.check(table, TABLE_BYTES, True, endpoint)
+                region = Region(table, TABLE_BYTES, True, endpoint)
+            finally:
+                os.close(table)
+            self.leases = ClientLeases(region, grant.row, endpoint)
+            self.records[0].geometry.check(endpoint)
+        size = self.records[0].geometry.size + wire.FRAME_ID_BYTES
+        for fd in fds:
+            shared.check(fd, size, grant is not None, endpoint)
+        self.regions = [Region(fd, size, False, endpoint) for fd in fds]
+        self.server_id = self.records[0].server_id
+
+    def __del__(self) -> None:
+        _close(self.fds)
+
+
+def open_stream(name: str, kind: int) -> Stream | None:
+    """Return a server's stream; None: there is no server.
+
+    Raises
+    ------
+    StreamNotFoundError : the server has no such stream.
+    WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
+    """
+    answer = _ask(name, wire.REQUEST.pack(kind) + wire.HELLO)
+    if answer is None or not answer[0]:
+        there = streams(name)
+        if there is None:
+            return None
+        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
+    data, fds = answer
+    return Stream(data, fds, kind, wire.get_endpoint_name(name, kind))

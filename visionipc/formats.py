@@ -1,0 +1,162 @@
+"""Pixel formats: how the bytes of a buffer are a picture."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SIDE_MAX = 1 << 16  # pixels; what is beyond is no picture, and its products would overflow
+SIZE_MAX = 1 << 32  # bytes of a buffer
+
+
+class FrameFormat(enum.IntEnum):
+    """What a buffer holds. Rows are `stride` bytes apart, from the top; H and W are the frame's height and width.
+
+    ============  =======================================================  ====================  =======
+    format        bytes                                                    shape                 dtype
+    ============  =======================================================  ====================  =======
+    ``NV12``      H rows of Y; at `uv_offset` H/2 rows of U and V in turn  (3H/2, W)             uint8
+    ``YUV420P``   H rows of Y; at `uv_offset` H/2 half rows of U, then V   (3H/2, W)             uint8
+    ``RGB24``     red, green, blue                                         (H, W, 3)             uint8
+    ``BGR24``     blue, green, red                                         (H, W, 3)             uint8
+    ``RGBA``      red, green, blue, alpha                                  (H, W, 4)             uint8
+    ``GRAY8``     brightness                                               (H, W)                uint8
+    ``GRAY16``    brightness, in this machine's order of bytes             (H, W)                uint16
+    ``BAYER8``    one colour a pixel: red, green / green, blue             (H, W)                uint8
+    ``FLOAT32``   any number of channels                                   (H, W, channels)      float32
+    ``RAW``       bytes, no picture; width is their number                 (W,)                  uint8
+    ============  =======================================================  ====================  =======
+    """
+
+    NV12 = 0
+    YUV420P = 1
+    RGB24 = 2
+    BGR24 = 3
+    RGBA = 4
+    GRAY8 = 5
+    GRAY16 = 6
+    BAYER8 = 7
+    FLOAT32 = 8
+    RAW = 9
+
+
+_PLANAR = (FrameFormat.NV12, FrameFormat.YUV420P)
+_CHANNELS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
+_PIXEL_BYTES = {FrameFormat.GRAY16: 2, FrameFormat.FLOAT32: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The layout of a stream's buffers.
+
+    Attributes
+    ----------
+    format : of the pixels.
+    width, height : in pixels.
+    stride : bytes from one row to the next.
+    uv_offset : bytes from the start to the second plane; 0 where there is one plane.
+    size : bytes of the picture.
+    channels : of FLOAT32; else what the format says.
+    """
+
+    format: FrameFormat
+    width: int
+    height: int
+    stride: int
+    uv_offset: int
+    size: int
+    channels: int = 1
+
+    def check(self, endpoint: str) -> None:
+        """Refuse a layout whose picture would not lie in its `size` bytes.
+
+        Raises
+        ------
+        InvalidValueError : and the values.
+        """
+        bound = SIZE_MAX if self.format is FrameFormat.RAW else SIDE_MAX
+        sides = 0 < self.width <= bound and 0 < self.height <= SIDE_MAX and 0 < self.channels <= SIDE_MAX
+        if not (sides and 0 < self.size <= SIZE_MAX and self._row_bytes() <= self.stride <= SIZE_MAX):
+            raise InvalidValueError(f"{self} is not possible: too small, too large, or its rows overlap", endpoint)
+        if self.format in _PLANAR and (self.width % 2 or self.height % 2 or self.stride % 2):
+            raise InvalidValueError(f"{self.format.name} of {self.width} x {self.height} pixels, stride {self.stride}: "
+                                    "all must be even", endpoint)  # fmt: skip
+        if self.end() > self.size:
+            raise InvalidValueError(f"{self}: the picture ends at byte {self.end()}", endpoint)
+
+    def _row_bytes(self) -> int:
+        return self.width * self.channels * _PIXEL_BYTES.get(self.format, 1)
+
+    def end(self) -> int:
+        """Return the number of bytes up to the end of the last row."""
+        if self.format not in _PLANAR:
+            return (self.height - 1) * self.stride + self._row_bytes()
+        if self.uv_offset < self.stride * (self.height - 1) + self.width:
+            return SIZE_MAX + 1  # the planes overlap
+        return self.uv_offset + self.stride * (self.height // 2 - 1) + self.width
+
+    def image(self, data: memoryview[int]) -> np.ndarray[Any, Any]:
+        """Return the whole picture as one array over `data`, shaped as `FrameFormat` says.
+
+        Raises
+        ------
+        InvalidValueError : it is not one array, because there is a gap between its planes; see `planes`.
+        """
+        import numpy as np
+
+        rows, row = self.height, self.width
+        if self.format in _PLANAR:
+            if self.uv_offset != self.stride * self.height or (
+                self.format is FrameFormat.YUV420P and self.stride != self.width
+            ):
+                text = "the planes do not follow each other without gaps, so they are not one array; use planes"
+                raise InvalidValueError(f"{self.format.name}: {text}")
+            rows = rows * 3 // 2
+        kind: npt.DTypeLike = {FrameFormat.GRAY16: np.uint16, FrameFormat.FLOAT32: np.float32}.get(
+            self.format, np.uint8
+        )
+        item = np.dtype(kind).itemsize
+        if self.format is FrameFormat.RAW:
+            return np.ndarray((row,), kind, data)
+        if self.format in _CHANNELS or self.format is FrameFormat.FLOAT32:
+            strides = (self.stride, self.channels * item, item)
+            return np.ndarray((rows, row, self.channels), kind, data, 0, strides)
+        return np.ndarray((rows, row), kind, data, 0, (self.stride, item))
+
+    def planes(self, data: memoryview[int]) -> tuple[np.ndarray[Any, Any], ...]:
+        """Return the planes as arrays over `data`.
+
+        Returns
+        -------
+        NV12: Y (H, W) and UV (H/2, W/2, 2). YUV420P: Y (H, W), U and V (H/2, W/2). Others: the one picture.
+        """
+        import numpy as np
+
+        if self.format not in _PLANAR:
+            return (self.image(data),)
+        height, width, stride = self.height // 2, self.width // 2, self.stride
+        luma = np.ndarray((self.height, self.width), np.uint8, data, 0, (stride, 1))
+        if self.format is FrameFormat.NV12:
+            return luma, np.ndarray((height, width, 2), np.uint8, data, self.uv_offset, (stride, 2, 1))
+        half = stride // 2
+        chroma = [
+            np.ndarray((height, width), np.uint8, data, self.uv_offset + plane * half * height, (half, 1))
+            for plane in (0, 1)
+        ]
+        return luma, *chroma
+
+
+def geometry(pixels: FrameFormat, width: int, height: int, channels: int = 1) -> Geometry:
+    """Return the layout without gaps."""
+    channels = _CHANNELS.get(pixels, channels)
+    stride = width * channels * _PIXEL_BYTES.get(pixels, 1)
+    planar = pixels in _PLANAR
+    size = stride * height * 3 // 2 if planar else stride * height
+    return Geometry(pixels, width, height, stride, stride * height if planar else 0, size, channels)

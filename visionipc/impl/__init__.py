@@ -1,0 +1,1 @@
+"""The memory behind frames: mappings, leases."""

@@ -1,0 +1,67 @@
+"""The two sides of a stream's table of leases: which client holds which buffer."""
+
+from typing import final
+
+from visionipc.impl.memory import Region, View
+
+MAX_BUFFERS: int
+MAX_CLIENTS: int
+TABLE_BYTES: int
+VERSION: int
+
+@final
+class ServerLeases:
+    """The server's side. Not to be used after a fork, in the child."""
+
+    @property
+    def taken_back(self) -> int:
+        """Rows that were freed because their client was dead."""
+
+    def __init__(self, region: Region, buffers: int, endpoint: str) -> None:
+        """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers."""
+
+    def admit(self, pid: int) -> int:
+        """Give a client a row; pid 0: it cannot be seen from here, and only leaves by itself.
+
+        Raises
+        ------
+        IpcError : MAX_CLIENTS live clients have rows.
+        """
+
+    def clients(self) -> list[int]:
+        """Return the pids of the clients that are there."""
+
+    def held(self) -> int:
+        """Return how many buffers some client holds."""
+
+    def take(self) -> int:
+        """Return the buffer to write next, the longest unused one that nobody holds; -1: all are held."""
+
+    def publish(self, buffer: int) -> int:
+        """Let clients have what was written into the buffer; return the generation for the packet."""
+
+@final
+class ClientLeases:
+    """The client's side: one row. The row is given back when the last reference, a frame's included, goes."""
+
+    def __init__(self, region: Region, row: int, endpoint: str) -> None: ...
+
+@final
+class LeasedView(View):
+    """A view whose buffer the server leaves alone until the view, and all that look through it, are gone."""
+
+def lease(leases: ClientLeases, region: Region, size: int, buffer: int, generation: int) -> LeasedView | None:
+    """Hold a buffer that has this generation. None: the server has taken it for another frame already.
+
+    Parameters
+    ----------
+    leases : the client's row.
+    region : the buffer's memory.
+    size : bytes of it that the view shows.
+    buffer : its number.
+    generation : of the frame, from its packet.
+
+    Raises
+    ------
+    ForkedSocketError : the row is the parent process's.
+    """

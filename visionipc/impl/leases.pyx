@@ -1,0 +1,202 @@
+# cython: language_level=3, freethreading_compatible=False
+"""The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
+
+from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from msgq.impl.core cimport MQ_DEAD, mq_now_ns, mq_process_life
+from msgq.impl.liveness cimport fork_generation, this_process
+from visionipc.impl.memory cimport Region, View
+
+from msgq.errors import ForkedSocketError, IpcError, SegmentError
+
+
+cdef extern from "leases.h" nogil:
+    enum:
+        MQ_LEASE_BUFFERS
+        MQ_LEASE_ROWS
+        MQ_LEASE_VERSION
+        MQ_ROW_FREE
+        MQ_ROW_TAKEN
+    ctypedef struct mq_leases:
+        pass
+    bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
+    void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
+    void mq_lease_leave(mq_leases *table, uint32_t row)
+    int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer)
+    int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation)
+    bint mq_row_done(const mq_leases *table, uint32_t row)
+    void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state)
+
+cdef extern from "liveness.h" nogil:
+    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
+
+cdef enum:
+    ASK_AGAIN_NS = 10000000  # a client that holds what we want is asked for no oftener; it costs some 5 us
+
+MAX_BUFFERS = MQ_LEASE_BUFFERS
+MAX_CLIENTS = MQ_LEASE_ROWS
+TABLE_BYTES = sizeof(mq_leases)
+VERSION = MQ_LEASE_VERSION
+
+
+cdef struct Tenant:
+    uint64_t pid
+    uint64_t start_time
+    int64_t asked_ns
+    bint taken
+
+
+cdef class ServerLeases:
+    """See leases.pyi."""
+
+    cdef Region _region
+    cdef mq_leases *_table
+    cdef str _endpoint
+    cdef uint32_t _buffers
+    cdef uint32_t _last             # the buffer that was taken last
+    cdef uint32_t _published        # frames so far, without 0 when it begins again
+    cdef uint32_t _rows             # that were ever taken
+    cdef uint32_t _generation[128]  # as it should be in the table: clients may write there
+    cdef Tenant _tenants[256]
+    cdef readonly uint64_t taken_back
+
+    def __init__(self, Region region not None, uint32_t buffers, str endpoint):
+        if region.size < sizeof(mq_leases) or not 0 < buffers <= MQ_LEASE_BUFFERS:
+            raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
+        self._region = region
+        self._table = <mq_leases *> region.address
+        self._buffers = buffers
+        self._last = buffers - 1
+        self._endpoint = endpoint
+
+    def admit(self, uint64_t pid):
+        cdef uint32_t row
+        cdef char state
+        cdef long threads
+        cdef uint64_t start_time = 0
+        for row in range(MQ_LEASE_ROWS):
+            if not self._tenants[row].taken or mq_row_done(self._table, row) or self._is_dead(row):
+                break
+        else:
+            raise IpcError(f"{MQ_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
+                           self._endpoint)
+        if pid:
+            mq_read_stat(pid, &state, &threads, &start_time)
+        self._tenants[row] = Tenant(pid, start_time, 0, True)
+        mq_row_reset(self._table, row, MQ_ROW_TAKEN)
+        self._rows = max(self._rows, row + 1)
+        return row
+
+    def clients(self):
+        cdef uint32_t row
+        return [self._tenants[row].pid for row in range(self._rows)
+                if self._tenants[row].taken and not mq_row_done(self._table, row) and not self._is_dead(row)]
+
+    def held(self):
+        cdef uint32_t buffer
+        return sum(mq_lease_holder(self._table, self._rows, buffer) >= 0 for buffer in range(self._buffers))
+
+    cdef bint _is_dead(self, uint32_t row) noexcept:
+        cdef Tenant *tenant = &self._tenants[row]
+        if tenant.pid == 0:  # of a PID namespace that this process cannot see into
+            return False
+        return mq_process_life(tenant.pid, tenant.start_time, this_process().pid_namespace) == MQ_DEAD
+
+    cdef bint _take_back(self, uint32_t row) noexcept:
+        """If the client is dead, free what it held."""
+        cdef int64_t now = mq_now_ns()
+        if self._tenants[row].taken:
+            if now - self._tenants[row].asked_ns < ASK_AGAIN_NS:
+                return False
+            self._tenants[row].asked_ns = now
+            if not self._is_dead(row):
+                return False
+        mq_row_reset(self._table, row, MQ_ROW_FREE)
+        self._tenants[row].taken = False
+        self.taken_back += 1
+        return True
+
+    def take(self):
+        cdef uint32_t step, buffer
+        cdef int holder
+        for step in range(1, self._buffers + 1):
+            buffer = (self._last + step) % self._buffers
+            holder = mq_buffer_take(self._table, self._rows, buffer, self._generation[buffer])
+            while holder >= 0 and self._take_back(holder):
+                holder = mq_buffer_take(self._table, self._rows, buffer, self._generation[buffer])
+            if holder < 0:
+                self._generation[buffer] = 0
+                self._last = buffer
+                return buffer
+        return -1
+
+    def publish(self, uint32_t buffer):
+        if buffer >= self._buffers:
+            raise SegmentError(f"buffer {buffer} of {self._buffers}", self._endpoint)
+        self._published = 1 if self._published == UINT32_MAX else self._published + 1
+        self._generation[buffer] = self._published
+        mq_buffer_publish(self._table, buffer, self._published)
+        return self._published
+
+
+cdef class ClientLeases:
+    """See leases.pyi."""
+
+    cdef Region _region
+    cdef mq_leases *_table
+    cdef uint32_t _row
+    cdef int _fork_generation
+    cdef uint32_t _held[128]  # views of each buffer
+
+    def __init__(self, Region region not None, uint32_t row, str endpoint):
+        if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
+            raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
+                               endpoint)
+        memset(self._held, 0, sizeof(self._held))
+        self._region = region
+        self._row = row
+        self._fork_generation = fork_generation
+        self._table = <mq_leases *> region.address
+
+    def __dealloc__(self):
+        if self._table != NULL and self._fork_generation == fork_generation:
+            mq_lease_leave(self._table, self._row)
+
+    cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1:
+        if self._fork_generation != fork_generation:
+            raise ForkedSocketError("the parent's; the child must connect its own")
+        if buffer >= MQ_LEASE_BUFFERS or generation == 0:
+            return False
+        if self._held[buffer]:  # a server that does not keep to the rules: never give up the first view's lease
+            return False
+        self._held[buffer] = mq_lease_take(self._table, self._row, buffer, generation)
+        return self._held[buffer]
+
+    cdef void _return(self, uint32_t buffer) noexcept:
+        if self._fork_generation == fork_generation:
+            self._held[buffer] = 0
+            mq_lease_return(self._table, self._row, buffer)
+
+
+cdef class LeasedView(View):
+    """See leases.pyi."""
+
+    cdef ClientLeases _leases
+    cdef uint32_t _buffer
+
+    def __dealloc__(self):
+        if self._leases is not None:
+            self._leases._return(self._buffer)
+
+
+def lease(ClientLeases leases not None, Region region not None, size_t size, uint32_t buffer, uint32_t generation):
+    cdef LeasedView view
+    if not leases._take(buffer, generation):
+        return None
+    view = LeasedView.__new__(LeasedView)
+    view._leases = leases
+    view._buffer = buffer
+    View.__init__(view, region, size, False)
+    return view

@@ -1,0 +1,43 @@
+"""Memory of descriptors, mapped for as long as somebody looks at it."""
+
+from typing_extensions import Buffer, disjoint_base
+
+@disjoint_base
+class Region:
+    """A mapped descriptor. It keeps no descriptor open, and is unmapped when the last reference goes.
+
+    Any thread may use it. A child process of a fork shares the memory.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes that are mapped."""
+
+    def __init__(self, fd: int, size: int, writable: bool, endpoint: str) -> None:
+        """Map `size` bytes of `fd` from its start; the caller has made sure that the file has them.
+
+        Raises
+        ------
+        SegmentError : the system refuses.
+        """
+
+    def read_u64(self, offset: int) -> int:
+        """Return the word at `offset` bytes, in this machine's order of bytes."""
+
+    def write_u64(self, offset: int, value: int) -> None:
+        """Write the word at `offset` bytes. For a writable region only."""
+
+    def copy_in(self, data: Buffer, size: int) -> None:
+        """Copy `data`, contiguous, of `size` bytes, to the start, without the GIL. For a writable region only.
+
+        Raises
+        ------
+        MessageSizeError : `data` has another size.
+        """
+
+@disjoint_base
+class View(Buffer):
+    """The first `size` bytes of a region, as a buffer. Keeps the region mapped."""
+
+    def __init__(self, region: Region, size: int, writable: bool) -> None: ...
+    def __len__(self) -> int: ...

@@ -1,0 +1,192 @@
+"""The server's Unix socket: one thread that answers requests, and never waits for any one client."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+from msgq import naming
+from msgq.errors import IpcError, MultiplePublishersError, SegmentError
+from visionipc import wire
+
+_REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
+_PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
+
+#: What to answer: bytes and descriptors, the latter to be closed after the sending; None sends the client away.
+Answer = Callable[[bytes, int], tuple[list[bytes], list[int]] | None]
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Return the process on the other end, as it was when it connected; 0: of a PID namespace not seen from here."""
+    pid: int = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+    return pid
+
+
+def _unix_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+def _owner(address: str | bytes) -> int | None:
+    """Return the pid of the process that listens there; None: nobody does."""
+    with _unix_socket() as probe:
+        try:
+            probe.connect(address)
+        except BlockingIOError:
+            return 0  # it is there, and has a full queue
+        except OSError:
+            return None
+        return peer_pid(probe)
+
+
+class Listener:
+    """Listens until `close`. One server a path, also when two start at once."""
+
+    def __init__(self, name: str, answer: Answer) -> None:
+        """Bind, listen, and start the thread.
+
+        Raises
+        ------
+        MultiplePublishersError : a live server listens there; the text names it.
+        SegmentError : the path cannot be used.
+        """
+        self._name = name
+        self._answer = answer
+        self._path = wire.socket_path(name)
+        self._pending: dict[socket.socket, float] = {}
+        self._lock = self._claim()
+        try:
+            self._socket = self._bind()
+        except BaseException:
+            self._lock.close()
+            raise
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name=f"visionipc {name}"[:15], daemon=True)
+        self._thread.start()
+
+    def _claim(self) -> socket.socket:
+        """An abstract name that belongs to one process at a time, and to none when it dies: the lock of the path."""
+        lock = _unix_socket()
+        name = b"\0msgq" + self._path.encode()
+        try:
+            lock.bind(name[:108])
+            lock.listen(1)
+        except OSError as error:
+            lock.close()
+            if error.errno == errno.EADDRINUSE:
+                raise self._taken(_owner(name[:108])) from None
+            raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
+        return lock
+
+    def _taken(self, pid: int | None) -> MultiplePublishersError:
+        text = f"process {pid or 'of another namespace'} serves {self._path}; stop it, or take another name"
+        return MultiplePublishersError(text, self._name)
+
+    def _bind(self) -> socket.socket:
+        listener = _unix_socket()
+        try:
+            owner = _owner(self._path)
+            if owner is not None:
+                raise self._taken(owner)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            os.fchmod(listener.fileno(), naming.mode(None, self._name))  # what bind gives the file
+            listener.bind(self._path)
+            listener.listen(128)
+            self._inode = os.stat(self._path).st_ino
+        except OSError as error:
+            listener.close()
+            raise SegmentError(f"cannot listen: {error.strerror}", self._name, self._path, error.errno) from error
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            for connection in [c for c, until in self._pending.items() if until <= now]:
+                self._dismiss(connection)
+            until = min(self._pending.values(), default=None)
+            for key, _ in self._selector.select(None if until is None else until - now):
+                if key.fileobj is self._woken:
+                    return
+                if key.fileobj is self._socket:
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pending:
+                    self._serve(key.fileobj)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError as error:
+            # No descriptor left: the waiting ones are those that can be spared. Else the client has gone already.
+            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._spare():
+                time.sleep(0.01)
+            return
+        connection.setblocking(False)
+        if len(self._pending) >= _PENDING_MAX:
+            self._spare()
+        self._pending[connection] = time.monotonic() + _REQUEST_S
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _spare(self) -> bool:
+        """Send the eldest waiting client away; False: none waits."""
+        if not self._pending:
+            return False
+        self._dismiss(next(iter(self._pending)))
+        return True
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
+        fds: list[int] = []
+        try:
+            request = connection.recv(256)
+            answer = self._answer(request, peer_pid(connection)) if request else None
+            if answer is not None:
+                parts, fds = answer
+                socket.send_fds(connection, parts, fds)
+        except (OSError, IpcError):
+            pass
+        finally:
+            for fd in fds:
+                os.close(fd)
+            self._dismiss(connection)
+
+    def _dismiss(self, connection: socket.socket) -> None:
+        self._pending.pop(connection, None)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(connection)
+        connection.close()
+
+    def close(self) -> None:
+        """Stop listening; the path vanishes, unless it is another server's by now."""
+        self._wake.close()
+        self._thread.join()
+        for connection in list(self._pending):
+            self._dismiss(connection)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        self._close_descriptors()
+
+    def forget(self) -> None:
+        """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
+        for connection in (self._wake, *self._pending):
+            connection.close()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for end in (self._socket, self._woken, self._lock):
+            end.close()
+        self._selector.close()

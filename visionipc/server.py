@@ -1,0 +1,422 @@
+"""The server: makes buffers, publishes frames."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from msgq import naming
+from msgq.errors import (
+    ConcurrentUseError,
+    EndpointClosedError,
+    ForkedSocketError,
+    InvalidValueError,
+    StreamNotFoundError,
+)
+from msgq.impl.ring import Context, PubSocket
+from visionipc import shared, wire
+from visionipc.formats import FrameFormat, Geometry, geometry
+from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
+from visionipc.impl.memory import Region, View
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStats:
+    """What became of a stream's frames.
+
+    Attributes
+    ----------
+    endpoint : the stream's topic.
+    geometry : of its buffers.
+    buffers : how many there are.
+    held : of them, by clients, now.
+    published : frames that were sent.
+    dropped : frames that were not, because clients held all buffers.
+    clients : process ids of the clients that lease; stock's do not, and 0 is one of another PID namespace.
+    taken_back : clients that died holding buffers.
+    """
+
+    endpoint: str
+    geometry: Geometry
+    buffers: int
+    held: int
+    published: int
+    dropped: int
+    clients: list[int]
+    taken_back: int
+
+
+class OutgoingFrame:
+    """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
+
+    Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
+    seen by clients: do not keep them.
+
+    Attributes
+    ----------
+    frame_id : by default the number of the frame in its stream, from 0.
+    timestamp_sof : nanoseconds; by default CLOCK_BOOTTIME when the block was entered.
+    timestamp_eof : nanoseconds; 0, the default, becomes CLOCK_BOOTTIME when it is left.
+    valid : passed on to clients.
+    dropped : clients hold all buffers. What is rendered goes nowhere; the drop is counted (`VisionIpcServer.stats`).
+    """
+
+    __slots__ = ("_buffer", "_stream", "_view", "dropped", "frame_id", "timestamp_eof", "timestamp_sof", "valid")
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self._view: View | None = None
+        self.valid = True
+        self.dropped = False
+
+    def __enter__(self) -> Self:
+        self._buffer, self._view = self._stream.begin()
+        self.dropped = self._buffer < 0
+        self.frame_id = self._stream.published + self._stream.dropped
+        self.timestamp_sof = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self.timestamp_eof = 0
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view = None
+        if kind is not None:
+            self._stream.abandon()
+            return
+        eof = self.timestamp_eof or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._stream.end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+
+    @property
+    def view(self) -> View:
+        """The picture's bytes, as a writable buffer.
+
+        Raises
+        ------
+        EndpointClosedError : outside of the block.
+        """
+        if self._view is None:
+            raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
+        return self._view
+
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes, shape (buffer_len,), uint8, to write."""
+        import numpy as np
+
+        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """The picture as one array to write, shaped as `FrameFormat` says; see `VisionBuf.image`."""
+        return self._stream.geometry.image(memoryview(self.view))
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """The picture's planes to write; see `VisionBuf.planes`."""
+        return self._stream.geometry.planes(memoryview(self.view))
+
+
+class _Stream:
+    """A stream's buffers, leases and topic."""
+
+    def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
+        self.endpoint = endpoint
+        self.type = kind
+        self.geometry = layout
+        self.server_id = secrets.randbits(64) or 1
+        self.published = self.dropped = 0
+        self._busy = False
+        self._scratch: View | None = None
+        self._fds: list[int] = []
+        self._publisher = PubSocket()
+        try:
+            size = layout.size + wire.FRAME_ID_BYTES
+            for _ in range(count):
+                self._fds.append(shared.create(endpoint, size, endpoint, huge_pages))
+            self._table = shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint)
+            self._fds.append(self._table)
+            self._regions = [Region(fd, os.fstat(fd).st_size, True, endpoint) for fd in self._fds]
+            self._leases = ServerLeases(self._regions.pop(), count, endpoint)
+            self._publisher.connect(Context(), endpoint)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> tuple[int, View]:
+        """Return a free buffer's number and view; -1 and scratch memory when there is none."""
+        if self._busy:
+            raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
+        if self._publisher.closed:
+            raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
+        self._busy = True
+        buffer = self._leases.take()
+        if buffer >= 0:
+            return buffer, View(self._regions[buffer], self.geometry.size, True)
+        if self._scratch is None:
+            fd = shared.create("scratch", self.geometry.size, self.endpoint)
+            self._scratch = View(Region(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
+            os.close(fd)
+        return -1, self._scratch
+
+    def abandon(self) -> None:
+        self._busy = False
+
+    def end(self, buffer: int, frame_id: int, sof: int, eof: int, valid: bool) -> None:
+        """Publish what was begun."""
+        self._busy = False
+        if buffer < 0:
+            self.dropped += 1
+            return
+        self._regions[buffer].write_u64(self.geometry.size, frame_id)
+        generation = self._leases.publish(buffer)
+        self._publisher.send(wire.PACKET.pack(self.server_id, buffer, frame_id, generation, sof, eof, valid))
+        self.published += 1
+
+    def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
+        buffer, _ = self.begin()
+        try:
+            if buffer >= 0:
+                self._regions[buffer].copy_in(data, self.geometry.size)
+        except BaseException:
+            self.abandon()
+            raise
+        self.end(buffer, frame_id, sof, eof, True)
+        return buffer >= 0
+
+    def answer(self, leases: bool, pid: int) -> tuple[list[bytes], list[int]]:
+        """Return records and descriptors for one client."""
+        count = len(self._regions)
+        records = b"".join(
+            wire.Record(self.geometry, self.server_id, index, self.type).pack(self._fds[index])
+            for index in range(count)
+        )
+        if not leases:
+            return [records], [os.dup(fd) for fd in self._fds[:count]]
+        grant = wire.Grant(self.geometry.format, self.geometry.channels, self._leases.admit(pid))
+        return [records, grant.pack(VERSION)], [*map(shared.read_only, self._fds[:count]), os.dup(self._table)]
+
+    def stats(self) -> StreamStats:
+        return StreamStats(self.endpoint, self.geometry, len(self._regions), self._leases.held(), self.published,
+                           self.dropped, self._leases.clients(), self._leases.taken_back)  # fmt: skip
+
+    def close(self) -> None:
+        self._publisher.close()
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+class VisionIpcServer:
+    """Serves streams of frames under a name, stock's clients included.
+
+    Each stream has a fixed number of buffers in memory that clients map. A frame goes out by a 48-byte message; nothing
+    is copied. A buffer that a client of this library holds is not written again before the client lets go of it, or
+    dies; when all are held, new frames are dropped and counted. Stock's clients hold nothing: as with a stock server,
+    their frames may change under their hands.
+
+    Timestamps are nanoseconds of whichever clock the program chooses; the defaults here, as stock's cameras, use
+    CLOCK_BOOTTIME (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`), which is the same in all processes.
+
+    Each stream may be used by one thread at a time, different streams by different threads. After a fork the server is
+    the parent's.
+    """
+
+    def __init__(self, name: str | bytes) -> None:
+        """Nothing is visible before `start_listener`.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be part of a file's.
+        """
+        self._name = naming.endpoint_name(name, "server name")
+        wire.socket_path(self._name)
+        self._streams: dict[int, _Stream] = {}
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # of _streams, which the listener's thread reads
+        self._listener: Any = None
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """As given."""
+        return self._name
+
+    def create_buffers(
+        self,
+        type: int,
+        num: int,
+        width: int,
+        height: int,
+        format: FrameFormat = FrameFormat.NV12,
+        channels: int = 1,
+        *,
+        huge_pages: bool = False,
+    ) -> None:
+        """Make a stream whose rows follow each other without gaps; make it anew if it is there.
+
+        Clients of a stream that is made anew connect again by themselves; what they hold stays valid.
+
+        Parameters
+        ----------
+        type : the stream's number, 0 to 2**32 - 2.
+        num : of buffers, 1 to 128. Each client holds one while it looks at it; one more is written. 4 is a good number.
+        width, height : pixels.
+        format : of the pixels. For RAW the width is the number of bytes, the height 1.
+        channels : of FLOAT32.
+        huge_pages : of 2 MiB, which the system must have reserved.
+
+        Raises
+        ------
+        InvalidValueError : a number that is not possible, or 64 streams are there.
+        SegmentError : no memory.
+        """
+        layout = geometry(FrameFormat(format), width, height, channels)
+        self._create(type, num, layout, huge_pages)
+
+    def create_buffers_with_sizes(
+        self,
+        type: int,
+        num: int,
+        width: int,
+        height: int,
+        size: int,
+        stride: int,
+        uv_offset: int,
+        format: FrameFormat = FrameFormat.NV12,
+        channels: int = 1,
+        *,
+        huge_pages: bool = False,
+    ) -> None:
+        """Make a stream with a layout as hardware wants it; see `create_buffers`.
+
+        Parameters
+        ----------
+        size : bytes of a buffer.
+        stride : bytes from one row to the next.
+        uv_offset : bytes from the start to the second plane.
+        """
+        layout = Geometry(FrameFormat(format), width, height, stride, uv_offset, size, channels)
+        self._create(type, num, layout, huge_pages)
+
+    def _create(self, kind: int, count: int, layout: Geometry, huge_pages: bool) -> None:
+        self._check_open()
+        endpoint = wire.get_endpoint_name(self._name, kind)
+        if not 0 <= kind < wire.LIST:
+            raise InvalidValueError(f"stream type {kind} is not possible; give 0 to {wire.LIST - 1}", self._name)
+        if not 1 <= count <= wire.BUFFERS_MAX:
+            raise InvalidValueError(f"{count} buffers are not possible; give 1 to {wire.BUFFERS_MAX}", endpoint)
+        layout.check(endpoint)
+        if kind not in self._streams and len(self._streams) >= wire.STREAMS_MAX:
+            raise InvalidValueError(f"a server has at most {wire.STREAMS_MAX} streams", self._name)
+        with self._lock:
+            former = self._streams.pop(kind, None)
+            if former is not None:
+                former.close()
+            self._streams[kind] = _Stream(endpoint, kind, layout, count, huge_pages)
+
+    def start_listener(self) -> None:
+        """Let clients connect, from now on. Streams may be made before and after.
+
+        Raises
+        ------
+        MultiplePublishersError : another live process serves this name.
+        SegmentError : the socket cannot be made.
+        """
+        from visionipc.listener import Listener
+
+        self._check_open()
+        if self._listener is None:
+            self._listener = Listener(self._name, self._answer)
+
+    def _answer(self, request: bytes, pid: int) -> tuple[list[bytes], list[int]] | None:
+        """Return what a client is told; runs in the listener's thread."""
+        if len(request) < wire.REQUEST.size:
+            return None
+        (kind,) = wire.REQUEST.unpack_from(request)
+        with self._lock:
+            if kind == wire.LIST:
+                return [b"".join(map(wire.REQUEST.pack, self._streams))], []
+            stream = self._streams.get(kind)
+            if stream is None:
+                return None
+            return stream.answer(request[wire.REQUEST.size :].startswith(wire.HELLO), pid)
+
+    def frame(self, type: int) -> OutgoingFrame:
+        """Return a free buffer to render into; see `OutgoingFrame`.
+
+        Raises
+        ------
+        StreamNotFoundError : no such stream was made.
+        ConcurrentUseError : another frame of the stream is open (when the block is entered).
+        """
+        return OutgoingFrame(self._stream(type))
+
+    def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
+        """Copy a frame into a free buffer, and publish it.
+
+        Parameters
+        ----------
+        type : the stream.
+        data : contiguous, exactly the stream's buffer_len bytes.
+        frame_id : 32 bits.
+        timestamp_sof, timestamp_eof : nanoseconds, 64 bits, passed on.
+
+        Returns
+        -------
+        False: dropped (and counted), because clients hold all buffers.
+
+        Raises
+        ------
+        StreamNotFoundError : no such stream was made.
+        MessageSizeError : `data` has another size.
+        """
+        return self._stream(type).send(data, frame_id, timestamp_sof, timestamp_eof)
+
+    def stats(self, type: int) -> StreamStats:
+        """Return what became of a stream's frames."""
+        return self._stream(type).stats()
+
+    def _stream(self, kind: int) -> _Stream:
+        stream = self._streams.get(kind)
+        if stream is None or self._pid != os.getpid():
+            self._check_open()
+            text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
+            raise StreamNotFoundError(text, self._name)
+        return stream
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
+        if self._closed:
+            raise EndpointClosedError("the server is closed", self._name)
+
+    def close(self) -> None:
+        """Stop. Clients keep the frames they hold. Closing twice does nothing."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        if self._listener is not None:
+            self._listener.close()
+        for stream in self._streams.values():
+            stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):
+            self.close()

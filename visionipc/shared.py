@@ -1,0 +1,58 @@
+"""Memory for buffers: descriptors without names, which vanish with the last process that has them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from msgq.errors import CorruptSegmentError, SegmentError
+
+_HUGE_PAGE = 1 << 21
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int:
+    """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), all there, which cannot be resized.
+
+    Raises
+    ------
+    SegmentError : there is not so much memory, or no free huge page.
+    """
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    if huge_pages:
+        flags |= os.MFD_HUGETLB | os.MFD_HUGE_2MB
+        size = -(-size // _HUGE_PAGE) * _HUGE_PAGE
+    fd = -1
+    try:
+        fd = os.memfd_create(name, flags)
+        os.ftruncate(fd, size)
+        os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        hint = "; reserve huge pages in /proc/sys/vm/nr_hugepages (2 MiB each)" if huge_pages else ""
+        text = f"cannot get {size} bytes of memory for a buffer: {error.strerror}{hint}"
+        raise SegmentError(text, endpoint, errno=error.errno) from error
+    return fd
+
+
+def read_only(fd: int) -> int:
+    """Return another descriptor of the same memory, which cannot be mapped for writing."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
+    """Refuse a received descriptor that has no `size` bytes to map, or (if it should be sealed) may lose them.
+
+    Raises
+    ------
+    CorruptSegmentError : and what is wrong.
+    """
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size < size:
+        text = f"the server sent a descriptor of {found.st_size} bytes (mode {found.st_mode:o}), not memory of {size}"
+        raise CorruptSegmentError(text, endpoint)
+    if sealed and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise CorruptSegmentError("the server sent memory that can shrink", endpoint)

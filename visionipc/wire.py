@@ -1,0 +1,131 @@
+"""What goes over the Unix socket and through the topic: stock's structures, and what ours add to them.
+
+A request is one u32, the type of a stream, or LIST. Clients of this library append `HELLO`, which stock servers cut off
+unseen; a server that knows it answers with `Grant` behind the records, and with one more descriptor, the table of
+leases. The descriptors of buffers are then read-only.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from msgq import naming
+from msgq.errors import CorruptSegmentError, EndpointNameError
+from visionipc.formats import SIZE_MAX, FrameFormat, Geometry
+
+LIST = 0xFFFFFFFF
+STREAMS_MAX = 64
+BUFFERS_MAX = 128
+HELLO = b"mqframe1"
+FRAME_ID_BYTES = 8  # behind the picture
+
+REQUEST = struct.Struct("=I")
+RECORD = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
+GRANT = struct.Struct("=8sIIII40x")
+#: server_id, buffer, frame_id, generation (0 from stock: padding), timestamp_sof, timestamp_eof, valid.
+PACKET = struct.Struct("=QQIIQQB7x")
+
+SOCKETS = "/tmp"
+SOCKET = "visionipc_"
+_PATH_BYTES_MAX = 107  # sun_path of unix(7), without the NUL
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One buffer, as a VisionBuf tells of it.
+
+    Attributes
+    ----------
+    geometry : of the picture.
+    server_id : of the life of the stream; a packet has it as well.
+    index : the buffer's number.
+    type : the stream's.
+    """
+
+    geometry: Geometry
+    server_id: int
+    index: int
+    type: int
+
+    def pack(self, fd: int) -> bytes:
+        """Return the 112 bytes."""
+        g = self.geometry
+        layout = (g.width, g.height, g.stride, g.uv_offset)
+        return RECORD.pack(g.size, g.size + FRAME_ID_BYTES, fd, *layout, self.server_id, self.index, self.type, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a server of this library tells a client of this library.
+
+    Attributes
+    ----------
+    format, channels : of the pixels; stock's are NV12.
+    row : the client's in the table of leases.
+    """
+
+    format: FrameFormat
+    channels: int
+    row: int
+
+    def pack(self, version: int) -> bytes:
+        """Return the 64 bytes. version: of the table's layout."""
+        return GRANT.pack(HELLO, version, self.format, self.channels, self.row)
+
+
+def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
+    """Return what `Grant.pack` packed.
+
+    Raises
+    ------
+    CorruptSegmentError : it is something else, or of another version.
+    """
+    magic, found, pixels, channels, row = GRANT.unpack(data)
+    if magic != HELLO or found != version or pixels not in list(FrameFormat):
+        text = f"the server speaks another version ({magic!r}, {found}) than this library ({HELLO!r}, {version})"
+        raise CorruptSegmentError(text, endpoint)
+    return Grant(FrameFormat(pixels), channels, row)
+
+
+def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str) -> list[Record]:
+    """Return the records of a server's answer, checked.
+
+    Raises
+    ------
+    CorruptSegmentError : the records contradict themselves or each other.
+    """
+    if not data or len(data) % RECORD.size or len(data) // RECORD.size > BUFFERS_MAX:
+        raise CorruptSegmentError(f"the server answers {len(data)} bytes, which are no list of buffers", endpoint)
+    records = []
+    for index, fields in enumerate(RECORD.iter_unpack(data)):
+        size, mapped, _, width, height, stride, uv_offset, server_id, found, found_type, _ = fields
+        if found != index or found_type != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= SIZE_MAX:
+            text = f"the server's buffer {index} is number {found} of stream {found_type}, {size} of {mapped} bytes"
+            raise CorruptSegmentError(text, endpoint)
+        pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
+        layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
+        records.append(Record(layout, server_id, index, stream))
+    if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
+        raise CorruptSegmentError("the server's buffers are not alike", endpoint)
+    return records
+
+
+def get_endpoint_name(name: str | bytes, stream: int) -> str:
+    """Return the topic that announces the frames of a server's stream."""
+    return naming.endpoint_name(f"visionipc_{naming.endpoint_name(name, 'server name')}_{int(stream)}")
+
+
+def socket_path(name: str | bytes) -> str:
+    """Return where a server listens.
+
+    Raises
+    ------
+    EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
+    """
+    name = naming.endpoint_name(name, "server name")
+    prefix = naming.prefix()
+    path = f"{SOCKETS}/{prefix}_{SOCKET}{name}" if prefix else f"{SOCKETS}/{SOCKET}{name}"
+    if len(path.encode()) > _PATH_BYTES_MAX:
+        raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
+    return path
