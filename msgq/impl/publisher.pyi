@@ -71,12 +71,22 @@ class PubSocket:
         run meanwhile.
         """
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
+    @property
+    def linger(self) -> int:
+        """pyzmq's milliseconds that messages may take to leave after `close`: 0, whatever is set (-1 is for ever).
+
+        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set.
+        """
+
+    @linger.setter
+    def linger(self, milliseconds: int) -> None: ...
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
+        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
 
         Raises
         ------
