@@ -73,9 +73,10 @@ class PubSocket:
 
     @property
     def linger(self) -> int:
-        """pyzmq's milliseconds that messages may take to leave after `close`: 0, whatever is set (-1 is for ever).
+        """Milliseconds that messages may take to leave after `close`, under pyzmq's name: 0, whatever is set.
 
-        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set.
+        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set, and
+        -1 is for ever.
         """
 
     @linger.setter

@@ -201,7 +201,7 @@ class SubSocket(Connection):
     def rcvtimeo(self, timeout: float) -> None: ...
     @property
     def rcvhwm(self) -> int:
-        """pyzmq's limit of messages in the subscriber's queue: 0 (none), whatever is set.
+        """The limit of messages in the subscriber's queue, under pyzmq's name: 0 (none), whatever is set.
 
         There is no queue here: the ring is one, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set
         before `connect`, and `InvalidValueError` on a connected socket.

@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -211,3 +212,13 @@ def forked_fake(endpoint: str) -> dict[str, Any]:
 
     refused, own = in_fork(child)
     return {"refused": refused, "own": own, "parent": [message.decode() for message in sub.receive_many()]}
+
+
+def again(endpoint: str) -> list[Any]:
+    """Find nothing on the ring, in a process that does not know pyzmq."""
+    with msgq.sub_sock(endpoint) as sub:
+        try:
+            sub.recv(msgq.NOBLOCK)
+        except msgq.Again as error:
+            return [type(error) is msgq.Again, "zmq" in sys.modules]
+    return []
