@@ -75,8 +75,8 @@ class PubSocket:
     def linger(self) -> int:
         """Milliseconds that messages may take to leave after `close`, under pyzmq's name: 0, whatever is set.
 
-        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set, and
-        -1 is for ever.
+        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set,
+        and -1 is for ever.
         """
 
     @linger.setter
