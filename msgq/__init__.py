@@ -11,6 +11,7 @@ from msgq.api import (
     drain_sock_raw,
     pub_sock,
     sub_sock,
+    zeromq_address,
 )
 from msgq.errors import Again, IpcError, MultiplePublishersError
 from msgq.fake_events import (
@@ -60,4 +61,5 @@ __all__ = [
     "sub_sock",
     "toggle_fake_events",
     "wait_for_one_event",
+    "zeromq_address",
 ]

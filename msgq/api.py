@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgq import backend as backends
+from msgq import naming
 
 if TYPE_CHECKING:
     from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
@@ -26,6 +27,7 @@ __all__ = [
     "drain_sock_raw",
     "pub_sock",
     "sub_sock",
+    "zeromq_address",
 ]
 
 #: What users of Cap'n Proto pass as its traversal limit; stock msgq exports it, so we do.
@@ -96,3 +98,25 @@ def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
     wait_for_one : with nothing pending, wait for the first message, as long as the socket's time-out says.
     """
     return sock.receive_many(wait_for_one=wait_for_one)
+
+
+def zeromq_address(endpoint: str | bytes, host: str = "127.0.0.1") -> str:
+    """Return where ZeroMQ programs find an endpoint, as their `connect` takes it: "tcp://127.0.0.1:8023".
+
+    It is where the zmq backend's subscribers connect, whichever backend is in force; no socket is made. A program that
+    publishes binds the same port.
+
+    Parameters
+    ----------
+    endpoint : the topic's name.
+    host : the publisher's, unless MSGQ_ZMQ_MAP names one; socket files have none.
+
+    Raises
+    ------
+    EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
+    InvalidValueError : an environment variable or the map makes no sense.
+    SegmentError : the directory for socket files is not fit.
+    BackendNotAvailableError : there is no pyzmq.
+    """
+    address: str = backends.load("zmq").subscriber_address(naming.endpoint_name(endpoint), host).uri
+    return address

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import select
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from msgq import backend, stats
+from msgq import backend, naming, stats
 from msgq.errors import (
     CorruptSegmentError,
     InvalidValueError,
@@ -90,13 +91,15 @@ class Bridge:
 
         Raises
         ------
-        InvalidValueError : a name is in both, a regular expression or a host makes no sense.
+        InvalidValueError : a name is in both, a regular expression makes no sense, a host cannot be resolved, or the
+            one to bind (MSGQ_ZMQ_BIND) is not of this machine.
         EndpointNameError : a name in `into` cannot be an endpoint.
         BackendNotAvailableError : there is no pyzmq.
         """
         wanted, sources = list(out), dict(into or {})
         if both := sorted(sources.keys() & set(wanted)):
             raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
+        _check_bind_host()
         self._names, self._patterns = set(wanted), [_pattern(text) for text in wanted]
         self._loop = _Loop()
         self._segment_size = segment_size
@@ -328,6 +331,7 @@ class _In(_Link):
         super().__init__(loop, topic, host)
         self._segment_size = segment_size
         self._lost = None
+        _check_source(topic, host)
         self._sub = _open("zmq", "SubSocket", topic, host)
         self._wait_for_sub()
 
@@ -375,6 +379,33 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise InvalidValueError(f"{text!r} is no regular expression: {error}") from error
+
+
+def _check_bind_host() -> None:
+    """Find out now whether a publisher can bind there, not when the first topic goes out."""
+    host = naming.zmq_bind_host()
+    if naming.zmq_transport("") == "ipc":
+        return
+    try:
+        found = socket.getaddrinfo(None if host == "*" else host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        text = f"cannot bind {host!r} (--bind, MSGQ_ZMQ_BIND): {error}; give an address of this machine, or * for all"
+        raise InvalidValueError(text) from error
+
+
+def _check_source(topic: str, host: str) -> None:
+    """Find out now whether the publisher's host can be found; ZMQ would look for it for ever, in silence."""
+    address = backend.load("zmq").subscriber_address(naming.endpoint_name(topic), host)
+    if address.path:
+        return
+    try:
+        socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        text = f"{address.host!r} is no host to come in from: {error}; give a name that resolves, or a number"
+        raise InvalidValueError(text, topic) from error
 
 
 def _topic(name: str) -> stats.TopicStats | None:

@@ -228,7 +228,14 @@ def toggle_fake_events(enabled: bool) -> None:
     """Choose whether subscribers that connect from now on, here and in child processes, stop at gates.
 
     Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C.
+
+    Raises
+    ------
+    InvalidValueError : to be enabled with another backend than the ring, whose subscribers would never stop.
     """
+    if enabled and backend_name() != "msgq":
+        text = f"fake events are of the ring, and MSGQ_BACKEND (or ZMQ) chooses {backend_name()!r}; its subscribers"
+        raise InvalidValueError(f"{text} never stop at a gate. Run it with MSGQ_BACKEND=msgq")
     if enabled:
         os.environ["CEREAL_FAKE"] = "1"
     else:

@@ -16,6 +16,8 @@ from msgq.cli import options
 from msgq.cli.render import console, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
 
+EXPRESSION = frozenset("*?+|^$\\()[]{}")  # what only regular expressions have; a dot is common in names
+
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
 @click.option(
@@ -77,7 +79,11 @@ def _sources(into: Iterable[str], host: str) -> dict[str, str]:
     """Return topic -> host."""
     sources: dict[str, str] = {}
     for text in into:
-        name, _, where = text.partition("@")
+        name, at, where = text.partition("@")
+        if at and not where:
+            raise click.UsageError(f"--in {text}: no host behind the @; leave both out for that of --host")
+        if not EXPRESSION.isdisjoint(name):
+            raise click.UsageError(f"--in {name}: this is no name; ZMQ has no directory of topics to look for others")
         if name in sources:
             raise click.UsageError(f"--in {name} is given twice; a topic comes from one host")
         sources[name] = where or host

@@ -17,6 +17,7 @@ cdef class Connection:
     cdef Segment _side
     cdef mq_subscriber _subscriber
     cdef bint _conflate
+    cdef bint _conflate_wanted  # set before connect
     cdef bint _passive
     cdef bint _watched          # the helper thread looks out for stock publishers
     cdef bint _watch_failed

@@ -90,7 +90,7 @@ cdef class Connection:
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         self._endpoint = name
         self._prefix = naming.prefix()
-        self._conflate = conflate
+        self._conflate = conflate or self._conflate_wanted
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))

@@ -1,9 +1,18 @@
 """What publishers and subscribers share."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from typing_extensions import disjoint_base
+
+_Watcher = Callable[[str], object]
+
+def watch_connects(watcher: _Watcher | None) -> _Watcher | None:
+    """Call this with the endpoint whenever a socket of the ring or of ZMQ is about to connect, in any thread.
+
+    What it raises comes out of `connect`. None: nothing is called. Returns the former one.
+    """
 
 @disjoint_base
 class Context:

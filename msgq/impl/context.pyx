@@ -29,9 +29,20 @@ cdef object misuse(int ticket, str endpoint):
     return EndpointClosedError("is closed, or was never connected; call connect() first", endpoint)
 
 
+_watcher = None  # of connects, for a simulation
+
+
+def watch_connects(watcher):
+    global _watcher
+    former, _watcher = _watcher, watcher
+    return former
+
+
 cdef int check_open(Context context, str endpoint) except -1:
     if context.closed:
         raise InvalidValueError("the context was terminated; make a new one", endpoint)
+    if _watcher is not None:
+        _watcher(endpoint)
     return 0
 
 

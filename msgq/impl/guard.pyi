@@ -72,12 +72,13 @@ class Sender(Guard):
     _messages: int
     _bytes: int
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
+        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
 
         Raises
         ------

@@ -16,6 +16,7 @@ from msgq.impl.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misu
 from msgq.impl.liveness cimport fork_generation
 
 from msgq.errors import EndpointClosedError, ForkedSocketError, InvalidValueError
+from msgq.impl.habits import check_send_flags
 
 cdef enum:
     ZMQ_DONTWAIT = 1
@@ -140,10 +141,12 @@ cdef class Sender(Guard):
         self._messages = self._bytes = 0
         Guard._open(self, call, not_now)
 
-    def send(self, data):
+    def send(self, data, /, int flags=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()
+        if flags:
+            check_send_flags(flags, self._endpoint)
         self._ticket = BUSY
         try:
             if self._messages % LOOK_EVERY == 0:

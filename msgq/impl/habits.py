@@ -1,9 +1,12 @@
-"""What users of pyzmq are used to, as thin aliases: numbers of flags, and a poller that takes descriptors as well."""
+"""What users of pyzmq are used to, as thin aliases: flags, options, and a poller that takes descriptors as well."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import select
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,10 +14,12 @@ from msgq.errors import Again, InvalidValueError
 
 #: As in ZeroMQ.
 NOBLOCK = 1
+_SNDMORE = 2
 POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 
 _OF_SELECT = ((POLLIN, select.POLLIN), (POLLOUT, select.POLLOUT), (POLLERR, select.POLLERR), (POLLPRI, select.POLLPRI))
 _FOR_EVER = -1
+_OPTION_MAX = 2**31 - 1
 
 
 class Receiver(Protocol):
@@ -34,8 +39,86 @@ class Receiver(Protocol):
 
 
 def again(endpoint: str) -> Again:
-    """Return the error for a receive that found nothing."""
-    return Again("no message is there, or came in time", endpoint)
+    """Return the error for a receive that found nothing. Where zmq is imported, it is a `zmq.Again` as well."""
+    # Who writes `except zmq.Again` has imported it; nobody else needs to.
+    theirs = getattr(sys.modules.get("zmq"), "Again", None)
+    kind = Again if theirs is None else _both(theirs)
+    return kind("no message is there, or came in time", endpoint)
+
+
+@functools.cache
+def _both(theirs: Any) -> type[Again]:
+    class BothAgain(Again, theirs):  # type: ignore[misc]
+        """`msgq.Again` and `zmq.Again` at once."""
+
+        def __init__(self, message: str, endpoint: str) -> None:
+            super().__init__(message, endpoint)
+            self.strerror = str(Again(message, endpoint))  # this is the text, to zmq.Again
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return again, (self.endpoint,)
+
+    return BothAgain
+
+
+def check_send_flags(flags: int, endpoint: str) -> None:
+    """Check the flags of a `send`. NOBLOCK asks for what it does anyway.
+
+    Raises
+    ------
+    InvalidValueError : others than NOBLOCK.
+    """
+    if flags & _SNDMORE:
+        text = f"flags are {flags}, with SNDMORE: there are no multipart messages here; send one message of all parts"
+        raise InvalidValueError(text, endpoint)
+    if flags & ~NOBLOCK:
+        raise InvalidValueError(f"flags are {flags}; a send takes 0 or NOBLOCK", endpoint)
+
+
+def check_option(name: str, value: int, least: int, endpoint: str) -> int:
+    """Return the value for an option of a socket: a whole number from `least` to 2**31 - 1."""
+    number = operator.index(value)
+    if not least <= number <= _OPTION_MAX:
+        raise InvalidValueError(f"{name} is {number}; give {least} to {_OPTION_MAX}", endpoint)
+    return number
+
+
+def check_linger(milliseconds: int, endpoint: str) -> int:
+    """Return a time to linger: milliseconds, -1 for ever."""
+    return check_option("linger", milliseconds, -1, endpoint)
+
+
+def check_rcvhwm(messages: int, endpoint: str) -> int:
+    """Return a high-water mark: messages, 0 for no limit."""
+    return check_option("rcvhwm", messages, 0, endpoint)
+
+
+def check_before_connect(name: str, closed: bool, endpoint: str) -> None:
+    """Refuse to change on a connected socket what only counts at `connect`."""
+    if not closed:
+        raise InvalidValueError(f"{name} counts when the socket connects; set it before, or close it first", endpoint)
+
+
+class Endpoint(Protocol):
+    """A socket of any backend."""
+
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+
+
+class NothingLingers:
+    """pyzmq's `linger`, where what was sent has arrived when `send` returns. (The ring's sockets have their own.)"""
+
+    __slots__ = ()
+
+    @property
+    def linger(self) -> int:
+        """Milliseconds that what was sent may take to leave after `close`: 0, whatever is set. Nothing is under way."""
+        return 0
+
+    @linger.setter
+    def linger(self: Endpoint, milliseconds: int) -> None:
+        check_linger(milliseconds, self.endpoint)
 
 
 class ReceiverHabits:

@@ -71,12 +71,23 @@ class PubSocket:
         run meanwhile.
         """
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
+    @property
+    def linger(self) -> int:
+        """Milliseconds that messages may take to leave after `close`, under pyzmq's name: 0, whatever is set.
+
+        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set,
+        and -1 is for ever.
+        """
+
+    @linger.setter
+    def linger(self, milliseconds: int) -> None: ...
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
+        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
 
         Raises
         ------

@@ -38,6 +38,8 @@ from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
     MultiplePublishersError, WaitTimeoutError,
 )
+from msgq.impl.habits import check_linger, check_send_flags
+from msgq.impl.plain import check_readers_wait
 from msgq.schema import Schema
 from msgq.stats import PublisherStats
 
@@ -197,10 +199,20 @@ cdef class PubSocket:
                 f"{self._publisher.data_bytes}; this one needs {3 * (size + 15 & ~7)}")
         return MessageTooLargeError(text, self._endpoint)
 
-    def send(self, data):
+    @property
+    def linger(self):
+        return 0
+
+    @linger.setter
+    def linger(self, milliseconds):
+        check_linger(milliseconds, self._endpoint)
+
+    def send(self, data, /, int flags=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()
+        if flags:
+            check_send_flags(flags, self._endpoint)
         if PyBytes_CheckExact(data):
             size = PyBytes_GET_SIZE(data)
             if 0 < size < LARGE_BYTES:
@@ -330,9 +342,7 @@ cdef class PubSocket:
 
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
         cdef int attached = 0, updated = 0
-        if timeout is not None and not timeout >= 0 or not interval > 0 or n is not None and n < 0:
-            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
-            raise InvalidValueError(text, self._endpoint)
+        check_readers_wait(timeout, interval, n, self._endpoint)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._ticket != fork_generation:

@@ -35,7 +35,13 @@ class SubSocket(Connection):
 
     @property
     def conflate(self) -> bool:
-        """Whether `receive` passes over all but the newest message."""
+        """Whether `receive` passes over all but the newest message.
+
+        May be set before `connect`, as with pyzmq, and stays; `InvalidValueError` on a connected socket.
+        """
+
+    @conflate.setter
+    def conflate(self, value: bool) -> None: ...
 
     @property
     def lost(self) -> int | None:
@@ -193,6 +199,22 @@ class SubSocket(Connection):
 
     @rcvtimeo.setter
     def rcvtimeo(self, timeout: float) -> None: ...
+    @property
+    def rcvhwm(self) -> int:
+        """The limit of messages in the subscriber's queue, under pyzmq's name: 0 (none), whatever is set.
+
+        There is no queue here: the ring is one, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set
+        before `connect`, and `InvalidValueError` on a connected socket.
+        """
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages: int) -> None: ...
+    @property
+    def linger(self) -> int:
+        """As that of `PubSocket`. A subscriber has nothing that could linger."""
+
+    @linger.setter
+    def linger(self, milliseconds: int) -> None: ...
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
 

@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.connection cimport FOR_EVER, Connection, checked_timeout, enter, wait_ready
-from msgq.impl.context cimport LARGE_BYTES
+from msgq.impl.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.core cimport (
     MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_copy_out, mq_message, mq_need, mq_now_ns, mq_status, mq_subscriber_accept,
     mq_subscriber_doubt, mq_subscriber_next, mq_subscriber_peek, mq_subscriber_pending_bytes, mq_subscriber_refresh,
@@ -15,7 +15,7 @@ from msgq.impl.core cimport (
 )
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.habits import NOBLOCK as _NOBLOCK, again
+from msgq.impl.habits import NOBLOCK as _NOBLOCK, again, check_before_connect, check_linger, check_rcvhwm
 from msgq.stats import SubscriberStats
 
 
@@ -31,6 +31,11 @@ cdef class SubSocket(Connection):
     @property
     def conflate(self):
         return self._conflate
+
+    @conflate.setter
+    def conflate(self, bint value):
+        check_before_connect("conflate", self._ticket == CLOSED, self._endpoint)
+        self._conflate = self._conflate_wanted = value
 
     @property
     def lost(self):
@@ -254,3 +259,19 @@ cdef class SubSocket(Connection):
     @rcvtimeo.setter
     def rcvtimeo(self, timeout):
         self.setTimeout(timeout)
+
+    @property
+    def rcvhwm(self):
+        return 0
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages):
+        check_rcvhwm(messages, self._endpoint)
+
+    @property
+    def linger(self):
+        return 0
+
+    @linger.setter
+    def linger(self, milliseconds):
+        check_linger(milliseconds, self._endpoint)

@@ -8,7 +8,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from msgq import api
-from msgq.masters.topics import ByTopic, rates_of
+from msgq.masters.topics import ByTopic, check_callables, in_topic, rates_of
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -28,6 +28,7 @@ class PubMaster:
     Raises
     ------
     UnknownTopicError : `encoders` or `segment_sizes` name a topic that is not in `topics`.
+    TypeError : a value of the wrong type; names the topic.
     IpcError : as `PubSocket.connect`; nothing stays open.
     """
 
@@ -41,11 +42,13 @@ class PubMaster:
         names = rates_of(topics)
         for named in (encoders, segment_sizes):
             names.select(named)
+        check_callables(encoders, "an encoder")
         self._encoders = dict(encoders)
         self._sockets: ByTopic[api.PubSocket] = ByTopic()
         try:
             for name in names:
-                self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0))
+                with in_topic(name):
+                    self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0))
         except BaseException:
             self.close()
             raise
@@ -56,11 +59,15 @@ class PubMaster:
         Raises
         ------
         UnknownTopicError : not a topic of this one.
-        IpcError and others : as `PubSocket.send`; and what the encoder raises. Nothing was sent then.
+        IpcError and others : as `PubSocket.send`; and what the encoder raises. Nothing was sent then. A TypeError of
+            either names the topic.
         """
         socket = self._sockets[topic]
         encode = self._encoders.get(topic)
-        socket.send(encode(data) if encode else data)
+        try:
+            socket.send(encode(data) if encode else data)
+        except TypeError as error:  # not by in_topic, which costs
+            raise TypeError(f"{topic!r}: {error}") from error
 
     def wait_for_readers(
         self, topics: str | Iterable[str] | None = None, timeout: float | None = 1.0, n: int | None = None

@@ -12,7 +12,7 @@ from typing import Any, Self
 from msgq import api
 from msgq.errors import EndpointClosedError, InvalidValueError
 from msgq.masters.pace import Pace, pace
-from msgq.masters.topics import ByTopic, check_rate, rates_of
+from msgq.masters.topics import ByTopic, check_callables, check_rate, in_topic, rates_of
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -87,6 +87,7 @@ class SubMaster:
     ------
     UnknownTopicError : an argument names a topic that is not in `topics`.
     InvalidValueError : a rate or `frequency` that is not possible.
+    TypeError : a value of the wrong type; names the topic.
     IpcError : as `SubSocket.connect`; nothing stays open.
     """
 
@@ -110,6 +111,8 @@ class SubMaster:
         rates = rates_of(topics)
         for named in (decoders, validators, segment_sizes):
             rates.select(named)
+        check_callables(decoders, "a decoder")
+        check_callables(validators, "a validator")
         waits_for, keeps = (set(rates.select(names)) for names in (rates if poll is None else poll, keep_all))
         paces = _paces(rates, waits_for, keeps, frequency or None, sampled=poll is None and bool(frequency))
         self._topics: ByTopic[_Topic] = ByTopic()
@@ -145,7 +148,8 @@ class SubMaster:
         try:
             for topic in topics:
                 size = segment_sizes.get(topic.name, 0)
-                socket = api.sub_sock(topic.name, addr=addr, conflate=not topic.keep_all, segment_size=size)
+                with in_topic(topic.name):
+                    socket = api.sub_sock(topic.name, addr=addr, conflate=not topic.keep_all, segment_size=size)
                 self._sockets[topic.name] = socket
                 if topic.polled:
                     self._poller.registerSocket(socket)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from msgq.errors import InvalidValueError, UnknownTopicError
@@ -31,7 +32,7 @@ def rates_of(topics: Mapping[str, float | None] | Iterable[str]) -> ByTopic[floa
     Raises
     ------
     InvalidValueError : a rate below 0, above 1e6, or not a number.
-    TypeError : one name, whose letters would be taken for topics.
+    TypeError : one name, whose letters would be taken for topics; a rate that is no number.
     """
     if isinstance(topics, str | bytes):
         raise TypeError(f"topics are a dictionary or a list of names, not {topics!r}")
@@ -41,7 +42,25 @@ def rates_of(topics: Mapping[str, float | None] | Iterable[str]) -> ByTopic[floa
     return ByTopic((name, rate or None) for name, rate in rates.items())
 
 
+@contextmanager
+def in_topic(name: str) -> Iterator[None]:
+    """Let a TypeError name the topic whose value has the wrong type."""
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(f"{name!r}: {error}") from error
+
+
+def check_callables(functions: Mapping[str, object], what: str) -> None:
+    """Raise TypeError when one of them can be no function (None is none that is needed)."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name!r}: {what} is a function, or None, not {function!r}")
+
+
 def check_rate(rate: float | None, name: str = "") -> None:
     """Raise InvalidValueError when this cannot be a rate."""
-    if rate is not None and not 0 <= rate <= RATE_MAX:
+    with in_topic(name or "frequency"):
+        possible = rate is None or 0 <= rate <= RATE_MAX
+    if not possible:
         raise InvalidValueError(f"a rate of {rate!r} Hz: 0 to {RATE_MAX:.0f} is possible", name)

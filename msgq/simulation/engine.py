@@ -63,6 +63,19 @@ class Engine(Bus):
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
+    def check_descriptor(self, endpoint: str) -> None:
+        """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
+        text = f"node {self._current.name!r} waits for it by asyncio or by its descriptor, in real time, which would"
+        raise DeadlockError(f"{text} last for ever; let it call receive or poll, or be a generator", endpoint)
+
+    def refuse_real_socket(self, endpoint: str) -> None:
+        """Refuse to let a node connect a socket that is not of this bus; other threads of the process may."""
+        if threading.get_ident() != self._thread and not self._current.has_thread():
+            return
+        text = f"node {self._current.name!r} connects a socket that is not the simulation's, and waits in real time"
+        advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
+        raise InvalidValueError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
+
     def handle(self, endpoint: str, name: str, function: Callable[[bytes], object]) -> None:
         """Let a function take what comes to this endpoint."""
         socket = SubSocket()

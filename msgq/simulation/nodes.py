@@ -48,6 +48,10 @@ class Node:
             return False
         return (wait.deadline_ns is not None and wait.deadline_ns <= now_ns) or wait.ready()
 
+    def has_thread(self) -> bool:
+        """Tell whether the present thread is this node's own."""
+        return False
+
     def block(self, wait: Wait) -> None:
         """Return when the wait is over; only blocking code can."""
         text = f"node {self.name!r} cannot wait ({wait.what}): a function returns, a generator yields what it waits for"
@@ -198,9 +202,13 @@ class BlockingNode(Program):
             self._error = error
         self._back.release()
 
+    def has_thread(self) -> bool:
+        """See `Node`."""
+        return threading.current_thread() is self._thread
+
     def block(self, wait: Wait) -> None:
         """See `Node`."""
-        if threading.current_thread() is not self._thread:
+        if not self.has_thread():
             text = f"{wait.what}: this thread is no node of the simulation; let Simulation.add start it"
             raise ConcurrentUseError(text)
         if not self._ending:

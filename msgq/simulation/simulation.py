@@ -13,6 +13,7 @@ import msgq
 from msgq import api
 from msgq.errors import InvalidValueError
 from msgq.impl import fake
+from msgq.impl.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import NS, Clock
 from msgq.simulation.engine import Engine, Played, Sent
@@ -27,7 +28,8 @@ class Simulation:
     """Several nodes on one bus inside this process: ``with Simulation(seed=7) as sim: ...``.
 
     Inside the block `msgq` makes its sockets (``msgq.pub_sock``, ``msgq.SubSocket`` and so on) on this simulation's
-    bus, whatever MSGQ_BACKEND says; a class imported by its name before stays what it was. No time passes but virtual
+    bus, whatever MSGQ_BACKEND says. A class imported by its name before stays what it was; a node (the code in the
+    block included) that connects a socket of the ring or of ZMQ gets `InvalidValueError`. No time passes but virtual
     time, and everything that happens depends only on the arguments here and on what the nodes do.
 
     One node runs at any time. The code in the block is the node "main": when it waits (in `run`, ``receive``,
@@ -94,6 +96,7 @@ class Simulation:
         self._before = {name: getattr(msgq, name) for name in _SWITCHED}
         _switch({name: getattr(fake, name) for name in _SWITCHED})
         push_bus(self._engine)
+        self._former_watcher = watch_connects(self._engine.refuse_real_socket)
         return self
 
     def __exit__(
@@ -104,6 +107,7 @@ class Simulation:
         try:
             self._engine.close()
         finally:
+            watch_connects(self._former_watcher)
             pop_bus(self._engine)
             _switch(self._before or {})
 

@@ -155,7 +155,8 @@ class TestReserve:
                 view[:] = b"hello"
         with pytest.raises(InvalidValueError, match="once"), reservation:
             pytest.fail("it was used")
-        assert sub.receive_many() == [b"hello"]
+        assert sub.receive() == b"hello"  # by ZMQ it may still be on its way
+        assert sub.receive_many() == []
 
     def test_a_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(ValueError, match="-1"):
@@ -212,7 +213,7 @@ class TestSendMany:
         with pytest.raises(TypeError, match="several messages"):
             backend.pub(endpoint).send_many(one)
 
-    @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros((4, 4))[:, ::2]])
+    @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros((4, 4))[:, ::2], np.array([[1], [2]], object)])
     def test_what_holds_no_messages_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
         with pytest.raises((TypeError, ValueError, BufferError)):
             backend.pub(endpoint).send_many(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 from collections.abc import Iterator
 
@@ -44,6 +45,93 @@ class TestReceiving:
             sub.recv()
         with pytest.raises(InvalidValueError):
             sub.rcvtimeo = -2
+
+    @pytest.mark.parametrize("flags", [0, NOBLOCK])
+    def test_flags_of_recv_and_send_are_those_of_zmq(self, backend: Backend, endpoint: str, flags: int) -> None:
+        zmq = pytest.importorskip("zmq")
+        pub, sub = backend.pair(endpoint)
+        pub.send(b"x", zmq.Flag(flags))
+        pub.send(b"y", flags=flags)
+        assert [sub.recv(), sub.recv()] == [b"x", b"y"]
+        with pytest.raises(Again):
+            sub.recv(zmq.NOBLOCK)
+
+    @pytest.mark.parametrize(("flags", "word"), [(2, "SNDMORE"), (3, "multipart"), (4, "flags are 4")])
+    def test_other_flags_of_send_are_refused(self, backend: Backend, endpoint: str, flags: int, word: str) -> None:
+        pub, sub = backend.pair(endpoint)
+        with pytest.raises(InvalidValueError, match=word) as caught:
+            pub.send(b"x", flags)
+        assert caught.value.endpoint == endpoint
+        pub.send(b"y")
+        assert sub.recv() == b"y"
+
+    def test_again_is_caught_as_that_of_zmq(self, backend: Backend, endpoint: str) -> None:
+        zmq = pytest.importorskip("zmq")
+        sub = backend.sub(endpoint)
+        with pytest.raises(zmq.Again, match=endpoint) as caught:
+            sub.recv(zmq.NOBLOCK)
+        found = pickle.loads(pickle.dumps(caught.value))
+        for error in (caught.value, found):
+            assert isinstance(error, Again)
+            assert (error.errno, error.endpoint) == (zmq.EAGAIN, endpoint)
+
+
+class TestOptions:
+    def test_conflate_may_be_set_before_connect(self, backend: Backend, endpoint: str) -> None:
+        pub, sub = backend.pub(endpoint), backend.SubSocket()
+        sub.conflate = 1
+        assert sub.conflate is True
+        with sub:
+            sub.connect(backend.context, endpoint)
+            sub.setTimeout(DEADLINE_MS)
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send_many([b"old", b"new"])
+            backend.settle()
+            assert sub.recv() == b"new"
+            assert sub.conflate is True
+            with pytest.raises(InvalidValueError, match="conflate"):
+                sub.conflate = False
+        sub.conflate = False
+        with sub:
+            sub.connect(backend.context, endpoint)
+            assert sub.conflate is False
+
+    def test_conflate_that_connect_was_asked_for_does_not_stay(self, backend: Backend, endpoint: str) -> None:
+        sub = backend.SubSocket()
+        for conflate in (True, False):
+            with sub:
+                sub.connect(backend.context, endpoint, conflate=conflate)
+                assert sub.conflate is conflate
+
+    def test_rcvhwm_may_be_set_before_connect(self, backend: Backend, endpoint: str) -> None:
+        sub = backend.SubSocket()
+        assert sub.rcvhwm == (1000 if backend.name == "zmq" else 0)
+        sub.rcvhwm = 7
+        with sub:
+            sub.connect(backend.context, endpoint)
+            assert sub.rcvhwm == (7 if backend.name == "zmq" else 0)
+            if backend.name == "zmq":
+                assert sub._socket.rcvhwm == 7
+                with pytest.raises(InvalidValueError, match="rcvhwm"):
+                    sub.rcvhwm = 8
+
+    @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
+    def test_linger_may_be_set_at_any_time(self, backend: Backend, endpoint: str, role: str) -> None:
+        socket = getattr(backend, role)()
+        socket.linger = 5
+        with socket:
+            socket.connect(backend.context, endpoint)
+            for milliseconds in (5, 0, -1, 50):
+                socket.linger = milliseconds
+                assert socket.linger == (milliseconds if backend.name == "zmq" else 0)
+                if backend.name == "zmq":
+                    assert socket._socket.linger == milliseconds
+        socket.linger = 0
+
+    @pytest.mark.parametrize(("option", "value"), [("linger", -2), ("linger", 2**31), ("rcvhwm", -1)])
+    def test_values_that_cannot_be(self, backend: Backend, option: str, value: int) -> None:
+        with pytest.raises(InvalidValueError, match=option):
+            setattr(backend.SubSocket(), option, value)
 
 
 class TestPoller:

@@ -43,6 +43,7 @@ TOP = {
     "sub_sock",
     "toggle_fake_events",
     "wait_for_one_event",
+    "zeromq_address",
     "__version__",
 }
 ERRORS = {
@@ -87,6 +88,7 @@ FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
     "backend=None)",
+    msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     msgq.delete_fake_prefix: "()",
     msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
@@ -142,8 +144,9 @@ METHODS = {
         "closed": "",
         "connect": "(self, context: Context, endpoint, segment_size=0, *, mode=None, schema=None)",
         "endpoint": "",
+        "linger": "",
         "reserve": "(self, size)",
-        "send": "(self, data)",
+        "send": "(self, data, /, flags: int = 0)",
         "send_many": "(self, messages)",
         "stats": "(self)",
         "wait_for_readers": "(self, timeout=1.0, interval=0.001, n=None)",
@@ -157,7 +160,9 @@ METHODS = {
         "segment_size=0, *, mode=None, passive: bool = False, spin_us=None)",
         "endpoint": "",
         "fileno": "(self)",
+        "linger": "",
         "lost": "",
+        "rcvhwm": "",
         "rcvtimeo": "",
         "receive": "(self, non_blocking: bool = False)",
         "receive_array": "(self, dtype, max_messages=None, wait_for_one: bool = False)",

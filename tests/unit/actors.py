@@ -7,11 +7,13 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 import threading
 from typing import Any
 
 import msgq
-from msgq.errors import IpcError
+from msgq import backend
+from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl.liveness import identity
 from tests.contract.actors import in_fork
 from tests.support import hear, say
@@ -186,3 +188,37 @@ def publish_after_a_word(endpoint: str) -> None:
         for i in range(5):
             hear()
             pub.send(b"%d" % i)
+
+
+def forked_fake(endpoint: str) -> dict[str, Any]:
+    """The child of a fork uses what it inherited of the fake backend, then makes its own."""
+    pub, sub = msgq.pub_sock(endpoint, backend="fake"), msgq.sub_sock(endpoint, backend="fake")
+    poller = backend.load("fake").Poller()
+    poller.registerSocket(sub)
+    pub.send(b"the parent's")
+
+    def child() -> list[Any]:
+        refused = []
+        for call in (sub.receive, sub.receive_many, lambda: poller.poll(0), sub.fileno, lambda: pub.send(b"")):
+            try:
+                call()
+            except ForkedSocketError as error:
+                refused.append(error.endpoint)
+        pub.close()
+        sub.close()
+        with msgq.pub_sock(endpoint, backend="fake") as own, msgq.sub_sock(endpoint, backend="fake") as heard:
+            own.send(b"own")
+            return [refused, [message.decode() for message in heard.receive_many()]]
+
+    refused, own = in_fork(child)
+    return {"refused": refused, "own": own, "parent": [message.decode() for message in sub.receive_many()]}
+
+
+def again(endpoint: str) -> list[Any]:
+    """Find nothing on the ring, in a process that does not know pyzmq."""
+    with msgq.sub_sock(endpoint) as sub:
+        try:
+            sub.recv(msgq.NOBLOCK)
+        except msgq.Again as error:
+            return [type(error) is msgq.Again, "zmq" in sys.modules]
+    return []

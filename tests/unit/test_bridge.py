@@ -115,6 +115,22 @@ class TestWrongArguments:
         with pytest.raises(InvalidValueError):
             Bridge((), {TOPIC: "no host"})
 
+    def test_the_hosts_that_are_in_force_count(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A map names other hosts, and socket files need none."""
+        (tmp_path / "map.toml").write_text(f'{TOPIC} = "tcp://127.0.0.1:9001"')
+        monkeypatch.delenv("OPENPILOT_PREFIX", raising=False)
+        monkeypatch.setenv("MSGQ_ZMQ_MAP", str(tmp_path / "map.toml"))
+        Bridge((), {TOPIC: "nowhere.invalid"}).close()
+        monkeypatch.delenv("MSGQ_ZMQ_MAP")
+        monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "nowhere.invalid")
+        Bridge((), {TOPIC: "nowhere.invalid"}).close()
+
+    @pytest.mark.parametrize("host", ["*", "127.0.0.1", "localhost", "127.0.0.9"])
+    def test_hosts_to_bind(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
+        Bridge([TOPIC]).close()
+
     def test_a_topic_must_be_an_endpoint(self) -> None:
         with pytest.raises(EndpointNameError):
             Bridge((), {"a/b": "127.0.0.1"})

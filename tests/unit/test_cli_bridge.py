@@ -33,6 +33,9 @@ def flow(topic: str, messages: int, state: str = CARRYING) -> Flow:
         ((), "nothing to carry"),
         (("--in", "a@x", "--in", "a@y"), "given twice"),
         (("--out", "a", "--interval", "0"), "--interval"),
+        (("--in", "state@"), "no host behind the @"),
+        (("--in", r"camera\..*"), "directory of topics"),
+        (("--in", "camera.(left|right)@10.0.0.7"), "directory of topics"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
@@ -48,6 +51,10 @@ def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
         (("--out", "a", "--in", "a"), "cannot go out and come in"),
         (("--in", "a/b"), "a/b"),
         (("--in", "a@no host"), "no host"),
+        (("--in", "a@nowhere.invalid"), "'nowhere.invalid' is no host"),
+        (("--in", "a", "--host", "nowhere.invalid"), "'nowhere.invalid' is no host"),
+        (("--out", "a", "--bind", "nowhere.invalid"), "cannot bind 'nowhere.invalid'"),
+        (("--out", "a", "--bind", "192.0.2.1"), "cannot bind '192.0.2.1'"),  # of nobody: it is for documentation
         (("--in", "a", "--segment-size", "1"), "segment_size"),
     ],
 )

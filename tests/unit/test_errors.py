@@ -11,6 +11,8 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError, WaitTimeoutError
+from tests.support import run_child
+from tests.unit import actors
 
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, IpcError)]
 
@@ -55,3 +57,7 @@ def test_a_time_out_is_caught_as_a_time_out() -> None:
     error = WaitTimeoutError("too late", "topic")
     assert isinstance(error, TimeoutError)
     assert str(error) == "'topic': too late"
+
+
+def test_again_does_not_import_zmq(endpoint: str) -> None:
+    assert run_child(actors.again, endpoint) == [True, False]

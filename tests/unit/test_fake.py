@@ -17,6 +17,9 @@ from msgq.errors import (
 )
 from msgq.impl import fake, ring
 from msgq.impl.fake.bus import current_bus
+from tests.contract import actors as contract_actors
+from tests.support import Task, run_child
+from tests.unit import actors
 
 CONTEXT = fake.Context()
 
@@ -186,3 +189,22 @@ def test_arrays_without_a_buffer_format_can_be_sent(endpoint: str, rows: np.ndar
     assert socket.receive_many() == [rows[0].tobytes()] * 2
     source.send(rows)
     assert socket.receive_into(rows) == rows.nbytes
+
+
+class TestFork:
+    def test_the_child_may_not_publish(self, endpoint: str) -> None:
+        answer = run_child(contract_actors.forked_publisher, "fake", endpoint)
+        assert answer == {"refused": [endpoint] * 5, "parent": "from the parent", "rest": None}
+
+    def test_the_child_has_an_empty_bus(self, endpoint: str) -> None:
+        """On the ring a forked subscriber goes on. Here nobody could send to it, so it says so, and a new one works."""
+        answer = run_child(actors.forked_fake, endpoint)
+        assert answer == {"refused": [endpoint] * 5, "own": ["own"], "parent": ["the parent's"]}
+
+
+def test_another_thread_may_take_over_but_not_wait(endpoint: str) -> None:
+    publisher, subscriber = pub(endpoint), sub(endpoint)
+    Task(publisher.send, b"x").result()
+    assert Task(subscriber.receive).result() == b"x"
+    with pytest.raises(DeadlockError, match=endpoint):
+        Task(subscriber.receive).result()

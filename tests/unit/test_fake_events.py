@@ -711,3 +711,14 @@ def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
         assert child.hear() == "connected"
         pub.send(b"x")
         assert child.result() == ["x"]
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MSGQ_BACKEND", "zmq"), ("ZMQ", "1"), ("MSGQ_BACKEND", "fake")])
+def test_other_backends_have_no_gates(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    msgq.toggle_fake_events(False)
+    monkeypatch.delenv("MSGQ_BACKEND", raising=False)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidValueError, match="MSGQ_BACKEND=msgq"):
+        msgq.toggle_fake_events(True)
+    assert "CEREAL_FAKE" not in os.environ
+    msgq.toggle_fake_events(False)

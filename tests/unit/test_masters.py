@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -445,3 +445,27 @@ def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: st
         pm.send("b", b"2")
         sm.update(0)
         assert (sm["b"], sm.updated) == (b"2", {"a": False, "b": True})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SubMaster({"good": 1, "odd": "fast"}),
+        lambda: SubMaster(["good", "odd"], segment_sizes={"odd": "large"}),
+        lambda: SubMaster(["good", "odd"], decoders={"odd": "json"}),
+        lambda: SubMaster(["good", "odd"], validators={"odd": True}),
+        lambda: PubMaster(["good", "odd"], segment_sizes={"odd": "large"}),
+        lambda: PubMaster(["good", "odd"], encoders={"odd": "json"}),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_told_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
+    with pytest.raises(TypeError, match=r"^'odd': "):
+        make()
+
+
+@pytest.mark.parametrize("encoder", [None, len, lambda data: bytes(data, 5)])
+def test_data_that_cannot_be_sent_is_told_with_its_topic(encoder: Any, prefix: str) -> None:
+    with PubMaster(["good", "odd"], encoders={"odd": encoder}) as pm:
+        with pytest.raises(TypeError, match=r"^'odd': ") as caught:
+            pm.send("odd", "text")
+        assert isinstance(caught.value.__cause__, TypeError)

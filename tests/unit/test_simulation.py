@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Generator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import api
+from msgq import api, backend
 from msgq.errors import (
     ConcurrentUseError,
     DeadlockError,
@@ -19,7 +20,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.simulation import Sent, Simulation
-from tests.support import Task
+from tests.support import SHM, Task
 
 S = 10**9
 
@@ -492,3 +493,52 @@ def test_masters_live_in_virtual_time() -> None:
         sim.play([(i / 10, "state", b"x") for i in range(5)])
         sim.run(until=1.0)
         assert sim.sent_on("command") == [b"stop"] + [b"go"] * 4
+
+
+class TestRealTime:
+    """What would wait in real time while all others stand still says so at once."""
+
+    def test_a_node_that_waits_by_asyncio_is_told(self) -> None:
+        async def arecv() -> None:
+            await msgq.sub_sock("a").arecv()
+
+        async def apoll() -> None:
+            poller = msgq.Poller()
+            msgq.sub_sock("a", poller)
+            await poller.apoll(1000)
+
+        for wait in (arecv, apoll):
+            with Simulation() as sim, pytest.raises(DeadlockError, match=r"^'a': node 'listener' waits .* receive"):
+                sim.add(lambda wait=wait: asyncio.run(wait()), name="listener")
+
+    def test_the_code_of_the_block_is_told(self) -> None:
+        with Simulation(), pytest.raises(DeadlockError, match="node 'main'"):
+            msgq.sub_sock("a").fileno()
+
+    def test_a_message_that_is_there_is_taken_by_asyncio_as_ever(self) -> None:
+        with Simulation() as sim:
+            sub, pub = msgq.sub_sock("a"), msgq.pub_sock("a")
+            pub.send(b"x")
+            sim.run()
+            assert asyncio.run(sub.arecv()) == b"x"
+
+    @pytest.mark.parametrize("backend_name", ["msgq", "zmq"])
+    @pytest.mark.parametrize("kind", ["PubSocket", "SubSocket"])
+    def test_a_node_that_connects_a_real_socket_is_told(self, backend_name: str, kind: str, prefix: str) -> None:
+        socket = getattr(backend.load(backend_name), kind)()  # as a class that was imported by its name before
+        with Simulation() as sim:
+            with pytest.raises(InvalidValueError, match=r"^'a': node 'old' connects .* msgq.SubSocket"):
+                sim.add(lambda: socket.connect(msgq.context, "a"), name="old")
+            with pytest.raises(InvalidValueError, match="node 'main'"):
+                socket.connect(msgq.context, "a")
+        assert socket.closed
+        assert not any(SHM.glob(f"msgq*{prefix}*"))
+
+    def test_other_threads_and_times_may_connect_one(self, prefix: str) -> None:
+        real = backend.load("msgq").PubSocket
+        with real() as before, real() as beside, real() as after:
+            before.connect(msgq.context, "before")
+            with Simulation():
+                before.send(b"x")
+                Task(beside.connect, msgq.context, "beside").result()
+            after.connect(msgq.context, "after")

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
+import msgq
 from msgq import naming
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.context import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.publisher import PubSocket
-from tests.support import Child, hear, say
+from tests.support import DEADLINE, Child, hear, say
 
 VARIABLES = ("TRANSPORT", "BIND", "MAP", "CURVE")
 TWINS = ("t141", "t480")  # two names of one port
@@ -300,3 +302,25 @@ class TestCollisions:
         os.close(claim.listener)
         claim.release()
         assert not list(tmp_path.rglob("claims/*"))
+
+
+class TestForOtherPrograms:
+    def test_it_is_where_subscribers_connect(self, write_map: Callable[[str], None]) -> None:
+        assert msgq.zeromq_address("carState") == "tcp://127.0.0.1:9041"
+        assert msgq.zeromq_address(b"carState", "10.0.0.7") == "tcp://10.0.0.7:9041"
+        assert msgq.zeromq_address("carState", "::1") == "tcp://[::1]:9041"
+        write_map('carState = "tcp://*:9001"')
+        assert msgq.zeromq_address("carState", "10.0.0.7") == "tcp://10.0.0.7:9001"
+
+    def test_a_name_that_cannot_be_an_endpoint(self) -> None:
+        with pytest.raises(EndpointNameError):
+            msgq.zeromq_address("a/b")
+
+    def test_plain_zmq_receives_there(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+        pub = publish(endpoint)
+        with zmq.Context() as context, context.socket(zmq.SUB) as plain:
+            plain.subscribe(b"")
+            plain.connect(msgq.zeromq_address(endpoint))
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(b"x")
+            assert plain.recv() == b"x"

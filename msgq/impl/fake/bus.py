@@ -6,6 +6,7 @@ a slow subscriber is lapped by the same message as on the real one. The messages
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgq import naming
 from msgq.errors import (
     DeadlockError,
+    ForkedSocketError,
     InvalidValueError,
     MessageTooLargeError,
     SegmentError,
@@ -75,6 +77,7 @@ class Topic:
     granted : the publisher needs no `extend` up to here.
     limit : everything older than a lap before this is overwritten.
     messages, bytes : published so far.
+    inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
     deliver : what each message is given to. The bus chooses it: the subscribers' queues, or a simulation.
     """
 
@@ -89,6 +92,7 @@ class Topic:
         self.messages = self.bytes = 0
         self.writer: Writer | None = None
         self.writers = 0
+        self.inherited = False
         self.inboxes: list[Inbox] = []
         self.deliver = route(self)
 
@@ -149,6 +153,13 @@ class Topic:
     def rewire(self) -> None:
         """Choose `deliver` anew: a subscriber came, went, or was lapped."""
         self.deliver = self._route(self)
+
+    def disown(self) -> None:
+        """In a forked child: let each use find out whose this is."""
+        self.inherited = True
+        self.writer = None
+        for inbox in self.inboxes:
+            inbox.queue.clear()
 
     def readers(self) -> tuple[int, int]:
         """Return how many subscribers are attached, and how many of them have read everything; not the passive ones."""
@@ -265,6 +276,12 @@ def _nobody(_entry: Entry) -> None:
     """Take a message that has no subscriber."""
 
 
+def forked_error(endpoint: str) -> ForkedSocketError:
+    """Return the error for a socket that came through a fork."""
+    text = "the socket belongs to the parent process, and its bus is there; close it here, and connect another one"
+    return ForkedSocketError(text, endpoint)
+
+
 def fan_out(sinks: list[Sink]) -> Sink:
     """Return what gives a message to all of them."""
     if len(sinks) < 2:
@@ -305,6 +322,12 @@ class Bus:
             raise SegmentSizeError(f"{text}; ask for 0 to take it as it is", endpoint)
         return topic
 
+    def disown(self) -> None:
+        """In a forked child: leave all topics to the parent."""
+        for topic in self._topics.values():
+            topic.disown()
+        self._topics.clear()
+
     def existing_topic(self, endpoint: str) -> Topic:
         """Return an endpoint's topic.
 
@@ -323,6 +346,9 @@ class Bus:
 
     def opened(self, socket: Socket) -> None:
         """Take notice of a socket that was connected."""
+
+    def check_descriptor(self, endpoint: str) -> None:
+        """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""
 
     def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
         """Return when `ready` is true, or after so much virtual time. Here nobody could make it true: the time passes.
@@ -344,6 +370,14 @@ class Bus:
 
 
 _buses = [Bus()]
+
+
+def _disown() -> None:
+    for bus in _buses:
+        bus.disown()
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 def current_bus() -> Bus:

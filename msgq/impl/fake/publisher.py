@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
 from msgq.impl.context import Context
-from msgq.impl.fake.bus import WRITERS_MAX, Entry, Topic, Writer, current_bus
+from msgq.impl.fake.bus import WRITERS_MAX, Entry, Topic, Writer, current_bus, forked_error
 from msgq.impl.fake.clock import NS
 from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.plain import closed_error
+from msgq.impl.habits import NothingLingers, check_send_flags
+from msgq.impl.plain import Reservation, check_readers_wait, closed_error, rows
 from msgq.schema import Schema
 from msgq.stats import PublisherStats
 
@@ -42,7 +41,7 @@ def _own_bytes(data: Any) -> bytes:
     return b"".join((data,))
 
 
-class PubSocket(Socket):
+class PubSocket(NothingLingers, Socket):
     """Publishes messages on one endpoint. See publisher.pyi for the contract of each method.
 
     One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
@@ -99,7 +98,7 @@ class PubSocket(Socket):
         """Leave; what was published stays readable."""
         if self.closed:
             return
-        if self._claim is _RESERVED:
+        if self._claim is _RESERVED and not self._topic.inherited:
             raise self._refusal()
         self._claim = _CLOSED
         self._topic.writers -= 1
@@ -113,13 +112,17 @@ class PubSocket(Socket):
     def _refusal(self) -> Exception:
         if self._claim is _CLOSED:
             return closed_error(self._endpoint)
+        if self._topic.inherited:
+            return forked_error(self._endpoint)
         if self._claim is _RESERVED:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
         who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
         return MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /) -> None:
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
         """Publish one message."""
+        if flags:
+            check_send_flags(flags, self._endpoint)
         message = data if type(data) is bytes else _own_bytes(data)
         topic = self._topic
         if topic.writer is not self._claim:
@@ -137,10 +140,8 @@ class PubSocket(Socket):
     def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
         """Publish several messages, and return how many."""
         self._check()
-        rows = None if isinstance(messages, (list, tuple, Iterator)) else _rows(messages)
         count = 0
-        several: Iterable[Any] = messages if rows is None else rows
-        for message in several:
+        for message in rows(messages):
             self.send(message)
             count += 1
         return count
@@ -152,6 +153,16 @@ class PubSocket(Socket):
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         return Reservation(self, size)
 
+    def _begin_reservation(self, size: int) -> None:
+        self._check()
+        self._topic.check_size(size)
+        self._writer.reserved = True
+        self._claim = _RESERVED
+
+    def _end_reservation(self) -> None:
+        self._writer.reserved = False
+        self._claim = self._writer
+
     def all_readers_updated(self) -> bool:
         """Tell whether every living subscriber has read all that was published. False when there is none."""
         self._check_open()
@@ -160,9 +171,7 @@ class PubSocket(Socket):
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
         """Wait until subscribers are there, or up to date. No `interval` passes between two looks."""
-        if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
-            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
-            raise InvalidValueError(text, self._endpoint)
+        check_readers_wait(timeout, interval, n, self._endpoint)
         self._check_open()
 
         def satisfied() -> bool:
@@ -181,7 +190,7 @@ class PubSocket(Socket):
 
     def _check_open(self) -> None:
         """As `_check`, but who was taken over may still look."""
-        if self._claim is _CLOSED or self._claim is _RESERVED:
+        if self._claim is _CLOSED or self._claim is _RESERVED or self._topic.inherited:
             raise self._refusal()
 
     def stats(self) -> PublisherStats:
@@ -189,54 +198,6 @@ class PubSocket(Socket):
         counts = self._writer.counts
         messages, size = (self._topic.messages, self._topic.bytes) if counts is None else counts
         return PublisherStats(self._endpoint, messages, size)
-
-
-def _rows(messages: Any) -> list[bytes] | None:
-    """Return the rows of an array as messages; None: it is an iterable of messages."""
-    try:
-        view = memoryview(messages)
-    except TypeError:
-        return None
-    except ValueError:  # NumPy exports datetimes only without their type
-        view = memoryview(messages.view(f"V{messages.itemsize}"))
-    if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
-        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
-    if not view.c_contiguous:
-        raise BufferError("the array's rows do not follow one another in memory; make a C-contiguous copy")
-    data, count = view.tobytes(), len(view)
-    size = len(data) // count if count else 0
-    return [data[i * size : (i + 1) * size] for i in range(count)]
-
-
-class Reservation:
-    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
-
-    def __init__(self, socket: PubSocket, size: int) -> None:
-        self._socket, self._size = socket, size
-        self._buffer: bytearray | None = None
-
-    def __enter__(self) -> memoryview:
-        socket = self._socket
-        if self._buffer is not None:
-            raise InvalidValueError("a reservation serves once; reserve again", socket.endpoint)
-        socket._check()
-        socket._topic.check_size(self._size)
-        self._buffer = bytearray(self._size)
-        self._view = memoryview(self._buffer)
-        socket._writer.reserved = True
-        socket._claim = _RESERVED
-        return self._view
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        socket = self._socket
-        with suppress(BufferError):  # an array made from it still lives
-            self._view.release()
-        socket._writer.reserved = False
-        socket._claim = socket._writer
-        if kind is None and self._buffer is not None:
-            socket.send(bytes(self._buffer))
 
 
 def publishes(socket: Socket, topic: Topic) -> bool:

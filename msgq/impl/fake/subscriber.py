@@ -21,9 +21,15 @@ from msgq.errors import (
 )
 from msgq.impl.awaitable import Awaitable
 from msgq.impl.context import Context
-from msgq.impl.fake.bus import Entry, Inbox, current_bus
+from msgq.impl.fake.bus import Entry, Inbox, current_bus, forked_error
 from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.habits import ReceiverHabits, Registrations
+from msgq.impl.habits import (
+    NothingLingers,
+    ReceiverHabits,
+    Registrations,
+    check_before_connect,
+    check_rcvhwm,
+)
 from msgq.impl.plain import FOR_EVER, PlainPoller, closed_error, timeout_ms
 from msgq.stats import SubscriberStats
 
@@ -45,13 +51,15 @@ def _fill(buffer: Any, data: bytes) -> int:
     return BytesIO(data).readinto(buffer)
 
 
-class SubSocket(Awaitable, ReceiverHabits, Socket):
+class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
     """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
 
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
     """
 
-    __slots__ = ("_bus", "_fd", "_inbox", "_queue", "_timeout_ms", "_waited_for", "_waiting")
+    __slots__ = (
+        "_bus", "_conflate", "_conflate_wanted", "_fd", "_inbox", "_queue", "_timeout_ms", "_waited_for", "_waiting",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +69,7 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
         self._inbox: Inbox | None = None
         self._queue = _NOTHING
         self._timeout_ms = FOR_EVER
+        self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
         self._waited_for = False
 
     def __repr__(self) -> str:
@@ -75,7 +84,12 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
     @property
     def conflate(self) -> bool:
         """Whether `receive` passes over all but the newest message."""
-        return self._inbox is not None and self._inbox.conflate
+        return self._conflate
+
+    @conflate.setter
+    def conflate(self, value: bool) -> None:
+        check_before_connect("conflate", self.closed, self._endpoint)
+        self._conflate = self._conflate_wanted = bool(value)
 
     @property
     def lost(self) -> int | None:
@@ -109,7 +123,8 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
         bus = current_bus()
         topic = bus.existing_topic(name) if passive else bus.topic(name, segment_size, mode)
         self._bus, self._endpoint = bus, name
-        self._inbox = Inbox(topic, bool(conflate), bool(passive))
+        self._conflate = bool(conflate) or self._conflate_wanted
+        self._inbox = Inbox(topic, self._conflate, bool(passive))
         self._waited_for = False
         self._unlock()
         bus.opened(self)
@@ -147,6 +162,8 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
         """Return the inbox, if this socket may be used now."""
         if self._inbox is None or self._inbox.closed:
             raise closed_error(self._endpoint)
+        if self._inbox.topic.inherited:
+            raise forked_error(self._endpoint)
         if self._waited_for:
             text = "is in use by another thread; a socket serves one thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
@@ -176,11 +193,21 @@ class SubSocket(Awaitable, ReceiverHabits, Socket):
     def rcvtimeo(self, timeout: float) -> None:
         self.setTimeout(timeout)
 
+    @property
+    def rcvhwm(self) -> int:
+        """pyzmq's limit of messages in the queue: 0 (none), whatever is set; `segment_size` limits it."""
+        return 0
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages: int) -> None:
+        check_rcvhwm(messages, self._endpoint)
+
     # ---- event loops ----
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there."""
+        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         inbox = self._enter()
+        self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._unlock()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -16,10 +14,12 @@ from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
 from msgq.impl.context import Context
 from msgq.impl.guard import Sender
+from msgq.impl.plain import Reservation, check_readers_wait, rows
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
+from msgq.impl.zeromq.lingering import Lingers
 from msgq.schema import Schema
 from msgq.stats import PublisherStats
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-LINGER_MS = 1000  # how long what was sent last may take to leave, after closing and at exit
+LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
 
 
-class PubSocket(Sender):
+class PubSocket(Lingers, Sender):
     """Publishes messages on one endpoint.
 
     It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
@@ -49,6 +49,7 @@ class PubSocket(Sender):
     _claim: Claim
 
     def __init__(self) -> None:
+        self._linger_ms = LINGER_MS
         self._dropped = self._readers = 0
         self._unread_from = 0  # the first message that a present subscriber may have been sent
 
@@ -95,7 +96,7 @@ class PubSocket(Sender):
         self._address = publisher_address(name)
         socket = process.new_socket(zmq.XPUB, name)
         try:
-            socket.linger = LINGER_MS
+            socket.linger = self._linger_ms
             socket.sndhwm = naming.zmq_high_water_mark(name)
             socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
             socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
@@ -165,7 +166,7 @@ class PubSocket(Sender):
         """
         self._check()
         count = 0
-        for message in _rows(messages):
+        for message in rows(messages):
             self.send(message)
             count += 1
         return count
@@ -195,6 +196,10 @@ class PubSocket(Sender):
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         return Reservation(self, size)
+
+    def _begin_reservation(self, size: int) -> None:
+        """Any size will do."""
+        self._reserve()
 
     def _look(self) -> int:
         """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
@@ -240,9 +245,7 @@ class PubSocket(Sender):
         -----
         Releases the GIL between the looks; signal handlers run.
         """
-        if (timeout is not None and not timeout >= 0) or not interval > 0 or (n is not None and n < 0):
-            text = f"timeout={timeout} (seconds, None for ever), interval={interval} (> 0 seconds), n={n}: not possible"
-            raise InvalidValueError(text, self.endpoint)
+        check_readers_wait(timeout, interval, n, self.endpoint)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             readers, updated = self._count()
@@ -258,48 +261,3 @@ class PubSocket(Sender):
     def stats(self) -> PublisherStats:
         """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
         return PublisherStats(self.endpoint, self._messages, self._bytes, self._dropped)
-
-
-class Reservation:
-    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
-
-    def __init__(self, socket: PubSocket, size: int) -> None:
-        self._socket, self._size = socket, size
-        self._buffer: bytearray | None = None
-
-    def __enter__(self) -> memoryview:
-        if self._buffer is not None:
-            raise InvalidValueError("a reservation serves once; reserve again", self._socket.endpoint)
-        self._socket._reserve()
-        self._buffer = bytearray(self._size)
-        self._view = memoryview(self._buffer)
-        return self._view
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        with contextlib.suppress(BufferError):  # an array made from the view still lives
-            self._view.release()
-        self._socket._end_reservation()
-        if kind is None and self._buffer is not None:
-            self._socket.send(self._buffer)
-
-
-def _rows(messages: Any) -> Iterator[Any]:
-    """Return the messages one by one."""
-    if isinstance(messages, (list, tuple, Iterator)):
-        yield from messages
-        return
-    try:
-        view = memoryview(messages)
-    except TypeError:  # no buffer, so it must be an iterable
-        yield from messages
-        return
-    if view.shape is None or view.shape == () or (view.ndim == 1 and view.itemsize == 1):
-        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
-    if not view.c_contiguous:
-        raise BufferError("the messages must be contiguous; copy them first")
-    flat, count = view.tobytes(), view.shape[0]
-    size = len(flat) // count if count else 0
-    for row in range(count):
-        yield flat[row * size : (row + 1) * size]

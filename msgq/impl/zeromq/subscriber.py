@@ -16,11 +16,12 @@ from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeErro
 from msgq.impl.awaitable import Awaitable
 from msgq.impl.context import Context
 from msgq.impl.guard import Receiver, all_alone
-from msgq.impl.habits import ReceiverHabits, Registrations
+from msgq.impl.habits import ReceiverHabits, Registrations, check_before_connect, check_rcvhwm
 from msgq.impl.plain import PlainPoller, timeout_ms
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.impl.zeromq.lingering import Lingers
 from msgq.stats import SubscriberStats
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ MANY = 100_000  # messages; taking "all" ends there, so that it ends however fas
 _wake_numbers = itertools.count()
 
 
-class SubSocket(Awaitable, ReceiverHabits, Receiver):
+class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
     """Receives the messages of one endpoint.
 
     It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
@@ -56,7 +57,9 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
     _address: Address
 
     def __init__(self) -> None:
-        self._conflate = False
+        self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
+        self._rcvhwm: int | None = None  # None: as the environment says
+        self._linger_ms = 0
         self._held: bytes | None = None  # a message that did not suit the call that took it
         self._passed_over = 0
         self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
@@ -76,6 +79,11 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
     def conflate(self) -> bool:
         """Whether `receive` passes over all but the newest message."""
         return self._conflate
+
+    @conflate.setter
+    def conflate(self, value: bool) -> None:
+        check_before_connect("conflate", self.closed, self.endpoint)
+        self._conflate = self._conflate_wanted = bool(value)
 
     @property
     def lost(self) -> int | None:
@@ -127,14 +135,14 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
                 raise InvalidValueError(text, name, error.errno) from error
             raise
         self._socket, self._recv = socket, socket.recv
-        self._conflate, self._held, self._passed_over = bool(conflate), None, 0
+        self._conflate, self._held, self._passed_over = bool(conflate) or self._conflate_wanted, None, 0
         self._simplify()
         self._open(self._recv, zmq.Again)
         process.remember(self)
 
     def _set_up(self, socket: zmq.Socket[bytes]) -> None:
-        socket.linger = 0
-        socket.rcvhwm = naming.zmq_high_water_mark(self.endpoint)
+        socket.linger = self._linger_ms
+        socket.rcvhwm = self.rcvhwm
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
         socket.rcvtimeo = self._timeout_set = self._timeout_ms
         if ":" in self._address.host:
@@ -194,6 +202,16 @@ class SubSocket(Awaitable, ReceiverHabits, Receiver):
     @rcvtimeo.setter
     def rcvtimeo(self, timeout: float) -> None:
         self.setTimeout(timeout)
+
+    @property
+    def rcvhwm(self) -> int:
+        """Messages that the queue here holds; 0: no limit. MSGQ_ZMQ_HWM, unless it was set before `connect`."""
+        return naming.zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages: int) -> None:
+        check_before_connect("rcvhwm", self.closed, self.endpoint)
+        self._rcvhwm = check_rcvhwm(messages, self.endpoint)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.

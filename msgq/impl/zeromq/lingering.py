@@ -1,0 +1,36 @@
+"""pyzmq's `linger`, which both kinds of sockets have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import zmq
+
+from msgq.impl.habits import check_linger
+
+_T = TypeVar("_T")
+
+
+class Lingers:
+    """A socket whose `linger` may be set at any time, and stays. See publisher.pyi of the ring."""
+
+    if TYPE_CHECKING:  # of the guard, and of the socket
+        endpoint: str
+        closed: bool
+        _socket: zmq.Socket[bytes]
+        _linger_ms: int
+
+        def _alone(self, call: Callable[..., _T], *args: Any) -> _T: ...
+
+    @property
+    def linger(self) -> int:
+        """Milliseconds that what was sent may take to leave after `close`, and at exit; -1: for ever."""
+        return self._linger_ms
+
+    @linger.setter
+    def linger(self, milliseconds: int) -> None:
+        checked = check_linger(milliseconds, self.endpoint)
+        if not self.closed:
+            self._alone(self._socket.set, zmq.LINGER, checked)
+        self._linger_ms = checked
