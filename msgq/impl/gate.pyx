@@ -14,11 +14,12 @@ from posix.unistd cimport close, geteuid
 
 from msgq.impl.context cimport remember
 from msgq.impl.core cimport (
-    MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_GATE_BYTES,
-    MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_event, mq_event_announce_sleep, mq_event_clear,
-    mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set, mq_event_settle, mq_event_spin, mq_event_watch,
-    mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_check, mq_gate_close, mq_gate_closed, mq_gate_enable,
-    mq_gate_enabled, mq_gate_event, mq_gate_init, mq_gate_owner, mq_gate_owner_life, mq_gate_version, mq_now_ns,
+    MQ_ALIVE, MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY,
+    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_event,
+    mq_event_announce_sleep, mq_event_clear, mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set,
+    mq_event_settle, mq_event_spin, mq_event_watch, mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_check,
+    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_init, mq_gate_owner,
+    mq_gate_owner_life, mq_gate_version, mq_now_ns,
 )
 from msgq.impl.liveness cimport fork_generation, this_process
 from msgq.impl.segment cimport (
@@ -124,6 +125,19 @@ cdef Segment _make_gate(str endpoint, str path, bint enable):
                 return segment
     finally:
         close(fd)
+
+
+def gate_owner(str path):
+    cdef Segment segment = _open_gate(naming.gate_names(path)[2], path)
+    if segment is None:
+        return None
+    life = mq_gate_owner_life(<mq_gate *> segment.address)
+    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
+    return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
+
+
+def unlink_gate(str path, uint64_t inode):
+    _unlink_gate(naming.gate_names(path)[2], path, inode)
 
 
 # ---- waiting ----

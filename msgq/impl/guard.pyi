@@ -136,7 +136,7 @@ class Receiver(Guard):
         """Do what `Guard._open` does; `news` is a descriptor that becomes readable when `call` may find a message."""
 
     def _receive_one(self, non_blocking: bool) -> bytes:
-        """Return the next message, waiting for it as long as the time-out says; raises `not_now`. The ticket is ours."""
+        """Return the next message, waiting as long as the time-out says; raises `not_now`. The ticket is ours."""
 
     def receive(self, non_blocking: bool = False) -> bytes | None:
         """Take the next message, or the newest if the socket conflates.

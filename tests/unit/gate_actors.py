@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from functools import partial
 
 import msgq
 from msgq.errors import ControllerDiedError
@@ -77,7 +78,8 @@ def hostile(endpoint: str) -> None:
             with contextlib.suppress(msgq.errors.IpcError):
                 handle = msgq.fake_event_handle(endpoint, override=False)
                 ready, called = handle.recv_ready_event, handle.recv_called_event
-                for use in (ready.set, sub.receive, lambda: called.wait(0.001), called.clear, lambda: ready.fd):
+                uses = ready.set, sub.receive, partial(called.wait, 0.001), called.clear, partial(getattr, ready, "fd")
+                for use in uses:
                     with contextlib.suppress(msgq.errors.IpcError):
                         use()
 
