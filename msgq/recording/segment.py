@@ -47,7 +47,7 @@ def encoded(*parts: Any) -> bytes:
     builder = RecordBuilder()
     for part in parts:
         part.write(builder)
-    return bytes(builder.end())
+    return bytes(builder.end())  # type: ignore[no-untyped-call]
 
 
 class Compressor:
