@@ -96,8 +96,9 @@ def make_directories(endpoint: str, in_prefix: str) -> None:
                 text = f"the prefix's directory belongs to user {found.st_uid}; choose another prefix"
                 raise SegmentError(text, endpoint, path) from None
         except OSError as error:
-            raise SegmentError(f"cannot create the prefix's directory: {error.strerror}", endpoint, path,
-                               error.errno) from error
+            raise SegmentError(
+                f"cannot create the prefix's directory: {error.strerror}", endpoint, path, error.errno
+            ) from error
 
 
 def backend_name() -> str:

@@ -176,7 +176,7 @@ class Segment:
                 message_index_offsets=offsets,
                 message_start_time=first,
                 uncompressed_size=size,
-            )  # fmt: skip
+            )
         )
         self.messages += len(entries)
         for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
