@@ -89,6 +89,12 @@ cdef class ServerLeases:
         self._rows = max(self._rows, row + 1)
         return row
 
+    def dismiss(self, uint32_t row):
+        if row >= MQ_LEASE_ROWS:
+            raise SegmentError(f"row {row} of {MQ_LEASE_ROWS}", self._endpoint)
+        mq_row_reset(self._table, row, MQ_ROW_FREE)
+        self._tenants[row].taken = False
+
     def clients(self):
         cdef uint32_t row
         return [self._tenants[row].pid for row in range(self._rows)
