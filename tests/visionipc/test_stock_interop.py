@@ -1,4 +1,4 @@
-"""Stock servers and clients of frames (`tests/stock/frames_peer.c`) with ours, in both directions, restarts included."""
+"""Stock servers and clients of frames (`tests/stock/frames_peer.c`) with ours, both ways, restarts included."""
 
 from __future__ import annotations
 
