@@ -58,6 +58,7 @@ class VisionIpcClient:
         self._stream: Stream | None = None
         self._stale = 0
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
+        self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
         self._pid = os.getpid()
         self.connections = 0
         self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
@@ -194,7 +195,7 @@ class VisionIpcClient:
         server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
         stream = self._stream
         if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._pid != os.getpid():
-            stream = self._reopened(server_id)
+            stream = self._reopened(server_id, index)
             if stream is None or server_id != stream.server_id or index >= len(stream.regions):
                 self._stale += 1
                 return None
@@ -210,17 +211,19 @@ class VisionIpcClient:
         self.frame_id, self.timestamp_sof, self.timestamp_eof, self.valid = frame_id, sof, eof, bool(valid)
         return VisionBuf(record, region, view, stream.fds[index], stream.leases is not None, (frame_id, sof, eof))
 
-    def _reopened(self, server_id: int) -> Stream | None:
+    def _reopened(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if server_id == self._former and self._pid == os.getpid():
+        if self._pid == os.getpid() and (server_id == self._former or time.monotonic() < self._not_before):
             return None
         try:
             self._open(_REOPEN_S)
         except IpcError:  # starting, stopping, or without this stream at the moment: the next frame asks again
             return None
-        if self._stream is not None and self._stream.server_id != server_id:
+        stream = self._stream
+        if stream is not None and (server_id != stream.server_id or index >= len(stream.regions)):
             self._former = server_id
-        return self._stream
+            self._not_before = time.monotonic() + _TRY_AGAIN_S
+        return stream
 
     def _overtaken(self) -> bytes | None:
         """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present."""
