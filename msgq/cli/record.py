@@ -74,8 +74,8 @@ def command(
         chunk_bytes=chunk_bytes, chunk_seconds=chunk_seconds, limits=limits, snapshot_seconds=last_seconds,
         snapshot_bytes=last_bytes, paused=paused,
     )  # fmt: skip
-    over = threading.Event()
-    with interruptible(over.set), triggered(recorder, trigger, prefix):
+    over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
+    with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
         _watch(recorder, over, seconds, messages, as_json)
         stats = recorder.stop()
     if as_json:
@@ -84,16 +84,15 @@ def command(
         console().print(Text(f"{output}: {line(stats)}"))
 
 
-def _watch(
-    recorder: Recorder, over: threading.Event, seconds: float | None, messages: int | None, as_json: bool
-) -> None:
+def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages: int | None, as_json: bool) -> None:
     """Show what the recorder does until it is over."""
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     started = shown = time.monotonic()
     before = recorder.stats()
     with live or nullcontext():
-        while recorder.running and not over.wait(_TICK_S):
+        while recorder.running and not over:
+            time.sleep(_TICK_S)
             now = time.monotonic()
             stats = recorder.stats()
             if (seconds is not None and now - started >= seconds) or (messages and stats.messages >= messages):
