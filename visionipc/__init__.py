@@ -4,6 +4,7 @@ import enum
 
 from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient
+from visionipc.convert import to_rgb
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
 from visionipc.wire import get_endpoint_name
@@ -18,6 +19,7 @@ __all__ = [
     "VisionIpcServer",
     "VisionStreamType",
     "get_endpoint_name",
+    "to_rgb",
 ]
 
 
