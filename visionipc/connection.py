@@ -7,7 +7,7 @@ import socket
 
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from visionipc import shared, wire
-from visionipc.impl.leases import TABLE_BYTES, VERSION, ClientLeases
+from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.memory import Region
 
 _ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
@@ -112,6 +112,7 @@ def open_stream(name: str, kind: int) -> Stream | None:
     Raises
     ------
     StreamNotFoundError : the server has no such stream.
+    IpcError : the server has as many clients as it can have.
     WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
     """
     answer = _ask(name, wire.REQUEST.pack(kind) + wire.HELLO)
@@ -119,6 +120,10 @@ def open_stream(name: str, kind: int) -> Stream | None:
         there = streams(name)
         if there is None:
             return None
+        if kind in there:
+            raise IpcError(
+                f"the server did not admit us to stream {kind}: {MAX_CLIENTS} clients hold places in it", name
+            )
         raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
     data, fds = answer
     return Stream(data, fds, kind, wire.get_endpoint_name(name, kind))

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from msgq import naming
@@ -46,6 +47,18 @@ def _owner(address: str | bytes) -> int | None:
         return peer_pid(probe)
 
 
+_listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for listener in list(_listeners):
+        listener.forget()
+
+
+# A child must not keep the parent's socket and lock alive.
+os.register_at_fork(after_in_child=_forget_all)
+
+
 class Listener:
     """Listens until `close`. One server a path, also when two start at once."""
 
@@ -72,6 +85,7 @@ class Listener:
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name=f"visionipc {name}"[:15], daemon=True)
+        _listeners.add(self)
         self._thread.start()
 
     def _claim(self) -> socket.socket:
@@ -171,6 +185,7 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; the path vanishes, unless it is another server's by now."""
+        _listeners.discard(self)
         self._wake.close()
         self._thread.join()
         for connection in list(self._pending):

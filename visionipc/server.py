@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -174,6 +176,9 @@ class _Stream:
     def end(self, buffer: int, frame_id: int, sof: int, eof: int, valid: bool) -> None:
         """Publish what was begun."""
         self._busy = False
+        if not (0 <= frame_id < 1 << 32 and 0 <= sof < 1 << 64 and 0 <= eof < 1 << 64):
+            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
+            raise InvalidValueError(text, self.endpoint)
         if buffer < 0:
             self.dropped += 1
             return
@@ -215,6 +220,16 @@ class _Stream:
             os.close(self._fds.pop())
 
 
+_servers: weakref.WeakSet[VisionIpcServer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Leave no socket behind."""
+    for server in list(_servers):
+        server.close()
+
+
 class VisionIpcServer:
     """Serves streams of frames under a name, stock's clients included.
 
@@ -244,6 +259,7 @@ class VisionIpcServer:
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Any = None
         self._closed = False
+        _servers.add(self)
 
     @property
     def name(self) -> str:
@@ -335,7 +351,13 @@ class VisionIpcServer:
 
         self._check_open()
         if self._listener is None:
-            self._listener = Listener(self._name, self._answer)
+            me = weakref.ref(self)  # a server that nobody refers to any more should end
+
+            def answer(request: bytes, pid: int) -> tuple[list[bytes], list[int]] | None:
+                server = me()
+                return None if server is None else server._answer(request, pid)
+
+            self._listener = Listener(self._name, answer)
 
     def _answer(self, request: bytes, pid: int) -> tuple[list[bytes], list[int]] | None:
         """Return what a client is told; runs in the listener's thread."""

@@ -58,6 +58,8 @@ ERRORS = {
     "MessageSizeError": "IpcError ValueError",
     "MessageTooLargeError": "MessageSizeError",
     "EndpointClosedError": "IpcError",
+    "StreamNotFoundError": "IpcError LookupError",
+    "MissingLibraryError": "IpcError ImportError",
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",

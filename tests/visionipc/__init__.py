@@ -1,0 +1,1 @@
+"""Frames: contract, interplay with stock, hostile peers, stress."""

@@ -1,0 +1,54 @@
+"""What tests of frames share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from visionipc import VisionIpcClient, VisionIpcServer
+
+WIDTH, HEIGHT = 64, 48
+SOCKETS = Path("/tmp")
+
+
+@pytest.fixture(autouse=True)
+def no_sockets_left(token: str) -> Iterator[None]:
+    """No path of the test's may stay in /tmp."""
+    yield
+    left = [path for path in SOCKETS.iterdir() if token in path.name]
+    for path in left:
+        path.unlink()
+    assert not left, "sockets left behind by the test"
+
+
+@pytest.fixture
+def name(prefix: str, token: str) -> str:
+    """A server's name, under a prefix of the test alone."""
+    return token
+
+
+@pytest.fixture
+def server(name: str) -> Iterator[VisionIpcServer]:
+    """A server that listens, with one stream, 0: four buffers of NV12."""
+    with VisionIpcServer(name) as made:
+        made.create_buffers(0, 4, WIDTH, HEIGHT)
+        made.start_listener()
+        yield made
+
+
+@pytest.fixture
+def connect(name: str) -> Iterator[Callable[..., VisionIpcClient]]:
+    """A function that returns another connected client of the server."""
+    made: list[VisionIpcClient] = []
+
+    def connected(kind: int = 0, conflate: bool = False) -> VisionIpcClient:
+        client = VisionIpcClient(name, kind, conflate)
+        made.append(client)
+        assert client.connect(True)
+        return client
+
+    yield connected
+    for client in made:
+        client.close()

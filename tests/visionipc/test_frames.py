@@ -1,0 +1,662 @@
+"""Frames from a server to clients: what is promised of buffers, leases, time-outs, ends and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import mmap
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import errors
+from msgq.visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
+from tests.support import DEADLINE_MS, Child, Task, say, wait_until
+from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
+
+SIZE = WIDTH * HEIGHT * 3 // 2
+
+
+def publish(server: VisionIpcServer, value: int, kind: int = 0) -> bool:
+    """Send a frame whose bytes all are `value`; False: it was dropped."""
+    with server.frame(kind) as frame:
+        frame.data[:] = value
+    return not frame.dropped
+
+
+def receive(client: VisionIpcClient) -> VisionBuf:
+    frame = client.recv(DEADLINE_MS)
+    assert frame is not None
+    return frame
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+# ---- stock's API ----
+
+
+def test_send_and_receive(server, connect):
+    client = connect()
+    data = np.arange(SIZE, dtype=np.uint8)
+    assert server.send(0, data, 7, 100, 200)
+    frame = receive(client)
+    assert (frame.data == data).all()
+    assert (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof) == (7, 100, 200)
+    assert (client.frame_id, client.timestamp_sof, client.timestamp_eof, client.valid) == (7, 100, 200, True)
+    assert (frame.width, frame.height, frame.stride, frame.uv_offset) == (WIDTH, HEIGHT, WIDTH, WIDTH * HEIGHT)
+    assert (client.width, client.height, client.stride, client.uv_offset) == (WIDTH, HEIGHT, WIDTH, WIDTH * HEIGHT)
+    assert (client.buffer_len, client.num_buffers) == (SIZE, 4)
+    assert 0 <= frame.idx < 4
+    assert os.fstat(frame.fd).st_size == SIZE + 8
+    assert frame.valid()
+
+
+def test_layout_with_gaps(server, connect):
+    server.create_buffers_with_sizes(1, 2, 60, 40, 64 * 64 * 2, 64, 64 * 44)
+    client = connect(1)
+    with server.frame(1) as frame:
+        luma, chroma = frame.planes
+        luma[:], chroma[:, :, 0], chroma[:, :, 1] = 1, 2, 3
+    frame = receive(client)
+    data = frame.data.reshape(-1, 64)
+    assert (data[:40, :60] == 1).all()
+    assert (data[44:64, 0:60:2] == 2).all()
+    assert (data[44:64, 1:60:2] == 3).all()
+    assert (data[:40, 60:] == 0).all()
+    with pytest.raises(errors.InvalidValueError, match="planes"):
+        frame.image  # noqa: B018
+
+
+def test_names(name):
+    assert get_endpoint_name("camerad", 2) == "visionipc_camerad_2"
+    with pytest.raises(errors.EndpointNameError):
+        VisionIpcServer("a/b")
+    with pytest.raises(errors.EndpointNameError, match="shorten"):
+        VisionIpcServer("n" * 100)
+
+
+def test_no_server(name):
+    client = VisionIpcClient(name, 0, False)
+    assert not client.connect(False)
+    assert not client.is_connected()
+    assert VisionIpcClient.available_streams(name, False) == set()
+    client.close()
+    with pytest.raises(errors.EndpointClosedError):
+        client.recv(0)
+
+
+def test_available_streams(server, name):
+    server.create_buffers(5, 1, 2, 2)
+    assert VisionIpcClient.available_streams(name, True) == {0, 5}
+
+
+def test_a_stream_that_does_not_exist(server, name, connect):
+    client = VisionIpcClient(name, 3, False)
+    with pytest.raises(errors.StreamNotFoundError, match=r"\[0\]"):
+        client.connect(True)
+    client.close()
+    with pytest.raises(errors.StreamNotFoundError):
+        server.send(3, b"")
+
+
+def test_nothing_came(server, connect):
+    client = connect()
+    assert client.recv(0) is None
+    started = time.monotonic()
+    assert client.recv(30) is None
+    assert time.monotonic() - started >= 0.03
+    with pytest.raises(errors.WaitTimeoutError):
+        client.frame(1)
+
+
+def test_wrong_size(server):
+    with pytest.raises(errors.MessageSizeError, match=str(SIZE)):
+        server.send(0, b"too short")
+    assert server.send(0, bytes(SIZE))  # and the buffer is free again
+
+
+def test_64_streams(name):
+    with VisionIpcServer(name) as server:
+        for kind in range(64):
+            server.create_buffers(kind, 1, 2, 2)
+        with pytest.raises(errors.InvalidValueError, match="64"):
+            server.create_buffers(64, 1, 2, 2)
+        server.start_listener()
+        assert VisionIpcClient.available_streams(name, False) == set(range(64))
+        with VisionIpcClient(name, 63, False) as client:
+            client.connect(True)
+            publish(server, 9, 63)
+            assert receive(client).data[0] == 9
+
+
+@pytest.mark.parametrize("count", [0, 129, -1])
+def test_number_of_buffers(server, count):
+    with pytest.raises(errors.InvalidValueError):
+        server.create_buffers(1, count, 2, 2)
+
+
+def test_128_buffers(server, connect):
+    server.create_buffers(1, 128, 2, 2)
+    client = connect(1)
+    assert client.num_buffers == 128
+    held = []
+    for value in range(128):
+        publish(server, value, 1)
+        held.append(receive(client))
+    assert [frame.data[0] for frame in held] == list(range(128))
+    assert not publish(server, 0, 1)
+
+
+# ---- views ----
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "shape", "dtype"),
+    [
+        (FrameFormat.NV12, 1, (72, 64), np.uint8),
+        (FrameFormat.YUV420P, 1, (72, 64), np.uint8),
+        (FrameFormat.RGB24, 1, (48, 64, 3), np.uint8),
+        (FrameFormat.BGR24, 1, (48, 64, 3), np.uint8),
+        (FrameFormat.RGBA, 1, (48, 64, 4), np.uint8),
+        (FrameFormat.GRAY8, 1, (48, 64), np.uint8),
+        (FrameFormat.GRAY16, 1, (48, 64), np.uint16),
+        (FrameFormat.BAYER8, 1, (48, 64), np.uint8),
+        (FrameFormat.FLOAT32, 5, (48, 64, 5), np.float32),
+    ],
+)
+def test_formats(server, connect, pixels, channels, shape, dtype):
+    server.create_buffers(1, 2, 64, 48, pixels, channels)
+    client = connect(1)
+    picture = np.random.default_rng(1).integers(0, 255, shape).astype(dtype)
+    with server.frame(1) as frame:
+        assert frame.image.flags.writeable
+        frame.image[:] = picture
+    frame = receive(client)
+    assert client.format == frame.format == pixels
+    assert frame.image.dtype == dtype
+    assert (frame.image == picture).all()
+    assert not frame.image.flags.writeable
+
+
+def test_raw(server, connect):
+    server.create_buffers(1, 2, 100_000, 1, FrameFormat.RAW)
+    client = connect(1)
+    server.send(1, bytes(range(250)) * 400)
+    assert receive(client).image.tobytes() == bytes(range(250)) * 400
+
+
+def test_planes_of_yuv420p(server, connect):
+    server.create_buffers(1, 2, 4, 2, FrameFormat.YUV420P)
+    client = connect(1)
+    server.send(1, bytes(range(12)))
+    y, u, v = receive(client).planes
+    assert (y.tolist(), u.tolist(), v.tolist()) == ([[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9]], [[10, 11]])
+
+
+def test_views_are_read_only(server, connect):
+    client = connect()
+    publish(server, 1)
+    frame = receive(client)
+    with pytest.raises(ValueError, match="read-only"):
+        frame.data[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        frame.data.flags.writeable = True
+    with pytest.raises((BufferError, TypeError), match=r"not writable|read-write"):
+        os.readv(0, [frame.view])
+    with pytest.raises(PermissionError):
+        mmap.mmap(frame.fd, SIZE, prot=mmap.PROT_WRITE | mmap.PROT_READ)
+
+
+def test_a_view_stays_when_everything_else_is_gone(name):
+    server = VisionIpcServer(name)
+    server.create_buffers(0, 2, WIDTH, HEIGHT)
+    server.start_listener()
+    client = VisionIpcClient(name, 0, False)
+    client.connect(True)
+    publish(server, 42)
+    row = receive(client).image[3, 5:9]
+    client.close()
+    server.close()
+    del client, server
+    gc.collect()
+    assert row.tolist() == [42] * 4
+
+
+def test_a_released_frame_shows_nothing(server, connect):
+    client = connect()
+    publish(server, 1)
+    with client.frame(DEADLINE_MS) as frame:
+        kept = frame.data
+    with pytest.raises(errors.EndpointClosedError, match="released"):
+        frame.image  # noqa: B018
+    assert server.stats(0).held == 1
+    assert kept[0] == 1
+    del kept
+    assert server.stats(0).held == 0
+
+
+# ---- leases ----
+
+
+def test_a_held_frame_is_left_alone(server, connect):
+    client = connect()
+    publish(server, 100)
+    held = receive(client)
+    for value in range(20):
+        assert publish(server, value)
+        assert receive(client).data[0] == value
+    assert (held.data == 100).all()
+    assert held.valid()
+    assert client.lost == 0
+
+
+def test_all_held_drops_and_counts(server, connect):
+    client = connect()
+    held = []
+    for value in range(4):
+        publish(server, value)
+        held.append(receive(client))
+    assert not publish(server, 50)
+    assert server.send(0, bytes(SIZE)) is False
+    stats = server.stats(0)
+    assert (stats.held, stats.published, stats.dropped) == (4, 4, 2)
+    assert [frame.data[0] for frame in held] == [0, 1, 2, 3]
+    held.pop(1)
+    assert publish(server, 60)
+    assert receive(client).data[0] == 60
+
+
+def test_two_clients_hold_the_same_frame(server, connect):
+    first, second = connect(), connect()
+    publish(server, 1)
+    left, right = receive(first), receive(second)
+    del left
+    assert server.stats(0).held == 1
+    for value in range(10):
+        publish(server, value)
+    assert right.data[0] == 1
+    assert sorted(server.stats(0).clients) == [os.getpid()] * 2
+
+
+def test_a_slow_client_continues_at_the_present(server, connect):
+    client = connect()
+    for value in range(100):
+        publish(server, value)
+    frame = receive(client)
+    assert frame.data[0] == 99
+    assert client.lost == 99
+
+
+def test_conflate(server, connect):
+    client = connect(conflate=True)
+    for value in range(3):
+        publish(server, value)
+    assert receive(client).data[0] == 2
+    assert client.recv(0) is None
+    assert client.lost == 2
+
+
+def hold(name: str) -> int:
+    """Child: hold every buffer of the stream until killed."""
+    client = VisionIpcClient(name, 0, False)
+    client.connect(True)
+    say("connected")
+    held = [receive(client) for _ in range(4)]
+    say("holding")
+    signal.pause()
+    return len(held)
+
+
+def test_leases_of_a_killed_client_are_taken_back(server, name):
+    with Child(hold, name) as child:
+        assert child.hear() == "connected"
+        for value in range(4):
+            publish(server, value)
+        assert child.hear() == "holding"
+        assert not publish(server, 5)
+        assert server.stats(0).clients == [child.pid]
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(lambda: publish(server, 6))
+        assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
+
+
+def test_rows_of_clients_that_left_are_used_again(server, name, connect):
+    for _ in range(300):
+        with VisionIpcClient(name, 0, False) as client:
+            client.connect(False)
+    del client
+    assert server.stats(0).clients == []
+    last = connect()
+    publish(server, 3)
+    assert receive(last).data[0] == 3
+
+
+def test_a_frame_that_is_held_keeps_the_row(server, name):
+    client = VisionIpcClient(name, 0, False)
+    client.connect(True)
+    publish(server, 8)
+    held = receive(client)
+    client.close()
+    del client
+    for value in range(10):
+        publish(server, value)
+    assert (held.data == 8).all()
+    assert server.stats(0).held == 1
+    del held
+    assert (server.stats(0).held, server.stats(0).clients) == (0, [])
+
+
+def test_256_clients(server, name, connect):
+    crowd = []
+    for _ in range(256):
+        client = VisionIpcClient(name, 0, False)
+        assert client._open()  # without a subscriber each: descriptors are not the point
+        crowd.append(client)
+    late = VisionIpcClient(name, 0, False)
+    with pytest.raises(errors.IpcError, match="256 clients"):
+        late._open()
+    del client
+    crowd.pop()
+    assert late._open()
+
+
+# ---- rendering ----
+
+
+def test_an_exception_publishes_nothing(server, connect):
+    client = connect()
+    with contextlib.suppress(ZeroDivisionError), server.frame(0) as frame:
+        frame.data[:] = 1
+        raise ZeroDivisionError
+    assert client.recv(0) is None
+    publish(server, 2)
+    assert receive(client).data[0] == 2
+
+
+def test_one_frame_at_a_time(server):
+    with server.frame(0), pytest.raises(errors.ConcurrentUseError), server.frame(0):
+        pass
+    with server.frame(0) as frame:
+        pass
+    with pytest.raises(errors.EndpointClosedError, match="with block"):
+        frame.image  # noqa: B018
+
+
+def test_times_of_a_frame(server, connect):
+    client = connect()
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    with server.frame(0) as frame:
+        pass
+    with server.frame(0) as frame:
+        frame.frame_id, frame.timestamp_sof, frame.timestamp_eof, frame.valid = 9, 8, 7, False
+    first, second = receive(client), receive(client)
+    assert first.frame_id == 0
+    assert before < first.timestamp_sof <= first.timestamp_eof <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert (second.frame_id, second.timestamp_sof, second.timestamp_eof, client.valid) == (9, 8, 7, False)
+
+
+@pytest.mark.parametrize("frame_id", [-1, 1 << 32])
+def test_a_frame_id_has_32_bits(server, frame_id):
+    with pytest.raises(errors.InvalidValueError, match="32 bits"):
+        server.send(0, bytes(SIZE), frame_id)
+    assert server.send(0, bytes(SIZE), (1 << 32) - 1)
+
+
+def test_huge_pages_or_a_clear_error(server, connect):
+    free = int(Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text())
+    if free < 2:
+        with pytest.raises(errors.SegmentError, match="huge"):
+            server.create_buffers(1, 2, WIDTH, HEIGHT, huge_pages=True)
+        return
+    server.create_buffers(1, 2, WIDTH, HEIGHT, huge_pages=True)
+    client = connect(1)
+    publish(server, 5, 1)
+    assert receive(client).data[0] == 5
+
+
+# ---- restarts ----
+
+
+def test_a_stream_made_anew(server, connect):
+    client = connect()
+    publish(server, 1)
+    held = receive(client)
+    server.create_buffers(0, 3, 32, 24, FrameFormat.GRAY8)
+    publish(server, 2)
+    frame = receive(client)
+    assert (frame.image.shape, client.num_buffers, client.connections) == ((24, 32), 3, 2)
+    assert (held.data == 1).all()
+
+
+def test_a_server_that_restarts(name):
+    client = VisionIpcClient(name, 0, False)
+    for life in range(3):
+        with VisionIpcServer(name) as server:
+            server.create_buffers(0, 2 + life, WIDTH, HEIGHT)
+            server.start_listener()
+            if life == 0:
+                client.connect(True)
+            publish(server, life)
+            assert receive(client).data[0] == life
+            assert (client.connections, client.num_buffers) == (life + 1, 2 + life)
+    client.close()
+
+
+def test_frames_before_the_listener_is_there_are_counted(name):
+    client = VisionIpcClient(name, 0, False)
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        server.start_listener()
+        client.connect(True)
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        publish(server, 1)
+        assert client.recv(0) is None
+        assert not client.is_connected()
+        server.start_listener()
+        publish(server, 2)
+        assert receive(client).data[0] == 2
+        assert client.lost == 1
+    client.close()
+
+
+def test_two_servers_of_one_name(server, name):
+    rival = VisionIpcServer(name)
+    with pytest.raises(errors.MultiplePublishersError, match=str(os.getpid())):
+        rival.start_listener()
+    rival.close()
+    assert VisionIpcClient.available_streams(name, False) == {0}
+
+
+def test_a_socket_that_a_dead_server_left(name, prefix, connect):
+    path = SOCKETS / f"{prefix}_visionipc_{name}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(path))
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        server.start_listener()
+        connect()
+
+
+def test_a_closed_server(server, name):
+    server.close()
+    server.close()
+    assert not VisionIpcClient(name, 0, False).connect(False)
+    with pytest.raises(errors.EndpointClosedError):
+        server.send(0, bytes(SIZE))
+    with pytest.raises(errors.EndpointClosedError):
+        server.create_buffers(1, 1, 2, 2)
+
+
+def test_a_server_that_nobody_refers_to_ends(name):
+    server = VisionIpcServer(name)
+    server.create_buffers(0, 2, WIDTH, HEIGHT)
+    server.start_listener()
+    del server
+    gc.collect()
+    assert VisionIpcClient.available_streams(name, False) == set()
+
+
+def test_no_descriptor_stays(name):
+    def life() -> None:
+        with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
+            server.create_buffers(0, 4, WIDTH, HEIGHT)
+            server.start_listener()
+            client.connect(True)
+            publish(server, 1)
+            receive(client)
+
+    life()
+    before = descriptors()
+    for _ in range(5):
+        life()
+    assert descriptors() == before
+
+
+# ---- threads, forks, event loops ----
+
+
+def test_a_blocking_connect_waits_without_the_gil(name):
+    client = VisionIpcClient(name, 0, False)
+    task = Task(client.connect, True)
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        server.start_listener()
+        assert task.result()
+    client.close()
+
+
+def test_a_signal_ends_a_blocking_connect(name):
+    client = VisionIpcClient(name, 0, False)
+
+    def ring(*_):
+        raise InterruptedError("the bell")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(InterruptedError):
+            client.connect(True)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        client.close()
+
+
+def test_close_ends_a_wait_of_another_thread(server, connect):
+    client = connect()
+    task = Task(client.recv, -1)
+    task.wait_asleep()
+    client.close()
+    with pytest.raises(errors.EndpointClosedError):
+        task.result()
+
+
+def in_fork(function) -> int:
+    """Return the exit code of a forked child that runs the function."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_fork_of_a_client(server, connect):
+    client = connect()
+    publish(server, 1)
+    held = receive(client)
+
+    def child():
+        nonlocal held
+        del held  # does not give the parent's lease back
+        publish_again.recv()
+        assert receive(client).data[0] == 2
+        assert client.connections == 2
+
+    publish_again, go = multiprocessing.Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            child()
+            code = 0
+        finally:
+            os._exit(code)
+    publish(server, 2)
+    go.send(None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert server.stats(0).held == 1
+    assert receive(client).data[0] == 2
+    assert held.data[0] == 1
+
+
+def test_a_fork_of_a_server(server, name, connect):
+    def child():
+        with pytest.raises(errors.ForkedSocketError):
+            server.frame(0)
+        with pytest.raises(errors.ForkedSocketError):
+            server.create_buffers(1, 1, 2, 2)
+        server.close()
+
+    assert in_fork(child) == 0
+    client = connect()
+    publish(server, 1)
+    assert receive(client).data[0] == 1
+
+
+def test_a_forked_child_does_not_keep_the_name(name):
+    server = VisionIpcServer(name)
+    server.create_buffers(0, 2, WIDTH, HEIGHT)
+    server.start_listener()
+    ready, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(ready, 1)
+        os._exit(0)
+    os.close(ready)
+    server.close()
+    with VisionIpcServer(name) as successor:
+        successor.create_buffers(0, 2, WIDTH, HEIGHT)
+        successor.start_listener()
+    os.close(go)
+    os.waitpid(pid, 0)
+
+
+def test_asyncio(server, connect):
+    client = connect()
+
+    async def main() -> list[int]:
+        seen = []
+        publish(server, 1)
+        async for frame in client:
+            seen.append(int(frame.data[0]))
+            if len(seen) == 3:
+                return seen
+            publish(server, len(seen) + 1)
+        return seen
+
+    assert asyncio.run(main()) == [1, 2, 3]
+
+
+def test_poller(server, connect):
+    client = connect()
+    poller = msgq.Poller()
+    poller.register(client, msgq.POLLIN)
+    assert dict(poller.poll(0)) == {}
+    publish(server, 4)
+    assert client in dict(poller.poll(DEADLINE_MS))
+    assert receive(client).data[0] == 4
