@@ -7,10 +7,12 @@ from visionipc.client import VisionIpcClient
 from visionipc.convert import to_rgb
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+from visionipc.sync import FrameSync
 from visionipc.wire import get_endpoint_name
 
 __all__ = [
     "FrameFormat",
+    "FrameSync",
     "Geometry",
     "OutgoingFrame",
     "StreamStats",
