@@ -9,13 +9,14 @@ from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, Wait
 from visionipc import shared, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.memory import Region
+from visionipc.listener import peer_pid
 
 _ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
 _FDS_MAX = wire.BUFFERS_MAX + 1
 
 
-def _ask(name: str, request: bytes) -> tuple[bytes, list[int]] | None:
-    """Return a server's answer; None: there is no server.
+def _ask(name: str, request: bytes) -> tuple[bytes, list[int], int] | None:
+    """Return a server's answer, its descriptors, and the server's process; None: there is no server.
 
     Raises
     ------
@@ -30,6 +31,7 @@ def _ask(name: str, request: bytes) -> tuple[bytes, list[int]] | None:
         try:
             connection.connect(path)
             connection.send(request)
+            pid = peer_pid(connection)
             data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
         except (FileNotFoundError, ConnectionError, BrokenPipeError):
             return None
@@ -40,7 +42,7 @@ def _ask(name: str, request: bytes) -> tuple[bytes, list[int]] | None:
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
-    return data, fds
+    return data, fds, pid
 
 
 def _close(fds: list[int]) -> None:
@@ -49,7 +51,13 @@ def _close(fds: list[int]) -> None:
 
 
 def streams(name: str) -> set[int] | None:
-    """Return the types of a server's streams; None: there is no server.
+    """Return the types of a server's streams; None: there is no server. Raises what `serving` does."""
+    found = serving(name)
+    return None if found is None else found[1]
+
+
+def serving(name: str) -> tuple[int, set[int]] | None:
+    """Return a server's process (0: of a PID namespace not seen from here) and its streams; None: there is no server.
 
     Raises
     ------
@@ -58,11 +66,11 @@ def streams(name: str) -> set[int] | None:
     answer = _ask(name, wire.REQUEST.pack(wire.LIST))
     if answer is None:
         return None
-    data, fds = answer
+    data, fds, pid = answer
     _close(fds)
     if len(data) % wire.REQUEST.size or len(data) > wire.STREAMS_MAX * wire.REQUEST.size:
         raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
-    return {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
+    return pid, {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
 
 
 class Stream:
@@ -125,5 +133,5 @@ def open_stream(name: str, kind: int) -> Stream | None:
                 f"the server did not admit us to stream {kind}: {MAX_CLIENTS} clients hold places in it", name
             )
         raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
-    data, fds = answer
+    data, fds, _ = answer
     return Stream(data, fds, kind, wire.get_endpoint_name(name, kind))

@@ -9,7 +9,6 @@ import json
 import os
 import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,10 +19,10 @@ import msgq
 from msgq import stats
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_meter import Meter, Stamp
+from msgq.cli.lifeline import Lifeline
 from msgq.errors import IpcError, WaitTimeoutError
 from msgq.impl.segment import unlink_topic
 
-_GRACE_S = 10.0
 _STEP_S = 0.02
 _PATIENCE_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
@@ -39,22 +38,6 @@ class Stop(Protocol):
 
     def wait(self, timeout: float) -> bool:
         """Wait so many seconds, or until `is_set`, which is returned."""
-
-
-class Lifeline(threading.Thread):
-    """Waits for the parent's word or its death; then sets `stop`, and ends the process if that takes too long."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.stop = threading.Event()
-        self.orphaned = False
-
-    def run(self) -> None:
-        """Wait, then see to it that the process ends."""
-        self.orphaned = not os.read(sys.stdin.fileno(), 16)
-        self.stop.set()
-        time.sleep(_GRACE_S)
-        os._exit(1)
 
 
 def main(run: str, role: str, name: str) -> int:
