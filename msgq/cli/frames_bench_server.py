@@ -4,10 +4,10 @@ It ends when its standard input does. RATE 0: a frame goes out as soon as an ear
 """
 
 import sys
-import time
 from pathlib import Path
 
 from msgq.cli.lifeline import Lifeline
+from msgq.cli.pace import ticks
 from msgq.impl.ring import Context, SubSocket
 from msgq.impl.segment import unlink_topic
 from visionipc import VisionIpcServer, get_endpoint_name, wire
@@ -55,10 +55,8 @@ def _publish(server: VisionIpcServer) -> None:
 
 
 def _steadily(server: VisionIpcServer, rate: float, lifeline: Lifeline) -> None:
-    due = time.monotonic()
-    while not lifeline.stop.wait(max(0.0, due - time.monotonic())):
+    for _ in ticks(rate, lifeline.stop):
         _publish(server)
-        due += 1 / rate
 
 
 def _as_received(server: VisionIpcServer, acks: SubSocket, lifeline: Lifeline) -> None:
