@@ -96,6 +96,8 @@ def _run(width: int, height: int, rate: float, duration_s: float, stop: threadin
         _connect(client, server, stop)
         run = _receive(client, acks, duration_s, stop)
         server.communicate(b"end", _PATIENCE_S)
+        if server.returncode:
+            raise click.ClickException(f"the process of the server failed (exit code {server.returncode})")
         return run
 
 

@@ -123,6 +123,15 @@ def test_list_says_that_nobody_listens_any_more(name: str, prefix: str) -> None:
     path.unlink()
 
 
+def test_list_looks_under_the_prefix_that_it_is_given(
+    name: str, prefix: str, cameras: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}x")
+    assert lines(msgq("list", "--json")) == []
+    found = lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))
+    assert {one["server"] for one in found} == {name}
+
+
 def test_list_of_nothing_is_empty(prefix: str) -> None:
     assert lines(msgq("list", "--json", "--prefix", prefix)) == []
 
@@ -167,6 +176,18 @@ def test_view_as_json_tells_of_frames_and_lets_go_of_them(name: str, cameras: Ch
 
 def test_view_needs_a_place_to_show_the_picture(name: str, cameras: Child) -> None:
     assert msgq("view", name).exit_code == 2
+
+
+def test_without_a_library_it_says_what_to_install(
+    name: str, tmp_path: Path, cameras: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("cv2", "av"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with Stream(cameras):
+        result = msgq("save", name, str(tmp_path / "never.png"))
+    assert result.exit_code == 1
+    assert "pip install 'msgq-bus[frames]'" in result.output
+    assert not (tmp_path / "never.png").exists()
 
 
 @pytest.mark.parametrize("verb", [["view", "--json"], ["save", "/nowhere/file"]])
