@@ -106,8 +106,9 @@ def _connect(client: VisionIpcClient, server: subprocess.Popen[bytes], stop: thr
     while not client.connect(False):
         if server.poll() is not None or time.monotonic() > deadline:
             raise WaitTimeoutError("the process of the server did not start")
-        if stop.wait(0.01):
+        if stop.is_set():
             raise click.Abort
+        time.sleep(0.01)
 
 
 def _receive(client: VisionIpcClient, acks: PubSocket, duration_s: float, stop: threading.Event) -> Run:

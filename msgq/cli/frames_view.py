@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import lru_cache
@@ -82,7 +83,7 @@ def _show(
         if live is not None and rgb is not None:
             title = f"frame {about.frame_id}, {about.format} {about.width} x {about.height}"
             live.update(HalfBlocks(rgb, title), refresh=True)
-            stop.wait(_PERIOD_S)
+            time.sleep(_PERIOD_S)
         if number == count:
             break
     return rgb

@@ -22,7 +22,8 @@ from msgq.cli import frames_view
 from msgq.cli.app import app
 from msgq.stats import topic
 from tests.support import SHM, Child, Task, hear, say, wait_until
-from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name
+from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
+from visionipc.formats import geometry
 
 WIDTH, HEIGHT = 64, 48
 RED, GREEN = (248, 0, 0), (0, 248, 0)
@@ -112,6 +113,34 @@ def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Chil
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
     cameras.say("stats")
     assert cameras.hear() == [0, []]
+
+
+def stock_server(name: str) -> None:
+    """A server as stock's: it answers a request's first four bytes, knows no leases, and has one stream, 1."""
+    shape = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
+    fd = shared.create(name, shape.size + wire.FRAME_ID_BYTES, name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(wire.socket_path(name))
+        listener.listen()
+        say("up")
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                (kind,) = wire.REQUEST.unpack(connection.recv(wire.REQUEST.size))
+                if kind == wire.LIST:
+                    connection.send(wire.REQUEST.pack(1))
+                else:
+                    socket.send_fds(connection, [wire.Record(shape, 5, 0, kind).pack(fd)], [fd])
+    os.unlink(wire.socket_path(name))
+
+
+def test_list_shows_streams_of_a_stock_server(name: str, prefix: str) -> None:
+    with Child(stock_server, name) as child:
+        assert child.hear() == "up"
+        (found,) = lines(msgq("list", "--json", "--look", "0.01", "--prefix", prefix))
+        assert (found["pid"], found["stream"], found["format"]) == (child.pid, 1, "NV12")
+        assert (found["width"], found["buffers"], found["rate"]) == (WIDTH, 1, None)
+        child.result()
 
 
 def test_list_says_that_nobody_listens_any_more(name: str, prefix: str) -> None:
