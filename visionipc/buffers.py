@@ -11,6 +11,7 @@ from visionipc.impl.memory import Region, View
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     from visionipc.wire import Record
 
@@ -121,6 +122,18 @@ class VisionBuf:
         if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
             geometry.check("")
         return geometry
+
+    def to_rgb(self) -> npt.NDArray[np.uint8]:
+        """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.
+
+        Raises
+        ------
+        MissingLibraryError : the format needs OpenCV or PyAV, and neither is installed.
+        InvalidValueError : FLOAT32 and RAW have no colours.
+        """
+        from visionipc.convert import to_rgb
+
+        return to_rgb(self.view, self._record.geometry)
 
     def valid(self) -> bool:
         """Return whether the buffer still holds this frame. Always, while it is held, from a server of this library.

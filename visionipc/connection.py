@@ -10,14 +10,17 @@ from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, Wait
 from visionipc import shared, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.memory import Region
+from visionipc.listener import peer_pid
 
 ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
 _TRY_AGAIN_S = 0.002  # nothing tells when a server whose queue is full takes the next
 _FDS_MAX = wire.BUFFERS_MAX + 1
 
 
-def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int]] | None:
-    """Return a server's answer; None: there is no server. It has `within` seconds.
+def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], int] | None:
+    """Return a server's answer, its descriptors, and the server's process; None: there is no server.
+
+    It has `within` seconds.
 
     Raises
     ------
@@ -34,6 +37,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int]] | 
             connection.settimeout(_left(until))
             connection.send(request)
             connection.settimeout(_left(until))
+            pid = peer_pid(connection)
             data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
         except (FileNotFoundError, ConnectionError, BrokenPipeError):
             return None
@@ -44,7 +48,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int]] | 
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
-    return data, fds
+    return data, fds, pid
 
 
 def _left(until: float) -> float:
@@ -70,7 +74,13 @@ def _close(fds: list[int]) -> None:
 
 
 def streams(name: str, within: float = ANSWER_S) -> set[int] | None:
-    """Return the types of a server's streams; None: there is no server.
+    """Return the types of a server's streams; None: there is no server. Raises what `serving` does."""
+    found = serving(name, within)
+    return None if found is None else found[1]
+
+
+def serving(name: str, within: float = ANSWER_S) -> tuple[int, set[int]] | None:
+    """Return a server's process (0: of a PID namespace not seen from here) and its streams; None: there is no server.
 
     Raises
     ------
@@ -79,11 +89,11 @@ def streams(name: str, within: float = ANSWER_S) -> set[int] | None:
     answer = _ask(name, wire.REQUEST.pack(wire.LIST), within)
     if answer is None:
         return None
-    data, fds = answer
+    data, fds, pid = answer
     _close(fds)
     if len(data) % wire.REQUEST.size or len(data) > wire.STREAMS_MAX * wire.REQUEST.size:
         raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
-    return {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
+    return pid, {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
 
 
 class Stream:
@@ -153,5 +163,5 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
             text = f"{MAX_CLIENTS} clients hold places in it, or the server has no descriptors left"
             raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
         raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
-    data, fds = answer
+    data, fds, _ = answer
     return Stream(data, fds, kind, wire.get_endpoint_name(name, kind))

@@ -19,6 +19,7 @@ from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
+_LEAVING_S = 1.0
 _PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
@@ -113,17 +114,22 @@ class Listener:
 
     def _claim(self) -> socket.socket:
         """An abstract name that belongs to one process at a time, and to none when it dies: the lock of the path."""
-        lock = _unix_socket()
-        name = b"\0msgq" + self._path.encode()
-        try:
-            lock.bind(name[:108])
-            lock.listen(1)
-        except OSError as error:
-            lock.close()
-            if error.errno == errno.EADDRINUSE:
-                raise self._taken(_owner(name[:108])) from None
-            raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
-        return lock
+        name = (b"\0msgq" + self._path.encode())[:108]
+        until = time.monotonic() + _LEAVING_S
+        while True:
+            lock = _unix_socket()
+            try:
+                lock.bind(name)
+                lock.listen(1)
+                return lock
+            except OSError as error:
+                lock.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
+            owner = _owner(name)
+            if owner is not None or time.monotonic() > until:
+                raise self._taken(owner)
+            time.sleep(0.001)  # it was let go of, and a child that was forked before has not closed its copy so far
 
     def _taken(self, pid: int | None) -> MultiplePublishersError:
         text = f"process {pid or 'of another namespace'} serves {self._path}; stop it, or take another name"
@@ -209,6 +215,7 @@ class Listener:
     def close(self) -> None:
         """Stop listening; the path vanishes, unless it is another server's by now."""
         _listeners.discard(self)
+        self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
         self._thread.join()
         for connection in list(self._pending):
@@ -216,6 +223,7 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
+        self._lock.shutdown(socket.SHUT_RDWR)  # says so to whoever finds a child's copy
         self._close_descriptors()
 
     def forget(self) -> None:

@@ -7,6 +7,7 @@ leases. The descriptors of buffers are then read-only.
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 
@@ -133,8 +134,20 @@ def socket_path(name: str | bytes) -> str:
     EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
     """
     name = naming.endpoint_name(name, "server name")
-    prefix = naming.prefix()
-    path = f"{SOCKETS}/{prefix}_{SOCKET}{name}" if prefix else f"{SOCKETS}/{SOCKET}{name}"
+    path = f"{SOCKETS}/{_socket_start()}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
         raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
     return path
+
+
+def server_names() -> list[str]:
+    """Return the names under which something listens, or listened, under the prefix in force; sorted."""
+    start = _socket_start()
+    with os.scandir(SOCKETS) as entries:
+        found = [entry.name for entry in entries if entry.name.startswith(start)]
+    return sorted(name[len(start) :] for name in found if len(name) > len(start))
+
+
+def _socket_start() -> str:
+    prefix = naming.prefix()
+    return f"{prefix}_{SOCKET}" if prefix else SOCKET

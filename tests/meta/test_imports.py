@@ -51,7 +51,8 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq",
+              "msgq.cli"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
