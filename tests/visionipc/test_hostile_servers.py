@@ -370,15 +370,15 @@ def test_a_client_without_descriptors(client):
     with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
         lowest = os.dup(0)
         os.close(lowest)
+        before = descriptors()
         for room in range(3, 6):  # ours, the impostor's, and too few for the descriptors
-            before = descriptors()
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
             try:
                 with pytest.raises(IpcError, match=r"no descriptor is left|descriptors for"):
                     client.connect(False)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            wait_until(lambda before=before: descriptors() <= before)
+            wait_until(lambda: descriptors() <= before)
 
 
 # ---- packets ----
