@@ -371,7 +371,7 @@ def test_a_client_without_descriptors(client):
         lowest = os.dup(0)
         os.close(lowest)
         before = descriptors()
-        for room in range(3, 6):  # ours, the impostor's, and too few for the descriptors
+        for room in range(4, 7):  # ours, the impostor's, and too few for the descriptors
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
             try:
                 with pytest.raises(IpcError, match=r"no descriptor is left|descriptors for"):
