@@ -68,7 +68,9 @@ def test_relaxed_access_gives_its_reason(header):
     wrong = [
         function.name
         for function in functions()
-        if function.header == header.name and relaxed.search(function.code) and "relaxed" not in " ".join(function.comments)
+        if function.header == header.name
+        and relaxed.search(function.code)
+        and "relaxed" not in " ".join(function.comments)
     ]
     assert not wrong
 

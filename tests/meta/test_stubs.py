@@ -13,7 +13,6 @@ import pytest
 from tests.meta.sources import IMPLS, ROOT
 
 
-
 def compiled(ending: str) -> dict[str, Path]:
     """Return the files of the compiled modules, by the modules' names."""
     paths = [path for folder in IMPLS for path in sorted(folder.glob(f"*.{ending}"))]

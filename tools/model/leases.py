@@ -157,7 +157,8 @@ class FrameClient:
             while len(self.held) > patience:
                 yield pause()
                 yield from self.give_back(next(iter(self.held)))
-        yield store(at.left(self.row or 0), 1, self.stream.rules.leave_store)  # EDGE leave: release
+        # EDGE leave: release. There is no mutation of it: the fences behind the leases (EDGE claim) would do.
+        yield store(at.left(self.row or 0), 1, RELEASE)
         while self.held:
             yield pause()
             yield from self.give_back(next(iter(self.held)))

@@ -91,7 +91,6 @@ FRAMES = [
     mutation("frame-acquire", "frames", "a frame's generation is loaded relaxed", frame_load=RELAXED),
     mutation("lease-release", "frames", "a lease is given back relaxed", lease_store=RELAXED),
     mutation("lease-acquire", "frames", "leases are loaded relaxed", lease_load=RELAXED),
-    mutation("leave-release", "frames_full", "a client leaves relaxed", leave_store=RELAXED),
     mutation("leave-acquire", "frames_full", "that a client left is loaded relaxed", leave_load=RELAXED),
     mutation("left-is-free", "frames_full", "the row of one that left is free at once", left_may_hold=False),
     mutation("death-guessed", "frames", "leases of the living are taken back", death_asked=False),

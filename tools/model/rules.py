@@ -77,7 +77,6 @@ class Rules:
     lease_store: Order = RELEASE
     lease_load: Order = ACQUIRE
     # EDGE leave: the leases that a client keeps before that it left.
-    leave_store: Order = RELEASE
     leave_load: Order = ACQUIRE
     left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
     death_asked: bool = True  # else: leases are taken back from whoever holds them
