@@ -13,13 +13,13 @@ SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
 
 
 def test_no_frame_is_torn_while_clients_are_killed(scene: Scene, name: str, seed: int) -> None:
-    """What: a server publishes as fast as it can; three clients hold up to three frames each for random times, a fourth
-    is killed while it does so, and started again, all the time.
+    """What: a server publishes as fast as it can; three clients hold up to three frames each for random times, a
+    fourth is killed while it does so, and started again, all the time.
 
     Why: the leases of those that live and of those that died are looked at while the buffers go round.
 
-    Failure would mean: a frame changes under the hands of who holds it; a client's count is wrong; the buffers that dead
-    clients held are lost.
+    Failure would mean: a frame changes under the hands of who holds it; a client's count is wrong; the buffers that
+    dead clients held are lost.
     """
     server = scene.start(frames.serve, name, seed, SECONDS)
     holders = scene.start_all([(frames.hold, name, kind, seed) for kind in frames.KINDS])
