@@ -61,6 +61,7 @@ class Ours(System):
 
     def frame_subscriber(self) -> Subscriber:
         import numpy as np
+
         from visionipc import VisionIpcClient
 
         client = VisionIpcClient(self.topic.name, 0, False)
