@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgq import naming
 from msgq.errors import EndpointClosedError, IpcError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
-from visionipc import wire
+from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.connection import Stream, open_stream, streams
 from visionipc.formats import FrameFormat
@@ -56,7 +55,7 @@ class VisionIpcClient:
         self._stream: Stream | None = None
         self._stale = 0
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self.connections = 0
         self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
         self.valid = False
@@ -91,7 +90,7 @@ class VisionIpcClient:
 
     def _open(self) -> bool:
         self._stream = None
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self._stream = open_stream(self._name, self._type)
         if self._stream is None:
             return False
@@ -149,9 +148,10 @@ class VisionIpcClient:
         InvalidValueError : a time-out that is not possible.
         """
         socket = self._socket()
-        socket.setTimeout(timeout_ms)
+        if timeout_ms != 0:
+            socket.setTimeout(timeout_ms)
         deadline = None if timeout_ms <= 0 else time.monotonic() + timeout_ms / 1000
-        while (packet := socket.receive()) is not None:
+        while (packet := socket.receive(timeout_ms == 0)) is not None:
             frame = self._accept(packet)
             if frame is not None:
                 return frame
@@ -183,7 +183,7 @@ class VisionIpcClient:
             return None
         server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
         stream = self._stream
-        if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._pid != os.getpid():
+        if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._forks != shared.forks:
             stream = self._reopened(server_id)
             if stream is None or server_id != stream.server_id or index >= len(stream.regions):
                 self._stale += 1
@@ -202,7 +202,7 @@ class VisionIpcClient:
 
     def _reopened(self, server_id: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if server_id == self._former and self._pid == os.getpid():
+        if server_id == self._former and self._forks == shared.forks:
             return None
         try:
             self._open()
