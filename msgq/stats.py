@@ -137,7 +137,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
     for name in names:
         if name.startswith(start) and name != start:
             try:
-                found.append(topic(name[len(start):], where))
+                found.append(topic(name[len(start) :], where))
             except (SegmentError, EndpointNameError):
                 continue
     return found

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from msgq import naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
@@ -21,8 +22,30 @@ _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after s
 _PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
-#: What to answer: bytes and descriptors, the latter to be closed after the sending; None sends the client away.
-Answer = Callable[[bytes, int], tuple[list[bytes], list[int]] | None]
+
+@dataclass(slots=True)
+class Answer:
+    """What a client is told.
+
+    Attributes
+    ----------
+    parts : bytes.
+    fds : descriptors, the answer's own.
+    undo : takes back what the client was given, if the answer does not reach it.
+    """
+
+    parts: list[bytes]
+    fds: list[int] = field(default_factory=list)
+    undo: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+#: Gives the answer to a request, and the process id it came from; None sends the client away.
+Answering = Callable[[bytes, int], Answer | None]
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -62,7 +85,7 @@ os.register_at_fork(after_in_child=_forget_all)
 class Listener:
     """Listens until `close`. One server a path, also when two start at once."""
 
-    def __init__(self, name: str, answer: Answer) -> None:
+    def __init__(self, name: str, answer: Answering) -> None:
         """Bind, listen, and start the thread.
 
         Raises
@@ -163,18 +186,18 @@ class Listener:
 
     def _serve(self, connection: socket.socket) -> None:
         """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
-        fds: list[int] = []
+        answer = None
         try:
             request = connection.recv(256)
             answer = self._answer(request, peer_pid(connection)) if request else None
             if answer is not None:
-                parts, fds = answer
-                socket.send_fds(connection, parts, fds)
+                socket.send_fds(connection, answer.parts, answer.fds)
         except (OSError, IpcError):
-            pass
+            if answer is not None:
+                answer.undo()
         finally:
-            for fd in fds:
-                os.close(fd)
+            if answer is not None:
+                answer.close()
             self._dismiss(connection)
 
     def _dismiss(self, connection: socket.socket) -> None:

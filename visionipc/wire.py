@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, EndpointNameError
+from msgq.errors import CorruptSegmentError, EndpointNameError, InvalidValueError
 from visionipc.formats import SIZE_MAX, FrameFormat, Geometry
 
 LIST = 0xFFFFFFFF
@@ -105,10 +105,19 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
+        if grant:  # stock's may be anything; whoever looks at such a picture as one gets the error
+            _check(layout, endpoint)
         records.append(Record(layout, server_id, index, stream))
     if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
         raise CorruptSegmentError("the server's buffers are not alike", endpoint)
     return records
+
+
+def _check(layout: Geometry, endpoint: str) -> None:
+    try:
+        layout.check(endpoint)
+    except InvalidValueError as error:  # which is for those who choose a layout
+        raise CorruptSegmentError(f"the server sent a layout that cannot be: {layout}", endpoint) from error
 
 
 def get_endpoint_name(name: str | bytes, stream: int) -> str:

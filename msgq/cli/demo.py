@@ -32,7 +32,11 @@ def _a_number(_context: click.Context, _parameter: click.Parameter, value: float
 
 @click.command(epilog=_EPILOG)
 @click.option(
-    "--duration", type=click.FloatRange(1.0, 86400.0), default=15.0, show_default=True, callback=_a_number,
+    "--duration",
+    type=click.FloatRange(1.0, 86400.0),
+    default=15.0,
+    show_default=True,
+    callback=_a_number,
     help="Seconds of traffic.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")

@@ -622,12 +622,16 @@ def test_a_forked_child_does_not_keep_the_name(name):
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
     ready, go = os.pipe()
+    runs, told = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(go)
+        os.write(told, b"!")
         os.read(ready, 1)
         os._exit(0)
-    os.close(ready)
+    os.read(runs, 1)
+    for end in (ready, runs, told):
+        os.close(end)
     server.close()
     with VisionIpcServer(name) as successor:
         successor.create_buffers(0, 2, WIDTH, HEIGHT)
