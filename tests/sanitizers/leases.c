@@ -24,6 +24,7 @@ static mq_leases *table;
 static uint64_t frames[BUFFERS][WORDS];
 static mq_u64 packets[2]; /* buffer << 32 | generation; the newest, and the one before */
 static mq_u32 dead[CLIENTS];
+static uint32_t generations[MQ_LEASE_BUFFERS]; /* the server's: what each buffer has */
 static _Atomic bool stop;
 static _Atomic uint64_t published, dropped, held, missed, left, died;
 static unsigned seed;
@@ -50,7 +51,7 @@ static void verify(uint32_t client, uint32_t buffer, uint32_t generation) {
 static void free_rows(void) {
     for (uint32_t row = 0; row < CLIENTS; row++) {
         bool is_dead = mq_load_acquire_u32(&dead[row]);
-        if (!is_dead && !mq_row_done(table, row))
+        if (!is_dead && !mq_row_done(table, row, generations))
             continue;
         mq_row_reset(table, row, MQ_ROW_TAKEN);
         mq_store_release_u32(&dead[row], 0);
@@ -58,7 +59,7 @@ static void free_rows(void) {
 }
 
 static void *run_server(void *unused) {
-    uint32_t generations[BUFFERS] = {0}, generation = 0, buffer = 0;
+    uint32_t generation = 0, buffer = 0;
     while (!stop) {
         bool taken = false;
         free_rows();
@@ -71,6 +72,7 @@ static void *run_server(void *unused) {
             sched_yield();
             continue;
         }
+        generations[buffer] = 0;
         generation++;
         for (int i = 0; i < WORDS; i++)
             frames[buffer][i] = generation;

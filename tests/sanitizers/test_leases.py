@@ -73,7 +73,7 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path, monkeypatch, edge):
 
 def test_stress_sees_a_missing_look_at_the_leases(tmp_path, monkeypatch):
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
-    look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]))"
+    look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
     mutated(tmp_path / "impl", monkeypatch, look, "if (!table && buffer)")
     done = run(tmp_path, FLAGS["native"], 10)
     assert done.returncode == 1

@@ -61,7 +61,7 @@ class FrameServer:
             for step in self.stream.buffers:
                 buffer = (last + 1 + step) % len(self.stream.buffers)
                 if (yield from self.take(buffer)):
-                    last = buffer
+                    last, self.generations[buffer] = buffer, 0
                     yield from self.render(buffer, generation)
                     break
             else:
@@ -98,10 +98,11 @@ class FrameServer:
             yield from self.reset(holder)
 
     def holder(self, buffer: int) -> Steps[int | None]:
-        """The first row that holds it."""
+        """The first row that holds what is in it. Another generation's lease is of one who just gives way."""
+        generation = self.generations[buffer]
         for row in self.stream.rows:
-            if (yield load(at.lease(row, buffer), self.stream.rules.lease_load)):  # EDGE lease: acquire
-                return row
+            if generation and (yield load(at.lease(row, buffer), self.stream.rules.lease_load)) == generation:
+                return row  # EDGE lease: acquire
         return None
 
     def admit(self) -> Steps[None]:
@@ -121,8 +122,9 @@ class FrameServer:
             return tenant is None or not (yield is_alive(tenant.task))
         if not (yield load(at.left(row), rules.leave_load)):  # EDGE leave: acquire
             return False
-        for buffer in self.stream.buffers:
-            if rules.left_may_hold and (yield load(at.lease(row, buffer), rules.lease_load)):
+        for buffer, generation in self.generations.items():
+            lease = yield load(at.lease(row, buffer), rules.lease_load)
+            if generation and lease == generation and rules.left_may_hold:
                 return False
         return True
 
