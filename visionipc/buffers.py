@@ -95,7 +95,7 @@ class VisionBuf:
         """All bytes, shape (buffer_len,), uint8, read-only."""
         import numpy as np
 
-        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+        return np.frombuffer(memoryview(self.view), np.uint8)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:

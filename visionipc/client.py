@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgq import naming
 from msgq.errors import EndpointClosedError, IpcError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
-from visionipc import wire
+from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat
@@ -59,7 +58,7 @@ class VisionIpcClient:
         self._stale = 0
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
         self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self.connections = 0
         self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
         self.valid = False
@@ -94,7 +93,7 @@ class VisionIpcClient:
 
     def _open(self, within: float = ANSWER_S) -> bool:
         self._stream = None
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self._stream = open_stream(self._name, self._type, within)
         if self._stream is None:
             return False
@@ -152,9 +151,10 @@ class VisionIpcClient:
         InvalidValueError : a time-out that is not possible.
         """
         socket = self._socket()
-        socket.setTimeout(timeout_ms)
+        if timeout_ms != 0:
+            socket.setTimeout(timeout_ms)
         deadline = time.monotonic() + timeout_ms / 1000
-        packet = socket.receive()
+        packet = socket.receive(timeout_ms == 0)
         while packet is not None:
             found = self._accept(packet)
             if isinstance(found, VisionBuf):
@@ -164,7 +164,7 @@ class VisionIpcClient:
                 if left < -_PASSING_OVER_S:
                     break
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
-            packet = socket.receive() if found is None else found
+            packet = socket.receive(timeout_ms == 0) if found is None else found
         return None
 
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
@@ -194,7 +194,8 @@ class VisionIpcClient:
             return None
         server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
         stream = self._stream
-        if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._pid != os.getpid():
+        lives = stream is not None and server_id == stream.server_id and self._forks == shared.forks
+        if stream is None or not lives or index >= len(stream.regions):
             stream = self._reopened(server_id, index)
             if stream is None or server_id != stream.server_id or index >= len(stream.regions):
                 self._stale += 1
@@ -213,7 +214,7 @@ class VisionIpcClient:
 
     def _reopened(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if self._pid == os.getpid() and (server_id == self._former or time.monotonic() < self._not_before):
+        if self._forks == shared.forks and (server_id == self._former or time.monotonic() < self._not_before):
             return None
         try:
             self._open(_REOPEN_S)

@@ -117,7 +117,7 @@ class OutgoingFrame:
         """All bytes, shape (buffer_len,), uint8, to write."""
         import numpy as np
 
-        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+        return np.frombuffer(memoryview(self.view), np.uint8)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
@@ -265,7 +265,7 @@ class VisionIpcServer:
         self._name = naming.endpoint_name(name, "server name")
         wire.socket_path(self._name)
         self._streams: dict[int, _Stream] = {}
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
@@ -417,21 +417,21 @@ class VisionIpcServer:
 
     def _stream(self, kind: int) -> _Stream:
         stream = self._streams.get(kind)
-        if stream is None or self._pid != os.getpid():
+        if stream is None or self._forks != shared.forks:
             self._check_open()
             text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
         return stream
 
     def _check_open(self) -> None:
-        if self._pid != os.getpid():
+        if self._forks != shared.forks:
             raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
         if self._closed:
             raise EndpointClosedError("the server is closed", self._name)
 
     def close(self) -> None:
         """Stop. Clients keep the frames they hold. Closing twice does nothing."""
-        if self._closed or self._pid != os.getpid():
+        if self._closed or self._forks != shared.forks:
             return
         self._closed = True
         if self._listener is not None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
+from tests.meta.sources import ROOT, code, headers, imports, modules
 
 # From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
 LAYERS = [
@@ -26,6 +26,12 @@ LAYERS = [
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
+    {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
+    {"visionipc.wire", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.buffers", "visionipc.connection", "visionipc.listener"},
+    {"visionipc.client", "visionipc.server"},
+    {"visionipc"},
+    {"msgq.visionipc"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},
@@ -42,7 +48,7 @@ UPWARDS = {
 }
 HEADER_LAYERS = [
     {"atomics.h", "thread.h"},
-    {"layout.h"},
+    {"layout.h", "leases.h"},
     {"position.h", "futex.h", "liveness.h"},
     {"slots.h", "helper.h", "gate.h"},
     {"publisher.h"},
@@ -51,8 +57,10 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq",
-              "msgq.cli"},
+    "numpy": {
+        *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
+        *("msgq.cli", "msgq.recording", "visionipc.buffers", "visionipc.formats", "visionipc.server", "visionipc.convert"),
+    },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
@@ -81,7 +89,7 @@ def test_modules_import_from_below_only():
         for path in paths:
             for found in imports(path):
                 there = layer_name(found.module)
-                if not there.startswith("msgq") or there == here:
+                if not there.startswith(("msgq", "visionipc")) or there == here:
                     continue
                 if found.lazy and (here, there) in UPWARDS:
                     continue
@@ -97,7 +105,7 @@ def test_each_exception_is_still_needed():
 
 def test_headers_include_from_below_only():
     wrong = []
-    for header in HEADERS.glob("*.h"):
+    for header in headers():
         for included in re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE):
             if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, header.name):
                 wrong.append(f"{header.name} includes {included}")
@@ -117,7 +125,7 @@ def test_what_comes_from_outside_is_imported_in_its_place_only(package):
 
 
 def test_library_imports_nothing_heavy():
-    code = "import sys, msgq, msgq.stats, msgq.cli; print(*sys.modules)"
+    code = "import sys, msgq, msgq.stats, msgq.cli, visionipc; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "msgq.impl.publisher" in loaded
     assert not set(OUTSIDE) & set(loaded)
@@ -134,8 +142,9 @@ def test_nobody_imports_the_zmq_backend_by_name():
 
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    for path in ("impl/subscriber.pyx", "impl/fake/subscriber.py", "impl/zeromq/subscriber.py"):
-        wanted = [found for found in imports(PACKAGE / path) if found.module == "numpy"]
+    users = ("msgq/impl/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
+    for path in (*users, "visionipc/buffers.py", "visionipc/server.py"):
+        wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)
 
@@ -144,7 +153,7 @@ def library() -> list:
     return [path for module, paths in modules().items() for path in paths if layer_name(module) != "msgq.cli"]
 
 
-@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_library_does_not_print_assert_or_read_the_environment(path):
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
@@ -154,7 +163,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path):
 
 
 def test_commands_assert_only_what_type_checkers_cannot_see():
-    for path in (PACKAGE / "cli").rglob("*.py"):
+    for path in (ROOT / "msgq" / "cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):
                 assert ast.unparse(node.test).endswith("is not None"), f"{path}:{node.lineno}"

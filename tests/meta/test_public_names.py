@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import types
 
@@ -83,6 +84,8 @@ RECORDS = {
     bridge.Flow: "topic direction host messages bytes lost dropped state",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
+    visionipc.Geometry: "format width height stride uv_offset size channels",
+    visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
     simulation.Exploration: "orders complete choices error",
 }
 FUNCTIONS = {
@@ -115,6 +118,7 @@ FUNCTIONS = {
     simulation.Simulation.play: "(self, recording)",
     simulation.Simulation.run: "(self, until=None)",
     simulation.Simulation.sent_on: "(self, endpoint)",
+    visionipc.get_endpoint_name: "(name, stream)",
     simulation.explore: "(scenario, limit=10000, *, script=())",
 }
 # What is written in Python: the arguments that make one, its methods, its plain attributes.
@@ -140,6 +144,43 @@ MASTERS = {
         "close(self)",
         "send(self, topic, data)",
         "wait_for_readers(self, topics=None, timeout=1.0, n=None)",
+    },
+}
+_LAYOUT = "format=<FrameFormat.NV12: 0>, channels=1, *, huge_pages=False)"
+# The same of visionipc; () is a property.
+VISIONIPC = {
+    visionipc.VisionIpcServer: {
+        "": "(name)",
+        "close": "(self)",
+        "create_buffers": f"(self, type, num, width, height, {_LAYOUT}",
+        "create_buffers_with_sizes": f"(self, type, num, width, height, size, stride, uv_offset, {_LAYOUT}",
+        "frame": "(self, type)",
+        "name": "",
+        "send": "(self, type, data, frame_id=0, timestamp_sof=0, timestamp_eof=0)",
+        "start_listener": "(self)",
+        "stats": "(self, type)",
+    },
+    visionipc.VisionIpcClient: {
+        "": "(name, type, conflate)",
+        "arecv": "(self)",
+        "available_streams": "(name, block=True)",
+        "close": "(self)",
+        "connect": "(self, blocking)",
+        "fileno": "(self)",
+        "frame": "(self, timeout_ms=-1)",
+        "is_connected": "(self)",
+        "recv": "(self, timeout_ms=100)",
+        **dict.fromkeys(["width", "height", "stride", "uv_offset", "buffer_len", "num_buffers", "format", "lost"], ""),
+    },
+    visionipc.VisionBuf: {
+        "release": "(self)",
+        "valid": "(self)",
+        **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
+        **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
+    },
+    visionipc.OutgoingFrame: {
+        **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
+        **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
     },
 }
 # Compiled methods carry their signature in the first line of their docstring; () is a property.
@@ -271,6 +312,27 @@ def test_masters_and_their_signatures(kind):
         assert name.startswith("_") or f"`{name}`" in documented
     for name in public(kind):
         assert inspect.getdoc(inspect.getattr_static(kind, name))
+
+
+def test_names_of_visionipc():
+    named = {"FrameFormat", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
+    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType", "get_endpoint_name"}
+    formats = ["NV12", "YUV420P", "RGB24", "BGR24", "RGBA", "GRAY8", "GRAY16", "BAYER8", "FLOAT32", "RAW"]
+    assert [member.name for member in visionipc.FrameFormat] == formats
+    assert importlib.import_module("msgq.visionipc").__all__ == visionipc.__all__
+
+
+@pytest.mark.parametrize("kind", VISIONIPC, ids=lambda kind: kind.__name__)
+def test_visionipc_and_its_signatures(kind):
+    expected = dict(VISIONIPC[kind])
+    if signature := expected.pop("", ""):
+        assert plain_signature(kind) == signature
+    found = {}
+    for name in public(kind):
+        method = inspect.unwrap(getattr(kind, name))
+        found[name] = plain_signature(method) if inspect.isfunction(method) else ""
+        assert not inspect.isfunction(method) or inspect.getdoc(method)
+    assert found == expected
 
 
 def arguments(text: str) -> list[tuple[str, str]]:

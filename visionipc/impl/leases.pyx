@@ -1,4 +1,4 @@
-# cython: language_level=3, freethreading_compatible=False
+# cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
 """The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
 
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
