@@ -8,7 +8,7 @@ class Meter:
 
     Passive: it takes no reader's place, writes nothing, and publishers do not notice it. Its memory (90 KiB) does not
     grow. It counts while `watch` runs, and what came meanwhile as far as the ring still holds it; the rest is `lost`.
-    One thread at a time. When the ring is made anew this goes on with the old one: compare `inode`.
+    One thread at a time. When the ring is made anew this goes on with the old one (see `msgq.stats.topic_inodes`).
 
     Parameters
     ----------
@@ -24,10 +24,6 @@ class Meter:
     @property
     def endpoint(self) -> str:
         """The topic's name."""
-
-    @property
-    def inode(self) -> int:
-        """Of the ring that is mapped."""
 
     def close(self) -> None:
         """Unmap the ring. What was counted can still be read."""

@@ -92,10 +92,6 @@ cdef class Meter:
     def endpoint(self):
         return self._socket.endpoint
 
-    @property
-    def inode(self):
-        return self._socket._ring.inode
-
     def close(self):
         self._socket.close()
 

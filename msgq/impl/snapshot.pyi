@@ -5,17 +5,13 @@ from msgq.stats import TopicCounts, TopicStats
 class TopicWatch:
     """One topic, kept mapped, read-only and without a trace; unmapped with the last reference.
 
-    One thread at a time. When the ring is made anew this goes on with the old one: compare `inode`.
+    One thread at a time. When the ring is made anew this goes on with the old one (see `msgq.stats.topic_inodes`).
     """
 
     def __init__(self, endpoint: str, in_prefix: str) -> None: ...
     @property
     def endpoint(self) -> str:
         """The topic's name."""
-
-    @property
-    def inode(self) -> int:
-        """Of the ring that is mapped."""
 
     def counts(self) -> TopicCounts:
         """Return what moves; takes a microsecond."""

@@ -116,10 +116,6 @@ cdef class TopicWatch:
     def endpoint(self):
         return self._topic.endpoint
 
-    @property
-    def inode(self):
-        return self._topic.ring.inode
-
     cdef const mq_side *_side(self):
         """The side segment, when there is one by now."""
         if self._topic.side is None:
