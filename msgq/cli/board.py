@@ -90,3 +90,8 @@ class Board:
             return rows
         time.sleep(seconds)
         return self.look()
+
+
+def subscriber_count(row: Row) -> int:
+    """How many subscribe that are not known to be dead."""
+    return sum(one.participant.alive is not False for one in row.stats.subscribers) + row.stats.stock_subscribers

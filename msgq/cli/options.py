@@ -1,5 +1,8 @@
 """Options and texts that several verbs share."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from msgq.cli.names import complete
@@ -11,6 +14,8 @@ EXIT_CODES_RUNNING = (
     "2 wrong usage; 3 nothing came within --timeout."
 )
 EXIT_TIMEOUT = 3
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _checked(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -35,7 +40,7 @@ timeout = click.option(
 )  # fmt: skip
 
 
-def interval(default: float, text: str = "Seconds between two lines.") -> click.decorators.FC:
+def interval(default: float, text: str = "Seconds between two lines.") -> Callable[[_Command], _Command]:
     """The option for how long a measurement takes."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)

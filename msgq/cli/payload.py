@@ -1,6 +1,7 @@
 """What a message says, for people and for JSON."""
 
 import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,30 +23,25 @@ def decode(schema: Schema | None, data: bytes) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a decoded value made of what JSON has; bytes as base64."""
-    if isinstance(value, np.void) and value.dtype.names is not None:
-        return {name: plain(value[name]) for name in value.dtype.names}
-    if isinstance(value, np.ndarray):
-        return [plain(one) for one in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, np.void) and value.dtype.names is not None:
+        return {name: plain(value[name]) for name in value.dtype.names}
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (Sequence, np.ndarray)):
+        return [plain(one) for one in value]
     return _message(value)
 
 
 def _message(value: Any) -> Any:
     """A message of Protocol Buffers; anything else as its text."""
-    if not hasattr(value, "DESCRIPTOR"):
-        return str(value)
-    from google.protobuf.json_format import MessageToDict
-
-    return MessageToDict(value, preserving_proto_field_name=True)
+    fields = getattr(value, "ListFields", None)
+    return str(value) if fields is None else {field.name: plain(one) for field, one in fields()}
 
 
 def encode(schema: Schema, value: Any) -> bytes:
@@ -73,8 +69,10 @@ def stamp_offset(schema: Schema | None, field: str) -> int | None:
     if schema is None or schema.encoding != "struct":
         return None
     try:
-        fields = struct_dtype(schema).fields or {}
+        fields = struct_dtype(schema).fields
     except ValueError:
         return None
-    found = fields.get(field)
-    return int(found[1]) if found is not None and found[0] in (np.dtype("<u8"), np.dtype("<i8")) else None
+    if not fields or field not in fields:
+        return None
+    kind, offset, *_ = fields[field]
+    return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None

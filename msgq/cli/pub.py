@@ -16,7 +16,7 @@ from msgq.cli import options
 from msgq.cli.payload import encode
 from msgq.cli.render import echo_json, publisher
 from msgq.cli.signals import until_interrupted
-from msgq.errors import SegmentError
+from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl.ring import PubSocket
 from msgq.schema import Schema
 from msgq.stats import topic
@@ -43,7 +43,7 @@ Encode = Callable[[str], bytes]
     "-n", "--count", type=click.IntRange(min=1),
     help="Publish so many messages: MESSAGE again and again.  [default: 1; with --rate until Ctrl-C; all lines]",
 )
-@click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before the first message.")
+@click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before anything is sent.")
 @options.timeout
 @click.option("--force", is_flag=True, help="Take the endpoint over from a publisher that lives.")
 @options.as_json
@@ -104,7 +104,8 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
         except ValueError as error:
             raise click.ClickException(f"{text[:60]!r} is not hexadecimal: {error}") from None
 
-    return {"text": str.encode, "hex": from_hex, "json": packed}[kind]
+    encoders: dict[str, Encode] = {"text": str.encode, "hex": from_hex, "json": packed}
+    return encoders[kind]
 
 
 def _payloads(data: bytes | None, encode: Encode) -> Iterator[bytes]:
@@ -120,9 +121,11 @@ def _most(count: int | None, rate: float | None, lines: bool) -> int | None:
 
 
 def _wait(socket: PubSocket, readers: int, timeout: float | None) -> None:
-    if not socket.wait_for_readers(timeout if timeout is not None else 86400.0 * 365, n=readers):
+    try:
+        socket.wait_for_readers(timeout, n=readers)
+    except WaitTimeoutError:
         click.echo(f"msgq: {socket.endpoint} had no {readers} subscribers within {timeout:g} s", err=True)
-        raise SystemExit(options.EXIT_TIMEOUT)
+        raise SystemExit(options.EXIT_TIMEOUT) from None
 
 
 def _publish(socket: PubSocket, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:

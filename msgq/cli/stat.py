@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from msgq.cli import options
-from msgq.cli.board import Board, Row
+from msgq.cli.board import Board, Row, subscriber_count
 from msgq.cli.names import Names
 from msgq.cli.render import echo_json, in_bytes, in_rate
 from msgq.cli.signals import until_interrupted
@@ -76,7 +76,7 @@ def summarize(rows: Sequence[Row]) -> Line:
         topics=len(rows),
         publishers=sum(one.alive is not False for one in publishers) + sum(row.stock for row in rows),
         dead=sum(one.alive is False for one in [*participants, *publishers]),
-        subscribers=sum(one.alive is not False for one in participants) + sum(row.stats.stock_subscribers for row in rows),
+        subscribers=sum(subscriber_count(row) for row in rows),
         rate=sum(row.rate or 0 for row in rows),
         byte_rate=sum(row.byte_rate or 0 for row in rows),
         lost_rate=sum(row.lost_rate or 0 for row in rows),

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from msgq.cli import options
-from msgq.cli.board import Board, Row
+from msgq.cli.board import Board, Row, subscriber_count
 from msgq.cli.names import Names
 from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_units, publisher
 from msgq.cli.signals import until_interrupted
@@ -30,7 +30,7 @@ _KEYS: dict[str, tuple[str, Callable[[Row], float | str]]] = {
     "s": ("subscribers", lambda row: -subscriber_count(row)),
     "m": ("memory", lambda row: -row.stats.data_bytes),
 }
-_SORTS = {name: key for name, key in _KEYS.values()}
+_SORTS = dict(_KEYS.values())
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
@@ -131,11 +131,6 @@ def lines(rows: Sequence[Row], history: dict[str, deque[float]], sort: str) -> l
             f"{sparkline(history.get(topic.endpoint, ()))}".rstrip()
         )
     return found
-
-
-def subscriber_count(row: Row) -> int:
-    """How many subscribe that are not known to be dead."""
-    return sum(one.participant.alive is not False for one in row.stats.subscribers) + row.stats.stock_subscribers
 
 
 def sparkline(values: Sequence[float]) -> str:
