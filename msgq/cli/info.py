@@ -47,7 +47,7 @@ def _file(path: str) -> dict[str, str | int | None]:
 def _lines(row: Row) -> Iterator[str]:
     topic, file = row.stats, _file(row.stats.path)
     yield topic.endpoint
-    yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}, a message may have {in_bytes(topic.data_bytes // 3)}"
+    yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}; a message may take a third of it"
     side = "side segment" if topic.created_ns else "no side segment: only stock programs were here"
     yield f"  file         {side}, user {file['owner']}, mode {file['mode']}, age {age(topic.created_ns)}"
     yield f"  publisher    {publisher(topic)}"
