@@ -1,8 +1,11 @@
 """Count an endpoint's messages below Python, as a passive subscriber."""
 
+from typing_extensions import disjoint_base
+
 from msgq.impl.context import Context
 from msgq.stats import MeterReading
 
+@disjoint_base
 class Meter:
     """Counts the messages of one endpoint from now on: how many, how often, how large, how old.
 

@@ -1,7 +1,10 @@
 """Read a topic's files for msgq.stats."""
 
+from typing_extensions import disjoint_base
+
 from msgq.stats import TopicCounts, TopicStats
 
+@disjoint_base
 class TopicWatch:
     """One topic, kept mapped, read-only and without a trace; unmapped with the last reference.
 

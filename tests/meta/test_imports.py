@@ -21,7 +21,7 @@ LAYERS = [
     {"msgq.impl.gate"},
     {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},
     {"msgq.impl.subscriber"},
-    {"msgq.impl.poller"},
+    {"msgq.impl.poller", "msgq.impl.meter"},
     {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
@@ -48,10 +48,16 @@ HEADER_LAYERS = [
     {"publisher.h"},
     {"subscriber.h"},
     {"registry.h", "watcher.h"},
-    {"snapshot.h"},
+    {"snapshot.h", "meter.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"},
+    "numpy": {
+        "msgq.impl.subscriber",
+        "msgq.impl.fake.publisher",
+        "msgq.impl.fake.subscriber",
+        "msgq.impl.zeromq",
+        "msgq.cli",
+    },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
