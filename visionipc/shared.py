@@ -54,5 +54,12 @@ def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     if not stat.S_ISREG(found.st_mode) or found.st_size < size:
         text = f"the server sent a descriptor of {found.st_size} bytes (mode {found.st_mode:o}), not memory of {size}"
         raise CorruptSegmentError(text, endpoint)
-    if sealed and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+    if sealed and not _seals(fd) & fcntl.F_SEAL_SHRINK:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
+
+
+def _seals(fd: int) -> int:
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:  # a file of a disk
+        return 0

@@ -12,6 +12,7 @@ import msgq
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.machine import CHECKS, Check
+from msgq.cli.remains import dead_claims, dead_gates
 from msgq.cli.render import console, echo_json, who
 from msgq.cli.repair import orphans, repair, strangers
 from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
@@ -54,6 +55,7 @@ def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield segments(prefix)
     yield files(prefix)
     yield participants(prefix)
+    yield remains(prefix)
 
 
 def round_trip() -> Check:
@@ -112,6 +114,15 @@ def participants(prefix: str | None) -> Check:
         f"{'; '.join(dead)}. The next to start takes their places; --fix removes topics that only the dead use"
     )
     return Check("participants", "wrong", text)
+
+
+def remains(prefix: str | None) -> Check:
+    """Look for what killed controllers and ZMQ publishers left; it holds nobody up, so it is a note."""
+    where = naming.checked_prefix(prefix)
+    found = [f"{one.endpoint}: {one.what}" for one in [*dead_gates(where), *dead_claims(where)]]
+    if not found:
+        return Check("remains", "ok", "no gates or ZMQ claims of the dead")
+    return Check("remains", "note", f"{'; '.join(found)}. `msgq clean` removes them")
 
 
 def _dead(found: TopicStats) -> list[str]:

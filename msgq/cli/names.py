@@ -78,9 +78,3 @@ class Followed(Generic[_T]):
                         raise
                 else:
                     self._inodes[name] = inode
-
-
-def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """What the shell offers for a name: endpoints that exist, of the prefix that is given or in force."""
-    found = topic_inodes(context.params.get("prefix"))
-    return [name for name in found if name.startswith(incomplete)]

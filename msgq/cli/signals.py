@@ -7,7 +7,11 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def interruptible(stop: Callable[[], object]) -> Iterator[None]:
-    """Turn Ctrl-C and a polite kill into a call: everything is swept up before the process ends."""
+    """Turn Ctrl-C and a polite kill into a call: everything is swept up before the process ends.
+
+    `stop` may set a `threading.Event` that this thread looks at by `is_set`. Not one on which it waits: a signal in
+    the wrong moment of `Event.wait` would find its lock held, and hang.
+    """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda *_: stop()) for number in signals]
     try:

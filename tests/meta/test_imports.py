@@ -51,13 +51,8 @@ HEADER_LAYERS = [
     {"snapshot.h", "meter.h"},
 ]
 OUTSIDE = {
-    "numpy": {
-        "msgq.impl.subscriber",
-        "msgq.impl.fake.publisher",
-        "msgq.impl.fake.subscriber",
-        "msgq.impl.zeromq",
-        "msgq.cli",
-    },
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq",
+              "msgq.cli"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},

@@ -10,6 +10,7 @@ import types
 import pytest
 
 import msgq
+import visionipc
 from msgq import api, backend, bridge, errors, fake_events, simulation, stats
 from msgq.impl import poller
 
@@ -93,6 +94,12 @@ FUNCTIONS = {
     "backend=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
+    visionipc.to_rgb: "(data, geometry)",
+    visionipc.FrameSync: "(clients, tolerance_ns)",
+    visionipc.FrameSync.recv: "(self, timeout_ms=100)",
+    visionipc.FrameSync.arecv: "(self)",
+    visionipc.FrameSync.close: "(self)",
+    visionipc.VisionBuf.to_rgb: "(self)",
     msgq.delete_fake_prefix: "()",
     msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
     msgq.get_fake_prefix: "()",

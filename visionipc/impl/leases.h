@@ -11,11 +11,13 @@
  * the other:
  *
  *   client: lease[b] = g;       generation[b] still g?  else lease[b] = 0, the frame is lost
- *   server: generation[b] = 0;  all lease[b] zero?      else generation[b] = g again, and on to another buffer
+ *   server: generation[b] = 0;  no lease[b] is g?       else generation[b] = g again, and on to another buffer
  *
  * When both see each other, both give way: the frame is lost to this client, which is counted, and the buffer is not
- * used. EDGE frame: what the server wrote into a buffer is there for whoever finds its generation. EDGE lease: what a
- * client read is read before the server that finds no lease writes there again.
+ * used. A lease that is not the buffer's generation is none: its client gives way just now, or somebody wrote it who has
+ * no business there, and that must not keep the buffer from everybody for ever. EDGE frame: what the server wrote into a
+ * buffer is there for whoever finds its generation. EDGE lease: what a client read is read before the server that finds
+ * no lease writes there again.
  *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
  * leaves a lease, which the server takes back when it finds the process dead; it keeps pid and start time of each row
@@ -68,21 +70,22 @@ static inline void mq_lease_leave(mq_leases *table, uint32_t row) {
 
 /* The server's side. `rows`: how many of them were ever taken. */
 
-static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer) {
-    for (uint32_t row = 0; row < rows; row++)
-        if (mq_load_acquire_u32(&table->rows[row].lease[buffer])) /* EDGE lease */
+/* `generation`: what the buffer has, 0: no frame, so nobody holds it. */
+static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
+    for (uint32_t row = 0; generation && row < rows; row++)
+        if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation) /* EDGE lease */
             return (int)row;
     return -1;
 }
 
-/* Make a buffer the server's to write. Returns -1, or the first row that holds it. `generation`: what it has now. */
+/* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
 static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
-    int holder = mq_lease_holder(table, rows, buffer);
+    int holder = mq_lease_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
     mq_store_release_u32(&table->generation[buffer], 0);
     mq_fence_seq_cst();
-    holder = mq_lease_holder(table, rows, buffer);
+    holder = mq_lease_holder(table, rows, buffer, generation);
     if (holder >= 0)
         mq_store_release_u32(&table->generation[buffer], generation);
     return holder;
@@ -92,11 +95,11 @@ static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t
     mq_store_release_u32(&table->generation[buffer], generation); /* EDGE frame */
 }
 
-static inline bool mq_row_done(const mq_leases *table, uint32_t row) {
+static inline bool mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
     if (mq_load_acquire_u32(&table->rows[row].state) != MQ_ROW_LEFT)
         return false;
     for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
-        if (mq_load_acquire_u32(&table->rows[row].lease[buffer]))
+        if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return false;
     return true;
 }

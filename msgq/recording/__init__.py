@@ -1,0 +1,5 @@
+"""Recording a bus, reading recordings, and playing them."""
+
+from msgq.recording.recorder import Recorder, RecorderStats
+
+__all__ = ["Recorder", "RecorderStats"]
