@@ -13,10 +13,9 @@ from rich.table import Table
 from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.cli import options
+from msgq.cli.names import EXPRESSION
 from msgq.cli.render import console, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
-
-EXPRESSION = frozenset("*?+|^$\\()[]{}")  # what only regular expressions have; a dot is common in names
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -19,3 +19,14 @@ def interruptible(stop: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Leave the block when Ctrl-C or a polite kill comes, wherever it is; for what goes on until then."""
+
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt), interruptible(leave):
+        yield

@@ -21,7 +21,7 @@ LAYERS = [
     {"msgq.impl.gate"},
     {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},
     {"msgq.impl.subscriber"},
-    {"msgq.impl.poller"},
+    {"msgq.impl.poller", "msgq.impl.meter"},
     {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
@@ -54,7 +54,7 @@ HEADER_LAYERS = [
     {"publisher.h"},
     {"subscriber.h"},
     {"registry.h", "watcher.h"},
-    {"snapshot.h"},
+    {"snapshot.h", "meter.h"},
 ]
 OUTSIDE = {
     "numpy": {

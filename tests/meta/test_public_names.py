@@ -80,6 +80,9 @@ RECORDS = {
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns",
+    stats.TopicCounts: "messages bytes position_bytes subscribers lost",
+    stats.Distribution: "count mean min p50 p90 p99 p999 max",
+    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
     simulation.Fault: "kind endpoint message at delay",
@@ -107,6 +110,7 @@ FUNCTIONS = {
     msgq.toggle_fake_events: "(enabled)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
+    stats.topic_inodes: "(prefix=None)",
     bridge.Bridge: "(out=(), into=None, segment_size=0)",
     bridge.Bridge.run: "(self, seconds=None)",
     bridge.Bridge.stop: "(self)",
@@ -282,7 +286,7 @@ def test_names_of_the_simulation():
 
 def test_names_of_stats():
     records = {record.__name__ for record in RECORDS if record.__module__ == stats.__name__}
-    assert defined_in(stats) == records | {"topic", "topics"}
+    assert defined_in(stats) == records | {"topic", "topics", "topic_inodes"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
