@@ -124,6 +124,10 @@ class DeadlockError(IpcError):
     """In virtual time somebody waits for what can never happen. On the real clock the program would hang."""
 
 
+class RecordingError(IpcError):
+    """A recording cannot be written or read: no space, a file that is none, bytes that make no sense."""
+
+
 class Again(IpcError):
     """`recv` found no message: what pyzmq raises where `receive` returns None."""
 
