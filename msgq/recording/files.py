@@ -6,7 +6,9 @@ a file without one; so that a file that nobody closed opens as any other.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -32,6 +34,7 @@ RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and 
 TIME_MAX = 2**63 - 1
 _RECORD = struct.Struct("<BQ")
 _CHUNK = struct.Struct("<QQQII")  # start, end, uncompressed size, uncompressed crc, bytes of the compression's name
+_COMPRESSION = re.compile(rb"\x04\0\0\0zstd|\x03\0\0\0lz4")  # in a chunk's head
 _FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _BLOCK_BYTES = 1 << 20
 _PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
@@ -125,6 +128,7 @@ class LogFile:
         self._schemas: dict[int, records.Schema] = {}
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._searched = False
+        self._prologue = b""  # what a chunk began with, all of which is known
         try:
             with path.open("rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
@@ -220,8 +224,10 @@ class LogFile:
             opcode, length = _RECORD.unpack_from(head)
             following = here + _RECORD.size + length
             if following > end or opcode == 0:
-                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; what follows cannot be read"
-                return self._problem(here, text if opcode else "zeros instead of a record")
+                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk, if any"
+                self._problem(here, text if opcode else "zeros instead of a record")
+                here = next_chunk(fd, here, end)
+                continue
             if opcode in (Opcode.DATA_END, Opcode.FOOTER):
                 return None
             if opcode == Opcode.MESSAGE:
@@ -304,6 +310,7 @@ class LogFile:
         before = self.channels.get(record.id)
         if before is not None and before != channel:
             self._problem(offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here")
+            self._prologue = b""
         self.channels[record.id] = channel
         self._set_code(record.id, self._code_of(channel))
 
@@ -352,8 +359,14 @@ class LogFile:
 
     def scan(self, part: Part, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
+        learning = position == 0
+        if learning and self._prologue and content.startswith(self._prologue):
+            position = len(self._prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
+            before = position
             why, position = columns.scan(content, position, self._codes, start, end)
+            if learning and (why != RECORD or position > before):
+                self._prologue, learning = content[:before], False
             if why == CUT:
                 self._problem(part.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
                 return len(content)
@@ -364,7 +377,7 @@ class LogFile:
     def _other(self, part: Part, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
         opcode, length = _RECORD.unpack_from(content, position)
-        following: int = position + _RECORD.size + length
+        following = position + _RECORD.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             self._take(opcode, content[position + _RECORD.size : following], part.offset)
         elif opcode == Opcode.MESSAGE:
@@ -397,6 +410,22 @@ def _schema(name: str, encoding: str, data: bytes) -> Schema:
         return Schema(name, encoding, data)
     except ValueError:
         return _ForeignSchema(name, encoding, data)
+
+
+def next_chunk(fd: int, here: int, end: int) -> int:
+    """Return where the next whole, compressed chunk begins behind damage at `here`; `end` where there is none."""
+    overlap = 16
+    for block_at in range(here, end, _BLOCK_BYTES):
+        block = os.pread(fd, min(_BLOCK_BYTES + overlap, end - block_at), block_at)
+        for found in _COMPRESSION.finditer(block):
+            start = block_at + found.start() - (_RECORD.size + _CHUNK.size - 4)
+            head = os.pread(fd, _RECORD.size, start) if start > here else b""
+            if head[:1] != bytes([Opcode.CHUNK]) or _RECORD.unpack(head)[1] > min(end - start, RECORD_BYTES_MAX):
+                continue
+            with contextlib.suppress(ValueError):
+                chunk_content(os.pread(fd, _RECORD.size + _RECORD.unpack(head)[1], start))
+                return start
+    return end
 
 
 def chunk_content(record: bytes) -> bytes:
