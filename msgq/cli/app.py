@@ -8,7 +8,7 @@ from msgq import __version__
 from msgq.cli.options import EXIT_CODES
 from msgq.errors import IpcError
 
-VERBS = ("bridge", "clean", "demo", "doctor", "list", "version")
+VERBS = ("bag", "bridge", "clean", "demo", "doctor", "list", "version")
 
 
 class _Verbs(click.Group):

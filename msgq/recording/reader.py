@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import pairwise
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
@@ -136,7 +137,7 @@ class LogReader:
             position = file.scan(part, content, position, columns, self._start, self._end)
             found += self._rows(content, columns)
         times = list(map(_log_time, found))
-        if any(after < before for before, after in zip(times, times[1:], strict=False)):
+        if any(after < before for before, after in pairwise(times)):
             found.sort(key=_log_time)
         return found
 
@@ -205,6 +206,10 @@ class LogReader:
         return np.concatenate(pieces).view(dtype)
 
     # About the whole
+
+    def is_counted(self, endpoint: str, epoch: int) -> bool:
+        """Return whether a gap in the sequence of an endpoint is a loss, as far as was read."""
+        return any(c.counted for c in self._channels if c.endpoint == endpoint and c.epoch == epoch)
 
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
