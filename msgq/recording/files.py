@@ -332,7 +332,7 @@ class LogFile:
 
     def wants(self, part: Part, start: int, end: int) -> bool:
         """Return whether messages of the part may be of the time and of a wanted channel."""
-        if part.end < start or part.start >= end:
+        if part.end < start or end <= part.start <= TIME_MAX:  # impossible times are said when the part is read
             return False
         if part.channels is None:
             return True
