@@ -1,12 +1,15 @@
 """The command `msgq`: renders what the library measures, one file a verb.
 
-click, rich and psutil come with the extra `cli` and are imported only when the command runs.
+click, rich and psutil come with the extra `cli` and are imported only when the command runs; what the verbs about
+recordings need comes with the extra `record`.
 """
 
 import sys
 from collections.abc import Sequence
 
-_EXTRA = ("click", "rich", "psutil")
+_EXTRAS = {"mcap": "record", "zstandard": "record", "lz4": "record", "pyarrow": "arrow"} | dict.fromkeys(
+    ("click", "rich", "psutil"), "cli"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(arguments, prog_name="msgq")
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package not in _EXTRA:
+        if package not in _EXTRAS:
             raise
-        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install 'msgq-bus[cli]'")
+        extra = _EXTRAS[package]
+        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install 'msgq-bus[{extra}]'")

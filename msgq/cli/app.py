@@ -11,6 +11,7 @@ from msgq.cli.options import EXIT_CODES
 from msgq.errors import IpcError
 
 VERBS = (
+    "bag",
     "bench",
     "bridge",
     "bw",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import msgq
+from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import Chunk
@@ -57,7 +57,7 @@ class Output:
             "host": platform.node(),
             "clock_offset_ns": str(clock_offset_ns),
             "prefix": prefix,
-            "version": msgq.__version__,
+            "version": __version__,
         }
         self._single = path.suffix == layout.SUFFIX
         self._segment: Segment | None = None

@@ -18,7 +18,7 @@ from mcap import records
 from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 
-import msgq
+from msgq import __version__
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
@@ -108,7 +108,7 @@ class Segment:
         except OSError as error:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
-        header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {msgq.__version__}")
+        header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {__version__}")
         self._write(MAGIC, encoded(header))
         self._write_metadata(layout.RECORDING, metadata)
 

@@ -27,9 +27,10 @@ LAYERS = [
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
     {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
-    {"visionipc.wire", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.convert", "visionipc.wire", "visionipc.impl", "visionipc.impl.leases"},
     {"visionipc.buffers", "visionipc.connection", "visionipc.listener"},
     {"visionipc.client", "visionipc.server"},
+    {"visionipc.sync"},
     {"visionipc"},
     {"msgq.visionipc"},
     {"msgq.masters.pace", "msgq.masters.topics"},
@@ -37,6 +38,7 @@ LAYERS = [
     {"msgq.masters"},
     {"msgq"},
     {"msgq.simulation"},
+    {"msgq.recording"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
@@ -47,14 +49,14 @@ UPWARDS = {
     ("msgq.impl.fake.bus", "msgq.impl.fake.socket"): "for type checkers: the sockets that a bus is told of",
 }
 HEADER_LAYERS = [
-    {"atomics.h", "thread.h"},
+    {"atomics.h", "scan.h", "thread.h"},
     {"layout.h", "leases.h"},
     {"position.h", "futex.h", "liveness.h"},
     {"slots.h", "helper.h", "gate.h"},
     {"publisher.h"},
     {"subscriber.h"},
     {"registry.h", "watcher.h"},
-    {"snapshot.h", "meter.h"},
+    {"snapshot.h", "meter.h", "capture.h"},
 ]
 OUTSIDE = {
     "numpy": {
@@ -65,14 +67,17 @@ OUTSIDE = {
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},
-    "mcap": set(),
+    "mcap": {"msgq.recording"},
+    "zstandard": {"msgq.recording"},
+    "lz4": {"msgq.recording"},
+    "pyarrow": {"msgq.recording"},
     "pyspark": set(),
 }
 
 
 def layer_name(module: str) -> str:
     """All of the command line is one layer, and so are the simulation and the ZMQ backend."""
-    packages = ("msgq.cli", "msgq.simulation", "msgq.impl.zeromq")
+    packages = ("msgq.cli", "msgq.recording", "msgq.simulation", "msgq.impl.zeromq")
     return next((name for name in packages if module.startswith(f"{name}.")), module)
 
 

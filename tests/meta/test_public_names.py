@@ -70,6 +70,7 @@ ERRORS = {
     "EventError": "IpcError RuntimeError",
     "ControllerDiedError": "EventError",
     "DeadlockError": "IpcError",
+    "RecordingError": "IpcError",
     "Again": "IpcError",
     "BackendNotAvailableError": "IpcError",
 }

@@ -1,0 +1,35 @@
+"""`msgq bag convert`: a log as Parquet, JSON lines or CSV."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli import bag_options, options
+from msgq.cli.render import echo_json, in_units
+
+_FORMATS = ("parquet", "jsonl", "csv")
+
+
+@click.command(epilog=options.EXIT_CODES)
+@bag_options.logs
+@bag_options.output
+@click.option("--to", "kind", type=click.Choice(_FORMATS), help="The format.  [default: by the name of the output]")
+@bag_options.selection
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
+    """Write LOGS, which are one log together, as a table.
+
+    Parquet has the payloads as they are; JSON lines and CSV have them decoded by the schema of their endpoint, or in
+    base64 where there is none.
+    """
+    from msgq.recording.copying import WRITERS
+
+    kind = kind or output.suffix.removeprefix(".")
+    if kind not in _FORMATS:
+        raise click.UsageError(f"{output} does not tell the format; give --to {'|'.join(_FORMATS)}")
+    log = bag_options.open_log(logs, **chosen)
+    count = WRITERS[kind](log, output)
+    bag_options.tell_problems(log)
+    said = {"path": str(output), "messages": count}
+    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")

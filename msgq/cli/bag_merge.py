@@ -1,0 +1,28 @@
+"""`msgq bag merge`: several logs into one file."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli import bag_options, options
+from msgq.cli.render import echo_json, in_units
+
+
+@click.command(epilog=options.EXIT_CODES)
+@bag_options.logs
+@bag_options.output
+@bag_options.compression
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path, compression: str, as_json: bool) -> None:
+    """Write the messages of several LOGS into one file, in the order of their log time.
+
+    Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
+    """
+    from msgq.recording.copying import write_mcap
+
+    opened = [bag_options.open_log([path]) for path in logs]
+    count = write_mcap(opened, output, compression)
+    for log in opened:
+        bag_options.tell_problems(log)
+    said = {"path": str(output), "messages": count}
+    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")

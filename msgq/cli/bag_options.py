@@ -1,0 +1,88 @@
+"""What the commands of `msgq bag` have in common: which messages, and when."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.recording import LogReader
+
+logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+output = click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write; it must not exist."
+)
+compression = click.option(
+    "--compression", type=click.Choice(["zstd", "lz4", "none"]), default="zstd", show_default=True
+)
+_TIME = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
+
+
+def _expressions(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(value) for value in values]
+    except re.error as error:
+        raise click.BadParameter(f"no regular expression: {error}", param=parameter) from None
+
+
+def _time(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | datetime | None:
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; give {_TIME}", param=parameter) from None
+
+
+def selection(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose messages."""
+    for option in (
+        click.option("--endpoint", "names", multiple=True, metavar="NAME", help="Only this endpoint; repeatable."),
+        click.option("-e", "--regex", "expressions", multiple=True, metavar="REGEX", callback=_expressions,
+                     help="Only endpoints in whose names this is found; repeatable."),
+        click.option("-x", "--exclude", multiple=True, metavar="REGEX", callback=_expressions,
+                     help="Not endpoints in whose names this is found; repeatable."),
+        click.option("--start", metavar="TIME", callback=_time, help=f"From here on: {_TIME}."),
+        click.option("--end", metavar="TIME", callback=_time, help="Until before this."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def open_log(
+    paths: Sequence[Path],
+    names: Sequence[str] = (),
+    expressions: Sequence[re.Pattern[str]] = (),
+    exclude: Sequence[re.Pattern[str]] = (),
+    start: float | datetime | None = None,
+    end: float | datetime | None = None,
+) -> LogReader:
+    """Return the log, with what was chosen."""
+    begin = 0
+    if isinstance(start, float) or isinstance(end, float):
+        begin = LogReader(*paths).start_time or 0
+    chosen: list[Any] = [*names, *expressions]
+    return LogReader(*paths, endpoints=chosen or None, exclude=exclude, start=_ns(start, begin), end=_ns(end, begin))
+
+
+def _ns(time: float | datetime | None, begin: int) -> int | None:
+    if time is None:
+        return None
+    if isinstance(time, float):
+        return begin + round(time * 1e9)
+    whole = time.replace(microsecond=0)
+    if whole.tzinfo is None:
+        whole = datetime.fromisoformat(f"{whole.isoformat()}+00:00")
+    return int(whole.timestamp()) * 1_000_000_000 + time.microsecond * 1000
+
+
+def tell_problems(log: LogReader) -> None:
+    """Say on the standard error what was skipped."""
+    for problem in log.problems:
+        click.echo(f"skipped: {problem}", err=True)

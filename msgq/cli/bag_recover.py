@@ -1,0 +1,39 @@
+"""`msgq bag recover`: makes truncated and damaged files whole."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli import bag_options, options
+from msgq.cli.render import echo_json, in_bytes, in_units
+from msgq.recording import layout
+from msgq.recording.recover import Recovery, recover
+
+
+@click.command(epilog=options.EXIT_CODES)
+@bag_options.logs
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Leave the file (one only) alone and write this one."
+)
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    """Make the files of LOGS whole, so that every MCAP reader takes them.
+
+    In place: what is no whole record at the end is cut off, damage within is marked so that readers pass over it, and
+    a summary is written. What `msgq` reads from the file stays the same. Whole files stay as they are, and so do those
+    that a recorder is writing.
+    """
+    paths = [path for log in logs for path in layout.segments(log)]
+    if output is not None and len(paths) != 1:
+        raise click.UsageError(f"--output is for one file, not for {len(paths)}")
+    for path in paths:
+        done = recover(path, output)
+        echo_json(done) if as_json else click.echo(_text(done))
+
+
+def _text(done: Recovery) -> str:
+    what = f"{done.path}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
+    if not done.changed:
+        return f"{what}; was whole"
+    damage = f", {in_bytes(done.damaged_bytes)} of damage passed over" if done.damaged_bytes else ""
+    return f"{what}; {in_bytes(done.cut_bytes)} cut off{damage}"

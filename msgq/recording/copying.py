@@ -1,0 +1,209 @@
+"""Logs to other files: MCAP, Parquet, JSON lines, CSV."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap.writer import CompressionType, Writer
+
+import msgq
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import layout
+from msgq.recording.batches import arrow_schema
+from msgq.recording.decode import Undecoded
+from msgq.recording.message import Message
+from msgq.recording.reader import LogReader
+from msgq.schema import Schema
+
+_COMPRESSIONS = {"zstd": CompressionType.ZSTD, "lz4": CompressionType.LZ4, "none": CompressionType.NONE}
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give a name to write to, which becomes `path` when all went well; nothing is left otherwise.
+
+    Raises
+    ------
+    RecordingError : `path` exists, or cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.exists():
+            raise RecordingError(f"{path} exists; give another name, or remove it")
+        yield part
+        os.link(part, path)  # never over another file
+    except OSError as error:
+        raise RecordingError(f"cannot write {path}: {error.strerror}", errno=error.errno) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd") -> int:
+    """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
+
+    The epochs of several logs are numbered anew: those of one are not those of another one.
+    """
+    if compression not in _COMPRESSIONS:
+        raise InvalidValueError(f"compression {compression!r} is not known; give one of {', '.join(_COMPRESSIONS)}")
+    with new_file(output) as part, part.open("wb") as file:
+        writer = Writer(file, compression=_COMPRESSIONS[compression])
+        writer.start(profile=layout.PROFILE, library=f"msgq-bus {msgq.__version__}")
+        described = [log.files[0].metadata.get(layout.RECORDING) for log in logs]
+        if described[0] and all(about == described[0] for about in described):
+            writer.add_metadata(layout.RECORDING, described[0])
+        channels = _Channels(writer, logs)
+        count = 0
+        for message, log in merge(*map(_numbered, range(len(logs)), logs), key=lambda found: found[0].log_time):
+            writer.add_message(
+                channels.number(message, log), message.log_time, message.data, message.publish_time, message.sequence
+            )
+            count += 1
+        writer.finish()
+    return count
+
+
+def write_pieces(
+    paths: Sequence[Path], directory: Path, every_ns: int, compression: str
+) -> Iterator[tuple[Path, int]]:
+    """Write segments of the same duration into a new directory; give each one and its number of messages.
+
+    Raises
+    ------
+    RecordingError : the directory exists.
+    """
+    try:
+        directory.mkdir()
+    except OSError as error:
+        raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
+    begin, index = 0, 0
+    while (first := LogReader(*paths, start=begin).start_time) is not None:
+        begin = first if index == 0 else begin + (first - begin) // every_ns * every_ns  # not a file for each silence
+        path = layout.segment_path(directory, index)
+        yield path, write_mcap([LogReader(*paths, start=begin, end=begin + every_ns)], path, compression)
+        begin, index = begin + every_ns, index + 1
+
+
+def _numbered(number: int, log: LogReader) -> Iterator[tuple[Message, int]]:
+    for message in log:
+        yield message, number
+
+
+class _Channels:
+    """The channels of a file that is being written."""
+
+    def __init__(self, writer: Writer, logs: Sequence[LogReader]) -> None:
+        self._writer, self._logs = writer, logs
+        self._schemas: dict[Schema, int] = {}
+        self._numbers: dict[tuple[int, str, int, Schema | None], int] = {}
+        self._epochs: dict[str, list[tuple[int, int]]] = {}
+
+    def number(self, message: Message, log: int) -> int:
+        """Return the id of the channel of a message."""
+        key = (log, message.endpoint, message.epoch, message.schema)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._register(message, log)
+        return number
+
+    def _register(self, message: Message, log: int) -> int:
+        counted = self._logs[log].is_counted(message.endpoint, message.epoch)
+        metadata = {
+            layout.EPOCH: str(self._epoch(message, log)),
+            layout.SEQUENCE: layout.PUBLISHED if counted else layout.RECEIVED,
+        }
+        encoding = message.schema.encoding if message.schema else ""
+        number: int = self._writer.register_channel(message.endpoint, encoding, self._schema(message.schema), metadata)
+        return number
+
+    def _epoch(self, message: Message, log: int) -> int:
+        if len(self._logs) == 1:
+            return message.epoch
+        epochs = self._epochs.setdefault(message.endpoint, [])
+        if (log, message.epoch) not in epochs:
+            epochs.append((log, message.epoch))
+        return epochs.index((log, message.epoch)) + 1
+
+    def _schema(self, schema: Schema | None) -> int:
+        if schema is None or not layout.has_schema_record(schema):
+            return 0
+        if schema not in self._schemas:
+            encoding = layout.schema_encoding(schema.encoding)
+            self._schemas[schema] = self._writer.register_schema(schema.name, encoding, schema.data)
+        return self._schemas[schema]
+
+
+def write_parquet(log: LogReader, output: Path) -> int:
+    """Write a Parquet file with the columns of `LogReader.batches`; return how many messages. Needs pyarrow."""
+    import pyarrow.parquet as pq
+
+    count = 0
+    with new_file(output) as part, pq.ParquetWriter(part, arrow_schema(None), compression="zstd") as writer:
+        for batch in log.batches():
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time")
+
+
+def write_jsonl(log: LogReader, output: Path) -> int:
+    """Write a JSON object a line: the fields of the message, and `value`, decoded; or `data` in base64."""
+    count = 0
+    with new_file(output) as part, part.open("w") as file:
+        for count, (message, value) in enumerate(log.decoded(), start=1):
+            line = {name: getattr(message, name) for name in _FIELDS} | _value(value)
+            file.write(json.dumps(line, default=_plain) + "\n")
+    return count
+
+
+def write_csv(log: LogReader, output: Path) -> int:
+    """Write comma-separated values with a head: the fields, `value` as JSON or, not decoded, `data` in base64."""
+    count = 0
+    with new_file(output) as part, part.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow((*_FIELDS, "value", "data"))
+        for count, (message, value) in enumerate(log.decoded(), start=1):
+            shown = _value(value)
+            text = json.dumps(shown["value"], default=_plain) if "value" in shown else ""
+            writer.writerow((*(getattr(message, name) for name in _FIELDS), text, shown.get("data", "")))
+    return count
+
+
+WRITERS: dict[str, Callable[[LogReader, Path], int]] = {
+    "parquet": write_parquet,
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+}
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, Undecoded):
+        return {"data": _plain(value.data), "reason": value.reason}
+    return {"data": _plain(value)} if isinstance(value, bytes) else {"value": value}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say for what it cannot."""
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, np.void) and value.dtype.names:
+        return {name: value[name] for name in value.dtype.names}
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return list(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if hasattr(value, "DESCRIPTOR"):
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(value, preserving_proto_field_name=True)
+    return str(value)

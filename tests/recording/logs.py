@@ -1,0 +1,91 @@
+"""Files to read: written by the library `mcap`, and by hand where that would not do it."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import zstandard
+from mcap import records
+from mcap.data_stream import RecordBuilder
+from mcap.reader import make_reader
+from mcap.writer import CompressionType, IndexType, Writer
+
+MAGIC = b"\x89MCAP0\r\n"
+
+
+def encoded(*parts: Any) -> bytes:
+    builder = RecordBuilder()
+    for part in parts:
+        part.write(builder)
+    return bytes(builder.end())
+
+
+def channel(number: int, topic: str, epoch: int = 1, schema_id: int = 0, encoding: str = "") -> records.Channel:
+    metadata = {"epoch": str(epoch), "sequence": "published"}
+    return records.Channel(id=number, topic=topic, message_encoding=encoding, metadata=metadata, schema_id=schema_id)
+
+
+def message(number: int, sequence: int, log_time: int, data: bytes = b"data") -> records.Message:
+    return records.Message(number, log_time, data, log_time, sequence)
+
+
+def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: int | None = None) -> bytes:
+    """Return a chunk record with these records (or bytes) in it."""
+    data = b"".join(part if isinstance(part, bytes) else encoded(part) for part in parts)
+    times = [part.log_time for part in parts if isinstance(part, records.Message)] or [0]
+    compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
+    return encoded(
+        records.Chunk(compression, compress(data), max(times), min(times), zlib.crc32(data) if crc is None else crc,
+                      len(data) if size is None else size)  # fmt: skip
+    )
+
+
+def head(run: str = "ab" * 16) -> bytes:
+    """Return how a file of ours begins."""
+    return MAGIC + encoded(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
+
+
+def write(path: Path, *parts: Any) -> Path:
+    """Write a file of ours that nobody closed."""
+    path.write_bytes(head() + b"".join(part if isinstance(part, bytes) else encoded(part) for part in parts))
+    return path
+
+
+def write_foreign(path: Path, count: int = 300, order: int = 1, **options: Any) -> Path:
+    """Write a file with the library: messages 0, 1, ... of three topics, at 1000 + 10 * i."""
+    options = {"chunk_size": 512, "compression": CompressionType.ZSTD} | options
+    with path.open("wb") as file:
+        writer = Writer(file, **options)
+        writer.start("", "another")
+        schema = writer.register_schema("Number", "jsonschema", b"{}")
+        topics = [writer.register_channel(f"topic{i}", "json", schema) for i in range(3)]
+        for i in list(range(count))[::order]:
+            writer.add_message(topics[i % 3], 1000 + 10 * i, b'{"n": %d}' % i, 1000 + 10 * i - 5, i // 3)
+        writer.add_metadata("note", {"by": "test"})
+        writer.finish()
+    return path
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "zstd": {},
+    "lz4": {"compression": CompressionType.LZ4},
+    "uncompressed": {"compression": CompressionType.NONE},
+    "unchunked": {"use_chunking": False},
+    "no index": {"index_types": IndexType.NONE},
+    "no summary": {
+        "index_types": IndexType.NONE, "repeat_channels": False, "repeat_schemas": False, "use_statistics": False,
+        "use_summary_offsets": False,
+    },
+    "one chunk": {"chunk_size": 1 << 20},
+    "backwards": {"order": -1},
+}  # fmt: skip
+
+
+def by_library(path: Path) -> list[tuple[str, bytes, int]]:
+    """Return what the library's own reader finds, with all checks."""
+    with path.open("rb") as file:
+        found = make_reader(file, validate_crcs=True).iter_messages()
+        return [(topic.topic, sent.data, sent.log_time) for _, topic, sent in found]

@@ -1,0 +1,121 @@
+"""`msgq bag`: what it prints, its exit codes, the files it makes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from click.testing import CliRunner, Result
+
+from msgq.cli.app import app
+from msgq.recording import LogReader
+from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign
+
+
+def bag(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["bag", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def test_info(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    text = bag("info", path).stdout
+    assert "300" in text
+    assert "Number (json)" in text
+    about, *endpoints = map(json.loads, bag("info", "--json", path).stdout.splitlines())
+    assert (about["messages"], about["complete"], about["start"], about["end"]) == (300, True, 1000, 3990)
+    assert [info["endpoint"] for info in endpoints] == ["topic0", "topic1", "topic2"]
+
+
+def test_info_of_a_truncated_file_says_what_was_skipped(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    os.truncate(path, path.stat().st_size // 2)
+    result = bag("info", path)
+    assert "msgq bag recover" in result.stdout
+    assert "skipped:" in result.stderr
+
+
+def test_recover(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    os.truncate(path, path.stat().st_size // 2)
+    assert json.loads(bag("recover", "--json", path).stdout)["changed"] is True
+    assert "was whole" in bag("recover", path).stdout
+
+
+def test_merge_keeps_losses_apart(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.mcap", chunk(channel(1, "a"), message(1, 5, 10), message(1, 7, 30)))
+    two = write(tmp_path / "2.mcap", chunk(channel(1, "a"), message(1, 90, 20), message(1, 91, 40)))
+    output = tmp_path / "3.mcap"
+    bag("merge", one, two, "-o", output)
+    assert [m[2] for m in by_library(output)] == [10, 20, 30, 40]
+    info = LogReader(output).endpoints["a"]
+    assert (info.lost, info.epochs) == (1, 2)
+
+
+def test_filter_by_name_and_time(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    output = tmp_path / "b.mcap"
+    options = ["--start", "0.0000005", "--end", "1970-01-01T00:00:00.000003"]
+    bag("filter", path, "-o", output, "-e", "topic[01]", "-x", "1", *options)
+    found = list(LogReader(output))
+    assert {m.endpoint for m in found} == {"topic0"}
+    assert (found[0].log_time, found[-1].log_time) == (1510, 2980)
+    assert {m.schema.name for m in found if m.schema} == {"Number"}
+    assert "exists" in bag("filter", path, "-o", output, code=1).stderr
+
+
+def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
+    second = 1_000_000_000
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), *(message(1, i, t * second) for i, t in
+                                                              enumerate((100, 101, 102, 10**9, 10**9 + 1)))))  # fmt: skip
+    bag("cut", path, "-o", tmp_path / "pieces", "--every", 2)
+    assert [file.name for file in sorted((tmp_path / "pieces").iterdir())] == [f"00000{i}.mcap" for i in range(3)]
+    pieces = LogReader(tmp_path / "pieces")
+    assert list(pieces) == list(LogReader(path))
+    assert pieces.endpoints["a"].lost == 0
+
+
+def test_convert(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    for name in ("b.parquet", "b.jsonl", "b.csv"):
+        bag("convert", path, "-o", tmp_path / name)
+    table = pq.read_table(tmp_path / "b.parquet")
+    assert table.num_rows == 300
+    assert table["data"][7].as_py() == b'{"n": 7}'
+    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert lines[7]["value"] == {"n": 7}
+    assert lines[7]["endpoint"] == "topic1"
+    with (tmp_path / "b.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert json.loads(rows[7]["value"]) == {"n": 7}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mcap", "b.csv", "b.jsonl", "b.parquet"]
+
+
+def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
+    from mcap import records
+
+    schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
+    path = write(
+        tmp_path / "a.mcap",
+        chunk(schema, channel(1, "s", schema_id=1, encoding="struct"), message(1, 0, 1, bytes(16)), message(1, 1, 2),
+              channel(2, "raw"), message(2, 0, 3, b"raw")),
+    )  # fmt: skip
+    bag("convert", path, "-o", tmp_path / "b.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert lines[0]["value"] == {"x": 0.0, "n": [0, 0]}
+    assert "struct" in lines[1]["reason"]
+    assert lines[2]["data"] == "cmF3"
+
+
+def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    assert "No such file" in bag("info", tmp_path / "missing", code=1).stderr
+    assert "does not tell the format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
+    assert "no regular expression" in bag("info", path, "-e", "(", code=2).stderr
+    assert "seconds from the log's beginning" in bag("info", path, "--start", "noon", code=2).stderr
+    assert "is for one file" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr

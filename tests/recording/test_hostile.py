@@ -1,0 +1,95 @@
+"""Files whose bytes make no sense: what is good in them is read, the rest is listed, nothing crashes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from msgq.errors import RecordingError
+from msgq.recording import LogReader
+from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encoded, message, write, write_foreign
+
+GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
+BAD: dict[str, tuple[bytes, str]] = {
+    "wrong CRC": (chunk(channel(2, "b"), message(2, 0, 1), crc=1), "CRC is wrong"),
+    "claims too much": (chunk(channel(2, "b"), message(2, 0, 1), size=2**60), "claims to have"),
+    "claims more than it has": (chunk(channel(2, "b"), message(2, 0, 1), size=2**30), "instead of 1073741824"),
+    "lz4 claims less": (chunk(channel(2, "b"), message(2, 0, 1), compression="lz4", size=20), "instead of 20"),
+    "unknown compression": (chunk(channel(2, "b"), message(2, 0, 1)).replace(b"zstd", b"zst?"), "zst?"),
+    "cut within": (chunk(channel(2, "b"), encoded(message(2, 0, 1))[:-1]), "beyond the end"),
+    "huge within": (chunk(channel(2, "b"), struct.pack("<BQ", 5, 2**63)), "beyond the end"),
+    "unknown channel": (chunk(message(7, 0, 1)), "which nothing describes"),
+    "impossible time": (chunk(channel(2, "b"), message(2, 0, 2**63)), "impossible time"),
+    "short message": (chunk(channel(2, "b"), struct.pack("<BQ3s", 5, 3, b"abc")), "too short"),
+    "short channel": (chunk(struct.pack("<BQ3s", 4, 3, b"abc")), "makes no sense"),
+    "no UTF-8": (chunk(encoded(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
+    "missing schema": (chunk(channel(2, "b", schema_id=9), message(2, 0, 1)), "schema 9, which is not there"),
+    "other channel, same id": (chunk(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
+    "unknown record": (struct.pack("<BQ3s", 0x33, 3, b"abc"), "does not know"),
+    "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "does not know"),
+    "huge record": (struct.pack("<BQ3s", 6, 2**63, b"abc"), "does not fit"),
+    "zeros": (bytes(100), "zeros"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_good_is_read_and_the_bad_is_listed(tmp_path: Path, kind: str) -> None:
+    bad, reason = BAD[kind]
+    log = LogReader(write(tmp_path / "a.mcap", GOOD, bad, GOOD))
+    found = list(log)
+    assert [m.data for m in found if m.endpoint == "a"] == [b"good", b"good"]
+    assert [batch.num_rows for batch in log.batches()] == [len(found)]
+    assert any(reason in str(problem) for problem in log.problems), log.problems
+
+
+def test_a_wrong_summary_is_not_believed(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    data = path.read_bytes()
+    for change, reason in ((-40, "CRC is wrong"), (-24, "")):
+        flipped = bytearray(data)
+        flipped[change] ^= 0x55
+        path.write_bytes(flipped)
+        log = LogReader(path)
+        assert len(list(log)) == 300
+        assert reason in str(log.problems)
+
+
+def read_all(path: Path) -> None:
+    log = LogReader(path)
+    messages = list(log.decoded())
+    rows = sum(batch.num_rows for batch in log.batches(rows=50))
+    assert rows == log.messages
+    assert len(messages) == rows or log.problems
+    assert (log.start_time is None) == (rows == 0)
+    assert isinstance(log.end_time, int | None)
+
+
+@pytest.mark.parametrize("kind", ["zstd", "unchunked", "uncompressed", "no summary"])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=6))
+def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tuple[int, int]]) -> None:
+    original = tmp_path / "original.mcap"
+    if not original.exists():
+        write_foreign(original, count=40, **FOREIGN[kind])
+    data = bytearray(original.read_bytes())
+    for place, change in changes:
+        data[len(MAGIC) + place % (len(data) - len(MAGIC))] ^= change
+    path = tmp_path / "a.mcap"
+    path.write_bytes(data)
+    read_all(path)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=300))
+def test_any_bytes_crash_nothing(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(MAGIC + data)
+    read_all(path)
+    path.write_bytes(data)
+    if not data.startswith(MAGIC):
+        with pytest.raises(RecordingError):
+            LogReader(path)

@@ -1,0 +1,158 @@
+"""LogReader: ours and foreign files, one and several, whole and truncated."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from msgq import Schema
+from msgq.errors import IpcError, RecordingError
+from msgq.recording import LogReader
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, message, write, write_foreign
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_reads_foreign_files_as_the_library_does(tmp_path: Path, kind: str) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
+    found = list(log)
+    assert [m.data for m in found] == [b'{"n": %d}' % i for i in range(300)]
+    assert [m.log_time for m in found] == [1000 + 10 * i for i in range(300)]
+    assert {m.schema for m in found} == {Schema("Number", "json", b"{}")}
+    assert found[4].endpoint == "topic1"
+    assert (found[4].sequence, found[4].publish_time, found[4].epoch) == (1, 1035, 0)
+    if kind != "no summary":
+        assert [(m.endpoint, m.data, m.log_time) for m in found] == by_library(log.files[0].path)
+    assert not log.problems
+    assert (log.start_time, log.end_time, log.messages) == (1000, 3990, 300)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_batches_have_the_same_messages(tmp_path: Path, kind: str) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
+    batches = list(log.batches(rows=70))
+    assert [batch.num_rows for batch in batches] == [70, 70, 70, 70, 20]
+    table = pa.Table.from_batches(batches)
+    table.validate(full=True)
+    rows = sorted(table.to_pylist(), key=lambda row: row["log_time"])
+    assert rows == [
+        {name: getattr(m, name) for name in ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")}
+        for m in log
+    ]
+
+
+def test_columns_of_batches_can_be_chosen(tmp_path: Path) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap"))
+    assert [batch.schema.names for batch in log.batches(["log_time", "endpoint"])] == [["log_time", "endpoint"]]
+    with pytest.raises(IpcError, match="no column 'topic'"):
+        list(log.batches(["topic"]))
+
+
+def test_selects_endpoints_and_times(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    assert {m.endpoint for m in LogReader(path, endpoints=["topic1"])} == {"topic1"}
+    assert {m.endpoint for m in LogReader(path, endpoints=[re.compile("[12]$")], exclude=["topic2"])} == {"topic1"}
+    assert [m.log_time for m in LogReader(path, start=1500, end=1530)] == [1500, 1510, 1520]
+    assert sum(batch.num_rows for batch in LogReader(path, start=1500, end=1530).batches()) == 3
+    nothing = LogReader(path, endpoints=["another"])
+    assert list(nothing) == []
+    assert (nothing.start_time, nothing.end_time, nothing.endpoints) == (None, None, {})
+
+
+def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    data = bytearray(path.read_bytes())
+    damaged = LogReader(path).files[0].parts[3]
+    data[damaged.offset + 80] ^= 0xFF
+    path.write_bytes(data)
+    assert len(LogReader(path).problems) == 0  # opening reads no chunk
+    before = LogReader(path, end=damaged.start)
+    assert len(list(before)) == (damaged.start - 1000) // 10
+    assert not before.problems
+    log = LogReader(path)
+    assert 300 - len(list(log)) == (damaged.end - damaged.start) // 10 + 1
+    assert [problem.offset for problem in log.problems] == [damaged.offset]
+
+
+def test_files_are_one_log_in_the_order_of_time(tmp_path: Path) -> None:
+    write(tmp_path / "000000.mcap", chunk(channel(1, "a"), *(message(1, i, 10 * i) for i in range(5))))
+    write(tmp_path / "000001.mcap", chunk(channel(1, "b"), *(message(1, i, 10 * i + 5) for i in range(5))))
+    log = LogReader(tmp_path)
+    assert [m.endpoint for m in log] == ["a", "b"] * 5
+    assert [m.log_time for m in log] == list(range(0, 50, 5))
+    assert list(log.endpoints) == ["a", "b"]
+
+
+def test_a_gap_is_a_loss_within_an_epoch_only(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "000000.mcap",
+        chunk(channel(1, "a"), message(1, 2**32 - 2, 1), message(1, 2**32 - 1, 2), message(1, 3, 3)),
+        chunk(channel(2, "a", epoch=2), message(2, 70, 4), message(2, 71, 5)),
+    )
+    second = write(tmp_path / "000001.mcap", chunk(channel(9, "a", epoch=2), message(9, 75, 6), message(9, 74, 7)))
+    info = LogReader(first, second).endpoints["a"]
+    assert (info.lost, info.epochs, info.messages) == (3 + 3, 2, 7)
+    assert (info.first_time, info.last_time) == (1, 7)
+    assert LogReader(write_foreign(tmp_path / "f.mcap")).endpoints["topic0"].lost is None
+
+
+def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
+    from mcap import records
+
+    schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
+    path = write(
+        tmp_path / "a.mcap",
+        chunk(schema, channel(1, "a", schema_id=1, encoding="struct"), message(1, 0, 1, bytes(16)), channel(2, "b"),
+              message(2, 0, 1), message(1, 1, 2, bytes(32))),
+    )  # fmt: skip
+    log = LogReader(path)
+    array = log.array("a")
+    assert array.shape == (3,)
+    assert array.dtype.names == ("x", "n")
+    assert array["n"].shape == (3, 2)
+    with pytest.raises(RecordingError, match="no schema"):
+        log.array("b")
+    with pytest.raises(RecordingError, match="no messages"):
+        log.array("c")
+
+
+def test_decodes_by_schema(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.mcap",
+        chunk(channel(1, "json", encoding="json"), message(1, 0, 1, b'{"a": 1}'), message(1, 1, 2, b"{"),
+              channel(2, "plain"), message(2, 0, 3, b"raw"), channel(3, "odd", encoding="odd"), message(3, 0, 4)),
+    )  # fmt: skip
+    values = [value for _, value in LogReader(path).decoded()]
+    assert values[0] == {"a": 1}
+    assert values[1].data == b"{"
+    assert "json" in values[1].reason
+    assert values[2] == b"raw"
+    assert "nothing here decodes 'odd'" in values[3].reason
+
+
+def test_truncated_at_every_byte_of_the_last_two_chunks(tmp_path: Path) -> None:
+    channels = channel(1, "a")
+    chunks = [chunk(channels, *(message(1, 10 * i + j, 10 * i + j) for j in range(5))) for i in range(4)]
+    whole = write(tmp_path / "a.mcap", *chunks).read_bytes()
+    ends = [len(whole) - sum(map(len, chunks[i + 1 :])) for i in range(4)]
+    path = tmp_path / "b.mcap"
+    for size in range(ends[1], len(whole) + 1):
+        path.write_bytes(whole[:size])
+        log = LogReader(path)
+        assert len(list(log)) == 5 * sum(end <= size for end in ends)
+        assert not log.files[0].complete
+        assert bool(log.problems) == (size not in ends)
+
+
+def test_what_is_no_log_says_so(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "empty").touch()
+    (tmp_path / "nothing").mkdir()
+    for name, text in (("text", "no MCAP file"), ("empty", "no MCAP file"), ("nothing", "has no .mcap"),
+                       ("missing", "No such file")):  # fmt: skip
+        with pytest.raises(RecordingError, match=text):
+            LogReader(tmp_path / name)
+    with pytest.raises(IpcError, match="needs a file"):
+        LogReader()
