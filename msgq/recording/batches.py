@@ -1,0 +1,99 @@
+"""Logs as Arrow batches: chunk after chunk, below Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.errors import InvalidValueError
+from msgq.recording.scan import Columns
+
+if TYPE_CHECKING:
+    from msgq.recording.reader import LogReader
+
+NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
+_TYPES = dict.fromkeys(NAMES, pa.int64()) | {
+    "endpoint": pa.dictionary(pa.int32(), pa.string()),
+    "data": pa.binary(),
+}
+_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more
+
+
+def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of batches with these columns; None is all of them."""
+    names = NAMES if columns is None else tuple(columns)
+    if unknown := [name for name in names if name not in NAMES]:
+        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(NAMES)}")
+    return pa.schema([(name, _TYPES[name]) for name in names])
+
+
+class _Batch:
+    """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
+
+    def __init__(self, reader: LogReader, schema: pa.Schema, rows: int, room: int) -> None:
+        self._reader, self._schema = reader, schema
+        self.columns = Columns(rows)
+        self._ends = np.zeros(rows + 1, np.int32)
+        self._wants_data = "data" in schema.names
+        self._data = np.empty(room if self._wants_data else 0, np.uint8)
+        self._used = 0
+        self._gathered = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.columns.rows == self.columns.capacity
+
+    @property
+    def used(self) -> int:
+        """Bytes of payloads."""
+        return self._used
+
+    def gather(self, content: bytes) -> None:
+        """Copy the payloads of the rows that came since."""
+        first, self._gathered = self._gathered, self.columns.rows
+        if not self._wants_data:
+            return
+        needed = self._used + self.columns.payload_bytes(first)
+        if needed > len(self._data):
+            more = np.empty(max(needed, 2 * len(self._data)), np.uint8)
+            more[: self._used] = self._data[: self._used]
+            self._data = more
+        self._used = self.columns.gather(content, first, self._data, self._used, self._ends[1:])
+
+    def finish(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self._array(name) for name in self._schema.names], schema=self._schema)
+
+    def _array(self, name: str) -> Any:
+        rows = self.columns.rows
+        if name == "data":
+            buffers = [None, pa.py_buffer(self._ends[: rows + 1]), pa.py_buffer(self._data[: self._used])]
+            return pa.Array.from_buffers(pa.binary(), rows, buffers)
+        if name == "endpoint":
+            names, of_code = self._reader._endpoint_codes()
+            return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(names, pa.string()))
+        if name == "epoch":
+            epochs = np.array([channel.epoch for channel in self._reader._channels], np.int64)
+            return pa.array(epochs[self.columns.code[:rows]])
+        return pa.array(getattr(self.columns, name)[:rows])
+
+
+def batches(reader: LogReader, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+    """See LogReader.batches."""
+    schema = arrow_schema(columns)
+    room = 1 << 20
+    batch = _Batch(reader, schema, rows, room)
+    for file, part in reader._parts():
+        content = file.content(part)
+        position = 0
+        while content is not None and position < len(content):
+            if batch.is_full or (batch.columns.rows and batch.used + len(content) > _BYTES_MAX):
+                yield batch.finish()
+                room = max(1 << 20, min(batch.used + batch.used // 8, _BYTES_MAX))
+                batch = _Batch(reader, schema, rows, room)
+            position = file.scan(part, content, position, batch.columns, reader._start, reader._end)
+            batch.gather(content)
+    if batch.columns.rows:
+        yield batch.finish()

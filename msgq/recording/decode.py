@@ -1,0 +1,132 @@
+"""Payloads to values, by the schema of their endpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from msgq.recording.message import Message
+from msgq.schema import Schema
+
+Decode = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """A payload that could not be decoded, and why."""
+
+    data: bytes
+    reason: str
+
+
+class Decoders:
+    """Decodes messages of any schemas; makes a decoder for each schema once. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[Schema, Decode | str] = {}
+
+    def value(self, message: Message) -> Any:
+        """Return what the message says: its payload where there is no encoding, `Undecoded` where that fails."""
+        if message.schema is None or not message.schema.encoding:
+            return message.data
+        decode = self._known.get(message.schema)
+        if decode is None:
+            decode = self._known[message.schema] = _decoder(message.schema)
+        if isinstance(decode, str):
+            return Undecoded(message.data, decode)
+        try:
+            return decode(message.data)
+        except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
+            return Undecoded(message.data, f"{message.schema.encoding}: {error or type(error).__name__}")
+
+
+def struct_dtype(schema: Schema) -> np.dtype[Any]:
+    """Return the dtype of messages with the encoding "struct".
+
+    Raises
+    ------
+    ValueError : the schema's data are no dtype, or one of Python objects or of no bytes.
+    """
+    try:
+        descr = json.loads(schema.data)
+        dtype = np.lib.format.descr_to_dtype(descr if isinstance(descr, str) else list(map(_field, descr)))
+    except (TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
+        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {error}") from None
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
+    return dtype
+
+
+def _field(field: list[Any]) -> tuple[Any, ...]:
+    """JSON made lists of the tuples that NumPy wants."""
+    name, kind, *shape = field
+    name = tuple(name) if isinstance(name, list) else name
+    kind = kind if isinstance(kind, str) else list(map(_field, kind))
+    return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))
+
+
+def _decoder(schema: Schema) -> Decode | str:
+    make = _MAKERS.get(schema.encoding)
+    if make is None:
+        return f"nothing here decodes {schema.encoding!r}"
+    try:
+        return make(schema)
+    except ModuleNotFoundError as missing:
+        return f"{schema.encoding} needs the package {missing.name}, which is not installed"
+    except Exception as error:  # whatever the library of an encoding raises for a schema that makes no sense
+        return f"the schema {schema.name!r} makes no sense: {error or type(error).__name__}"
+
+
+def _json(_schema: Schema) -> Decode:
+    return json.loads
+
+
+def _msgpack(_schema: Schema) -> Decode:
+    import msgpack
+
+    return lambda data: msgpack.unpackb(data, strict_map_key=False)
+
+
+def _cbor(_schema: Schema) -> Decode:
+    import cbor2
+
+    decode: Decode = cbor2.loads
+    return decode
+
+
+def _struct(schema: Schema) -> Decode:
+    dtype = struct_dtype(schema)
+
+    def decode(data: bytes) -> Any:
+        values = np.frombuffer(data, dtype)
+        return values[0] if len(values) == 1 else values
+
+    return decode
+
+
+def _protobuf(schema: Schema) -> Decode:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema.data).file}
+    pool = descriptor_pool.DescriptorPool()
+    while files:  # a file after those that it needs
+        ready = [name for name, file in files.items() if not any(needed in files for needed in file.dependency)]
+        if not ready:
+            raise ValueError("its files need each other in a circle")
+        for name in ready:
+            pool.Add(files.pop(name))
+    decode: Decode = message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name)).FromString
+    return decode
+
+
+_MAKERS: dict[str, Callable[[Schema], Decode]] = {
+    "json": _json,
+    "msgpack": _msgpack,
+    "cbor": _cbor,
+    "struct": _struct,
+    "protobuf": _protobuf,
+}

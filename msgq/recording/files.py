@@ -1,0 +1,423 @@
+"""One MCAP file, ours or anybody's, whole or truncated: where its messages are, and what describes them.
+
+The summary at the end says where the chunks are. Whatever it does not cover is walked record by record, which is all of
+a file without one; so that a file that nobody closed opens as any other.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap import records
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import McapError
+from mcap.opcode import Opcode
+
+from msgq.errors import RecordingError
+from msgq.recording import layout
+from msgq.recording.compression import decompress
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns
+from msgq.schema import Schema
+
+MAGIC = b"\x89MCAP0\r\n"
+RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
+TIME_MAX = 2**63 - 1
+_RECORD = struct.Struct("<BQ")
+_CHUNK = struct.Struct("<QQQII")  # start, end, uncompressed size, uncompressed crc, bytes of the compression's name
+_FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
+_BLOCK_BYTES = 1 << 20
+_PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a file that was skipped.
+
+    Attributes
+    ----------
+    path : the file.
+    offset : where in it, in bytes.
+    reason : what is wrong there.
+    """
+
+    path: str
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.offset}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What tells messages with one numbering from others: codes of messages stand for these."""
+
+    endpoint: str
+    run: str
+    epoch: int
+    counted: bool  # a gap in the sequence is a loss
+    schema: Schema | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A chunk, or messages outside of chunks that follow each other. The times are what the file says."""
+
+    offset: int
+    length: int
+    start: int
+    end: int
+    channels: set[int] | None  # ids; None: any
+    is_chunk: bool
+
+
+class _ForeignSchema(Schema):
+    """A schema that is larger than what an endpoint can have, or has no name."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        pass
+
+
+class LogFile:
+    """A file's map. Holds no descriptor. One thread at a time.
+
+    Attributes
+    ----------
+    path : of the file.
+    size : in bytes, when it was opened.
+    complete : whether it was closed properly: there is a summary at its end.
+    profile, library : what its header says.
+    metadata : the newest Metadata record of each name.
+    parts : in the order of the file.
+    channels : by id.
+    """
+
+    def __init__(self, path: Path, code_of: Callable[[Channel], int], note: Callable[[Problem], None]) -> None:
+        """Find the parts.
+
+        Parameters
+        ----------
+        path : of the file.
+        code_of : gives a channel its code (see scan.pyi).
+        note : is told of each problem.
+
+        Raises
+        ------
+        RecordingError : it cannot be opened, or is no MCAP file.
+        """
+        self.path = path
+        self.metadata: dict[str, dict[str, str]] = {}
+        self.parts: list[Part] = []
+        self.channels: dict[int, Channel] = {}
+        self.complete = False
+        self._code_of, self._note = code_of, note
+        self._codes = np.empty(0, np.int32)
+        self._schemas: dict[int, records.Schema] = {}
+        self._known: dict[tuple[int, bytes], bytes] = {}
+        self._searched = False
+        try:
+            with path.open("rb") as file:
+                self.size = os.fstat(file.fileno()).st_size
+                self._map(file.fileno())
+        except OSError as error:
+            raise RecordingError(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+
+    # What is where
+
+    def _map(self, fd: int) -> None:
+        if os.pread(fd, len(MAGIC), 0) != MAGIC:
+            raise RecordingError(f"{self.path} is no MCAP file: it does not begin with MCAP's magic bytes")
+        here = self._begin(fd)
+        chunks, end = self._summary(fd)
+        for chunk, following in chunks:
+            self._walk(fd, here, chunk.offset)
+            self.parts.append(chunk)
+            here = following
+        self._walk(fd, here, end)
+
+    def _begin(self, fd: int) -> int:
+        """Read the header, and what a recorder of ours says behind it; return where that ends."""
+        here = len(MAGIC)
+        self.profile = self.library = ""
+        for opcode in (Opcode.HEADER, Opcode.METADATA):
+            head = os.pread(fd, _RECORD.size, here)
+            if len(head) < _RECORD.size or head[0] != opcode:
+                break
+            length = _RECORD.unpack(head)[1]
+            if length > min(_BLOCK_BYTES, self.size - here - _RECORD.size):
+                break
+            self._take(opcode, os.pread(fd, length, here + _RECORD.size), here)
+            here += _RECORD.size + length
+        return here
+
+    def _summary(self, fd: int) -> tuple[list[tuple[Part, int]], int]:
+        """Read the summary. Return its chunks with where their indexes end, and where the data end."""
+        end = os.pread(fd, _FOOTER_BYTES, max(0, self.size - _FOOTER_BYTES))
+        if len(end) < _FOOTER_BYTES or not end.endswith(MAGIC) or _RECORD.unpack_from(end) != (Opcode.FOOTER, 20):
+            return [], self.size
+        start, _, crc = struct.unpack_from("<QQI", end, _RECORD.size)
+        footer = self.size - _FOOTER_BYTES
+        if start == 0:
+            self.complete = True
+            return [], footer
+        if not len(MAGIC) <= start <= footer or footer - start > RECORD_BYTES_MAX:
+            self._problem(footer, f"the footer says that the summary is at {start}; walking the file instead")
+            return [], footer
+        data = os.pread(fd, footer - start, start)
+        if crc and crc != zlib.crc32(end[: _RECORD.size + 16], zlib.crc32(data)):
+            self._problem(start, "the summary's CRC is wrong; walking the file instead")
+            return [], footer
+        self.complete = True
+        return self._indexed(data, start), start
+
+    def _indexed(self, summary: bytes, start: int) -> list[tuple[Part, int]]:
+        found: dict[int, list[tuple[bytes, int]]] = {}
+        here = 0
+        while len(summary) - here >= _RECORD.size:
+            opcode, length = _RECORD.unpack_from(summary, here)
+            here += _RECORD.size + length
+            if here > len(summary):
+                self._problem(start, "the summary ends within a record")
+                break
+            found.setdefault(opcode, []).append((summary[here - length : here], start + here - length - _RECORD.size))
+        for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
+            for content, offset in found.get(opcode, ()):
+                self._take(opcode, content, offset)
+        chunks, last = [], 0
+        for content, offset in found.get(Opcode.CHUNK_INDEX, ()):
+            index = self._parsed(records.ChunkIndex.read, content, offset)
+            if index is not None:
+                chunks.append(index)
+        chunks.sort(key=lambda index: index.chunk_start_offset)
+        parts = []
+        for index in chunks:
+            following = index.chunk_start_offset + index.chunk_length + index.message_index_length
+            if index.chunk_start_offset < last or following > start:
+                self._problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
+                return []
+            last = following
+            channels = set(index.message_index_offsets) or None
+            parts.append((Part(index.chunk_start_offset, index.chunk_length, index.message_start_time,
+                               index.message_end_time, channels, True), following))  # fmt: skip
+        return parts
+
+    def _walk(self, fd: int, here: int, end: int) -> None:
+        """Note the parts between two places, record by record, and learn from what is between them."""
+        while here < end:
+            head = os.pread(fd, _RECORD.size + _CHUNK.size, here)
+            if end - here < _RECORD.size or len(head) < _RECORD.size:
+                return self._problem(here, "the file ends within a record")
+            opcode, length = _RECORD.unpack_from(head)
+            following = here + _RECORD.size + length
+            if following > end or opcode == 0:
+                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; what follows cannot be read"
+                return self._problem(here, text if opcode else "zeros instead of a record")
+            if opcode in (Opcode.DATA_END, Opcode.FOOTER):
+                return None
+            if opcode == Opcode.MESSAGE:
+                here = self._run(fd, here, end)
+                continue
+            if opcode == Opcode.CHUNK and length >= _CHUNK.size:
+                start, last, *_ = _CHUNK.unpack_from(head, _RECORD.size)
+                self.parts.append(Part(here, following - here, start, last, None, True))
+            elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
+                self._has_channel(struct.unpack_from("<H", head, _RECORD.size)[0])
+            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
+                self._take(opcode, os.pread(fd, length, here + _RECORD.size), here)
+            elif Opcode.SUMMARY_OFFSET < opcode < _PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
+                self._problem(here, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
+            here = following
+        return None
+
+    def _has_channel(self, number: int) -> None:
+        """Note that the chunk before has messages of a channel."""
+        last = self.parts[-1]
+        if last.channels is not None:
+            last.channels.add(number)
+        elif last.is_chunk:
+            self.parts[-1] = Part(last.offset, last.length, last.start, last.end, {number}, True)
+
+    def _run(self, fd: int, here: int, end: int) -> int:
+        """Note a part of messages outside of chunks; return where it ends."""
+        block = os.pread(fd, min(_BLOCK_BYTES, end - here), here)
+        length = _RECORD.unpack_from(block)[1]
+        if _RECORD.size + length > len(block) and length <= RECORD_BYTES_MAX:
+            block = os.pread(fd, _RECORD.size + length, here)
+        columns = Columns(len(block) // (_RECORD.size + 22) + 1)
+        size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
+        if size == 0:
+            self._problem(here, "a message that is too short or long, or has an impossible time")
+            return here + _RECORD.size + length
+        times = columns.log_time[: columns.rows]
+        channels = None  # their order is the file's, so that all of them may be in any part
+        self.parts.append(Part(here, size, int(times.min()), int(times.max()), channels, False))
+        return here + size
+
+    # What describes it
+
+    def _problem(self, offset: int, reason: str) -> None:
+        self._note(Problem(str(self.path), offset, reason))
+
+    def _parsed(self, read: Callable[[ReadDataStream], Any], content: bytes, offset: int) -> Any:
+        """Return a record of the library's, or None when its bytes make no sense."""
+        try:
+            return read(ReadDataStream(BytesIO(content)))
+        except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
+            self._problem(offset, f"a record that makes no sense: {error or type(error).__name__}")
+            return None
+
+    def _take(self, opcode: int, content: bytes, offset: int) -> None:
+        """Learn from a record; a repetition costs nothing."""
+        key = (opcode, content[:2])
+        if self._known.get(key) == content and opcode != Opcode.METADATA:
+            return
+        self._known[key] = content
+        read = {Opcode.SCHEMA: records.Schema.read, Opcode.CHANNEL: records.Channel.read,
+                Opcode.METADATA: records.Metadata.read, Opcode.HEADER: records.Header.read}[Opcode(opcode)]  # fmt: skip
+        record = self._parsed(read, content, offset)
+        if isinstance(record, records.Header):
+            self.profile, self.library = record.profile, record.library
+        elif isinstance(record, records.Metadata):
+            self.metadata[record.name] = record.metadata
+        elif isinstance(record, records.Schema):
+            self._schemas[record.id] = record
+        elif isinstance(record, records.Channel):
+            self._describe(record, offset)
+
+    def _describe(self, record: records.Channel, offset: int) -> None:
+        epoch = record.metadata.get(layout.EPOCH, "")
+        channel = Channel(
+            record.topic, self.metadata.get(layout.RECORDING, {}).get("run", ""),
+            int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0,
+            record.metadata.get(layout.SEQUENCE) == layout.PUBLISHED, self._schema(record, offset),
+        )  # fmt: skip
+        before = self.channels.get(record.id)
+        if before is not None and before != channel:
+            self._problem(offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here")
+        self.channels[record.id] = channel
+        self._set_code(record.id, self._code_of(channel))
+
+    def _set_code(self, number: int, code: int) -> None:
+        if number >= len(self._codes):
+            self._codes = np.concatenate((self._codes, np.full(number + 1 - len(self._codes), UNKNOWN, np.int32)))
+        self._codes[number] = code
+
+    def _schema(self, channel: records.Channel, offset: int) -> Schema | None:
+        record = self._schemas.get(channel.schema_id)
+        if record is None:
+            if channel.schema_id:
+                self._problem(offset, f"channel {channel.id} has schema {channel.schema_id}, which is not there")
+            return _schema(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
+        encoding = channel.message_encoding or layout.message_encoding(record.encoding)
+        return _schema(record.name, encoding, record.data)
+
+    # What is in it
+
+    def wants(self, part: Part, start: int, end: int) -> bool:
+        """Return whether messages of the part may be of the time and of a wanted channel."""
+        if part.end < start or part.start >= end:
+            return False
+        if part.channels is None:
+            return True
+        known = len(self._codes)
+        return any(number >= known or self._codes[number] >= UNKNOWN for number in part.channels)
+
+    def content(self, part: Part) -> bytes | None:
+        """Return the part's records, or None (and note it) where they are damaged."""
+        try:
+            with self.path.open("rb") as file:
+                data = os.pread(file.fileno(), min(part.length, RECORD_BYTES_MAX), part.offset)
+        except OSError as error:
+            raise RecordingError(f"cannot read {self.path}: {error.strerror}", errno=error.errno) from error
+        if len(data) < part.length:
+            self._problem(part.offset, f"{part.length} bytes were to be read, {len(data)} could be")
+            return None
+        if not part.is_chunk:
+            return data
+        try:
+            return chunk_content(data)
+        except ValueError as error:
+            self._problem(part.offset, f"a chunk was skipped: {error}")
+            return None
+
+    def scan(self, part: Part, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
+        """Put messages into the columns until these are full, or the content ends; return the position there."""
+        while True:
+            why, position = columns.scan(content, position, self._codes, start, end)
+            if why == CUT:
+                self._problem(part.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
+                return len(content)
+            if why != RECORD:
+                return position
+            position = self._other(part, content, position)
+
+    def _other(self, part: Part, content: bytes, position: int) -> int:
+        """Deal with a record that is no plain message; return the next position, or the same to look again."""
+        opcode, length = _RECORD.unpack_from(content, position)
+        following: int = position + _RECORD.size + length
+        if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
+            self._take(opcode, content[position + _RECORD.size : following], part.offset)
+        elif opcode == Opcode.MESSAGE:
+            number = struct.unpack_from("<H", content, position + _RECORD.size)[0] if length >= 22 else None
+            if number is not None and number not in self.channels:
+                if self._find_channels() and number in self.channels:
+                    return position
+                self._problem(part.offset, f"messages of channel {number}, which nothing describes")
+                self._set_code(number, UNWANTED)  # said once
+            else:
+                self._problem(part.offset, f"a message that is too short, or has an impossible time (at {position})")
+        return following
+
+    def _find_channels(self) -> bool:
+        """Look through the whole file for channels, once: foreign files need not repeat them in each chunk."""
+        if self._searched:
+            return False
+        self._searched = True
+        nothing = Columns(1)
+        for part in self.parts:
+            content = self.content(part) if part.is_chunk else None
+            position = 0
+            while content is not None and position < len(content):
+                position = self.scan(part, content, position, nothing, 0, 0)
+        return True
+
+
+def _schema(name: str, encoding: str, data: bytes) -> Schema:
+    try:
+        return Schema(name, encoding, data)
+    except ValueError:
+        return _ForeignSchema(name, encoding, data)
+
+
+def chunk_content(record: bytes) -> bytes:
+    """Return what a chunk record contains.
+
+    Raises
+    ------
+    ValueError : its bytes make no sense, or are not those that were written.
+    """
+    opcode, length = _RECORD.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - _RECORD.size or length < _CHUNK.size + 8:
+        raise ValueError("there is none where the summary says")
+    _, _, size, crc, name_bytes = _CHUNK.unpack_from(record, _RECORD.size)
+    name_at = _RECORD.size + _CHUNK.size
+    data_at = name_at + name_bytes + 8
+    if data_at > len(record) or len(record) - data_at != struct.unpack_from("<Q", record, data_at - 8)[0]:
+        raise ValueError("its lengths contradict each other")
+    if size > RECORD_BYTES_MAX:
+        raise ValueError(f"it claims to have {size} bytes")
+    name = record[name_at : data_at - 8].decode(errors="replace")
+    content = decompress(name, memoryview(record)[data_at:], size)
+    if crc and zlib.crc32(content) != crc:
+        raise ValueError("its CRC is wrong")
+    return content

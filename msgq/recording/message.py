@@ -1,0 +1,55 @@
+"""What a log is made of, for those who read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgq.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a log.
+
+    Attributes
+    ----------
+    endpoint : where it was published.
+    data : the payload.
+    log_time : when it was recorded, ns since the epoch.
+    publish_time : when it was published, ns since the epoch; `log_time` where that is not known.
+    sequence : number among those of its epoch, 32 bits that wrap.
+    epoch : which life of the numbering, from 1; 0 where the file does not say.
+    schema : what the payload means, if that is known.
+    """
+
+    endpoint: str
+    data: bytes
+    log_time: int
+    publish_time: int
+    sequence: int
+    epoch: int
+    schema: Schema | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointInfo:
+    """What a log has of an endpoint, within what was selected.
+
+    Attributes
+    ----------
+    endpoint : the name.
+    schema : the newest one, if any.
+    messages, bytes : how many, and of their payloads.
+    first_time, last_time : log_time of the first and the last message, ns since the epoch.
+    lost : messages that are missing between those that are there; None where the numbers do not tell.
+    epochs : lives of the numbering.
+    """
+
+    endpoint: str
+    schema: Schema | None
+    messages: int
+    bytes: int
+    first_time: int
+    last_time: int
+    lost: int | None
+    epochs: int

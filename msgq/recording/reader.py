@@ -1,0 +1,315 @@
+"""Logs: one or several recordings, read as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from heapq import heappop, heappush
+from operator import attrgetter
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
+from msgq.recording import layout
+from msgq.recording.decode import Decoders, struct_dtype
+from msgq.recording.files import TIME_MAX, Channel, LogFile, Part, Problem
+from msgq.recording.message import EndpointInfo, Message
+from msgq.recording.scan import TALLY, UNWANTED, Columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_ROWS = 16384
+_PROBLEMS_MAX = 1000
+_log_time = attrgetter("log_time")
+
+
+class LogReader:
+    """Reads MCAP files, ours and anybody's, whole and truncated ones. One thread at a time.
+
+    Nothing in a file makes it fail once it is open: what is damaged is skipped, and listed in `problems`.
+
+    Attributes
+    ----------
+    files : the files, in the order given.
+    problems : what was skipped so far, at most 1000 of them.
+    """
+
+    def __init__(
+        self,
+        *paths: str | PathLike[str],
+        endpoints: Iterable[str | re.Pattern[str]] | None = None,
+        exclude: Iterable[str | re.Pattern[str]] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """Open files, and find out where their messages are.
+
+        Parameters
+        ----------
+        paths : files, and directories of segments; one log, in this order.
+        endpoints : only these: names, or compiled expressions that are searched for in the names.
+        exclude : not these.
+        start, end : only messages with start <= log_time < end, ns since the epoch.
+
+        Raises
+        ------
+        RecordingError : a file cannot be opened or is no MCAP file, or a directory has none.
+        """
+        if not paths:
+            raise InvalidValueError("a log needs a file or a directory")
+        self._only = None if endpoints is None else _Names(endpoints)
+        self._not = _Names(exclude or ())
+        self._start = 0 if start is None else max(0, start)
+        self._end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
+        self.problems: list[Problem] = []
+        self._channels: list[Channel] = []
+        self._codes: dict[Channel, int] = {}
+        self.files = [LogFile(path, self._code_of, self._note) for path in _files(paths)]
+
+    def _note(self, problem: Problem) -> None:
+        if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
+            self.problems.append(problem)
+
+    def _code_of(self, channel: Channel) -> int:
+        """Return the channel's index in `_channels`, or that it is not wanted."""
+        name = channel.endpoint
+        if name in self._not or (self._only is not None and name not in self._only):
+            return UNWANTED
+        if channel not in self._codes:
+            self._codes[channel] = len(self._channels)
+            self._channels.append(channel)
+        return self._codes[channel]
+
+    def _endpoint_codes(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
+        """Return the endpoints, and for each code the index of its endpoint among them."""
+        indexes: dict[str, int] = {}
+        of_code = [indexes.setdefault(channel.endpoint, len(indexes)) for channel in self._channels]
+        return list(indexes), np.array(of_code, np.int32)
+
+    def _parts(self) -> Iterator[tuple[LogFile, Part]]:
+        for file in self.files:
+            for part in file.parts:
+                if file.wants(part, self._start, self._end):
+                    yield file, part
+
+    def _scans(self, columns: Columns) -> Iterator[bytes]:
+        """Fill the columns again and again, in the order of the files; give what their offsets are into."""
+        for file, part in self._parts():
+            content = file.content(part)
+            position = 0
+            while content is not None and position < len(content):
+                columns.clear()
+                position = file.scan(part, content, position, columns, self._start, self._end)
+                yield content
+
+    # Message by message
+
+    def __iter__(self) -> Iterator[Message]:
+        """Give the messages in the order of log_time, those of one time in the order of the files."""
+        columns = Columns(_ROWS)
+        parts = sorted(self._parts(), key=lambda found: found[1].start)
+        waiting: list[tuple[int, int, Iterator[Message], Message]] = []
+        for number, (file, part) in enumerate(parts):
+            yield from _before(waiting, part.start)
+            messages = self._messages(file, part, columns)
+            following = parts[number + 1][1].start if number + 1 < len(parts) else TIME_MAX
+            if messages and not waiting and messages[-1].log_time <= following:
+                yield from messages
+            elif messages:
+                rest = iter(messages)
+                first = next(rest)
+                heappush(waiting, (first.log_time, number, rest, first))
+        yield from _before(waiting, TIME_MAX + 1)
+
+    def _messages(self, file: LogFile, part: Part, columns: Columns) -> list[Message]:
+        """Return the messages of a part in the order of log_time."""
+        content = file.content(part)
+        found: list[Message] = []
+        position = 0
+        while content is not None and position < len(content):
+            columns.clear()
+            position = file.scan(part, content, position, columns, self._start, self._end)
+            found += self._rows(content, columns)
+        times = list(map(_log_time, found))
+        if any(after < before for before, after in zip(times, times[1:], strict=False)):
+            found.sort(key=_log_time)
+        return found
+
+    def _rows(self, content: bytes, columns: Columns) -> list[Message]:
+        rows = slice(columns.rows)
+        ends = columns.offset[rows] + columns.length[rows]
+        values = (columns.code, columns.offset, columns.log_time, columns.publish_time, columns.sequence)
+        described = [(channel.endpoint, channel.epoch, channel.schema) for channel in self._channels]
+        found = []
+        for code, begin, log_time, publish_time, sequence, end in zip(
+            *(column[rows].tolist() for column in values), ends.tolist(), strict=True
+        ):
+            endpoint, epoch, schema = described[code]
+            found.append(Message(endpoint, content[begin:end], log_time, publish_time, sequence, epoch, schema))
+        return found
+
+    def decoded(self) -> Iterator[tuple[Message, Any]]:
+        """Give the messages as iteration does, each with its value by the schema of its endpoint.
+
+        A payload without a known encoding is its own value; what cannot be decoded gives an `Undecoded`.
+        """
+        decoders = Decoders()
+        for message in self:
+            yield message, decoders.value(message)
+
+    # Many at once
+
+    def batches(self, columns: Sequence[str] | None = None, rows: int = 65536) -> Iterator[pyarrow.RecordBatch]:
+        """Give the messages as Arrow batches, in the order of the files. Needs pyarrow.
+
+        Parameters
+        ----------
+        columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
+            (binary), in the order wanted; None is all.
+        rows : at most so many a batch; large payloads make smaller ones.
+        """
+        try:
+            from msgq.recording.batches import batches
+        except ModuleNotFoundError as missing:
+            text = "Arrow batches need pyarrow, which is not installed: pip install 'msgq-bus[arrow]'"
+            raise MissingLibraryError(text) from missing
+        return batches(self, columns, rows)
+
+    def array(self, endpoint: str) -> np.ndarray[Any, Any]:
+        """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
+
+        Raises
+        ------
+        RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
+        """
+        paths = [file.path for file in self.files]
+        only = LogReader(*paths, endpoints=(endpoint,), start=self._start, end=self._end)
+        columns, ends = Columns(_ROWS), np.empty(_ROWS, np.int32)
+        pieces, sizes = [np.empty(0, np.uint8)], {0}
+        for content in only._scans(columns):
+            piece = np.empty(columns.payload_bytes(0), np.uint8)
+            columns.gather(content, 0, piece, 0, ends)
+            pieces.append(piece)
+            sizes.update(np.unique(columns.length[: columns.rows]).tolist())
+        for problem in only.problems:
+            self._note(problem)
+        dtype = _only_dtype(endpoint, only._channels)
+        if wrong := [size for size in sizes if size % dtype.itemsize]:
+            text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
+            raise RecordingError(text, endpoint)
+        return np.concatenate(pieces).view(dtype)
+
+    # About the whole
+
+    @cached_property
+    def endpoints(self) -> dict[str, EndpointInfo]:
+        """What there is of each endpoint, by name. Reads the whole log, once."""
+        columns = Columns(_ROWS)
+        tallies = np.zeros(0, TALLY)
+        for _ in self._scans(columns):
+            if len(tallies) < len(self._channels):
+                tallies = np.concatenate((tallies, np.zeros(len(self._channels) - len(tallies), TALLY)))
+            columns.count(tallies, 0)
+        found: dict[str, EndpointInfo] = {}
+        for channel, tally in zip(self._channels, tallies.tolist(), strict=False):
+            if tally[0]:
+                info = _info(channel, *tally[:5])
+                found[channel.endpoint] = _together(found.get(channel.endpoint), info)
+        return dict(sorted(found.items()))
+
+    @property
+    def messages(self) -> int:
+        """How many there are; see `endpoints`."""
+        return sum(info.messages for info in self.endpoints.values())
+
+    @cached_property
+    def start_time(self) -> int | None:
+        """log_time of the first message, ns since the epoch; None when there is none. Reads little."""
+        first = next(iter(self), None)
+        return None if first is None else first.log_time
+
+    @cached_property
+    def end_time(self) -> int | None:
+        """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
+        columns = Columns(_ROWS)
+        last = -1
+        for file, part in sorted(self._parts(), key=lambda found: found[1].end, reverse=True):
+            if part.end < last:
+                break
+            content, position = file.content(part), 0
+            while content is not None and position < len(content):
+                columns.clear()
+                position = file.scan(part, content, position, columns, self._start, self._end)
+                last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
+        return None if last < 0 else last
+
+
+def _only_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
+    """Return the dtype that all channels of an endpoint have."""
+    schemas = {channel.schema for channel in channels}
+    if len(schemas) != 1:
+        found = "several schemas" if schemas else "no messages"
+        raise RecordingError(f"the log has {found} of it", endpoint)
+    schema = schemas.pop()
+    if schema is None or schema.encoding != "struct":
+        encoding = "no schema" if schema is None else f"the encoding {schema.encoding!r}"
+        raise RecordingError(f"it has {encoding}; only 'struct' makes an array, use decoded()", endpoint)
+    try:
+        return struct_dtype(schema)
+    except ValueError as error:
+        raise RecordingError(str(error), endpoint) from None
+
+
+class _Names:
+    """Names, and expressions for names."""
+
+    def __init__(self, wanted: Iterable[str | re.Pattern[str]]) -> None:
+        if isinstance(wanted, (str, re.Pattern)):
+            wanted = [wanted]
+        wanted = list(wanted)
+        self._names = {name for name in wanted if isinstance(name, str)}
+        self._expressions = [name for name in wanted if not isinstance(name, str)]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names or any(expression.search(name) for expression in self._expressions)
+
+
+def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
+    found = []
+    for path in map(Path, paths):
+        segments = layout.segments(path)
+        if not segments:
+            raise RecordingError(f"{path} has no {layout.SUFFIX} file in it")
+        found += segments
+    return found
+
+
+def _before(waiting: list[tuple[int, int, Iterator[Message], Message]], time: int) -> Iterator[Message]:
+    """Give what waits and is older than `time`, oldest first."""
+    while waiting and waiting[0][0] < time:
+        _, number, rest, message = heappop(waiting)
+        yield message
+        following = next(rest, None)
+        if following is not None:
+            heappush(waiting, (following.log_time, number, rest, following))
+
+
+def _info(channel: Channel, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
+    known = lost if channel.counted else None
+    return EndpointInfo(channel.endpoint, channel.schema, messages, size, first, last, known, 1)
+
+
+def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
+    if before is None:
+        return info
+    lost = None if before.lost is None or info.lost is None else before.lost + info.lost
+    return EndpointInfo(
+        info.endpoint, info.schema or before.schema, before.messages + info.messages, before.bytes + info.bytes,
+        min(before.first_time, info.first_time), max(before.last_time, info.last_time), lost,
+        before.epochs + info.epochs,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Chunks of messages into columns, below Python."""
+
+from collections.abc import Buffer
+from typing import Any, final
+
+import numpy as np
+
+#: Why a scan stopped: at the end, no row was left, at another record than a plain message, at a record that is cut.
+END: int
+FULL: int
+RECORD: int
+CUT: int
+#: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
+UNKNOWN: int
+UNWANTED: int
+#: What `Columns.count` counts of a code: messages, bytes, first_time, last_time, lost, sequence (of the newest).
+TALLY: np.dtype[Any]
+
+@final
+class Columns:
+    """Messages in rows, their payloads as places in the bytes they were found in. For one thread at a time.
+
+    The arrays are this object's memory: rows are overwritten after `clear`.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Make room for so many rows."""
+
+    @property
+    def capacity(self) -> int:
+        """Rows that it can have."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that it has."""
+
+    @property
+    def code(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """The code of the channel."""
+
+    @property
+    def sequence(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message."""
+
+    @property
+    def log_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message, ns."""
+
+    @property
+    def publish_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message, ns."""
+
+    @property
+    def offset(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the payload is in the bytes that were scanned."""
+
+    @property
+    def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Bytes of the payload."""
+
+    def clear(self) -> None:
+        """Have no rows."""
+
+    def scan(
+        self, data: Buffer, position: int, codes: np.ndarray[Any, np.dtype[np.int32]], start: int, end: int
+    ) -> tuple[int, int]:
+        """Append the messages from a position on; return why that stopped, and the position there.
+
+        Parameters
+        ----------
+        data : records.
+        position : of a record.
+        codes : for each channel id; ids beyond are unknown.
+        start, end : only messages with start <= log_time < end.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def payload_bytes(self, first: int) -> int:
+        """Return how many bytes the payloads have together, from row `first` on."""
+
+    def gather(
+        self,
+        data: Buffer,
+        first: int,
+        into: np.ndarray[Any, np.dtype[np.uint8]],
+        used: int,
+        ends: np.ndarray[Any, np.dtype[np.int32]],
+    ) -> int:
+        """Copy payloads one behind the other; return how many bytes are taken then.
+
+        Parameters
+        ----------
+        data : what the rows from `first` on were found in, the same bytes.
+        first : the row to begin with.
+        into : where to.
+        used : bytes of it that are taken.
+        ends : of each row, where its payload ends.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def count(self, tallies: np.ndarray[Any, Any], first: int) -> None:
+        """Count the rows from `first` on into the TALLY of their code; a gap in the sequence of a code is a loss."""
