@@ -2,7 +2,7 @@
 """Count an endpoint's messages below Python, as a passive subscriber. See meter.h, and meter.pyi for the contract."""
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
@@ -145,7 +145,7 @@ def watch(list meters, double seconds, bint spin=False):
             if status >= 0 and mq_now_ns() >= until:
                 return
         meter = meters[-1 - status]
-        text = "its bytes make no sense: foreign ones, or the ring was resized. Look again, or make it anew (msgq clean)"
+        text = "its bytes make no sense: somebody wrote nonsense there, or resized the ring (look again)"
         raise CorruptSegmentError(text, meter.endpoint, meter._socket._ring.path)
     finally:
         prctl(PR_SET_TIMERSLACK, slack_ns)
@@ -153,7 +153,8 @@ def watch(list meters, double seconds, bint spin=False):
         free(readers)
 
 
-cdef int64_t _watch(mq_meter **counters, mq_subscriber **readers, unsigned count, int64_t until, bint spin) noexcept nogil:
+cdef int64_t _watch(mq_meter **counters, mq_subscriber **readers, unsigned count, int64_t until,
+                    bint spin) noexcept nogil:
     """Look until then; -1 - i: the i-th ring makes no sense."""
     cdef mq_futex_many words[MQ_FUTEX_MANY]
     cdef unsigned i, slept
