@@ -59,7 +59,8 @@ HEADER_LAYERS = [
 OUTSIDE = {
     "numpy": {
         *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
-        *("msgq.cli", "msgq.recording", "visionipc.buffers", "visionipc.formats", "visionipc.server", "visionipc.convert"),
+        *("msgq.cli", "msgq.recording"),
+        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.server"),
     },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
