@@ -27,16 +27,17 @@ LAYERS = [
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
     {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
-    {"visionipc.wire", "visionipc.impl", "visionipc.impl.leases"},
-    {"visionipc.buffers", "visionipc.connection", "visionipc.listener"},
-    {"visionipc.client", "visionipc.server"},
+    {"visionipc.wire", "visionipc.convert", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.buffers", "visionipc.listener"},
+    {"visionipc.connection"},
+    {"visionipc.client", "visionipc.server", "visionipc.sync"},
     {"visionipc"},
     {"msgq.visionipc"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.simulation"},
+    {"msgq.simulation", "msgq.recording"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
@@ -66,14 +67,14 @@ OUTSIDE = {
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},
-    "mcap": set(),
+    "mcap": {"msgq.recording"},
     "pyspark": set(),
 }
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so are the simulation and the ZMQ backend."""
-    packages = ("msgq.cli", "msgq.simulation", "msgq.impl.zeromq")
+    """All of the command line is one layer, and so are the simulation, the recorder and the ZMQ backend."""
+    packages = ("msgq.cli", "msgq.simulation", "msgq.recording", "msgq.impl.zeromq")
     return next((name for name in packages if module.startswith(f"{name}.")), module)
 
 
