@@ -27,10 +27,10 @@ LAYERS = [
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
     {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
-    {"visionipc.convert", "visionipc.wire", "visionipc.impl", "visionipc.impl.leases"},
-    {"visionipc.buffers", "visionipc.connection", "visionipc.listener"},
-    {"visionipc.client", "visionipc.server"},
-    {"visionipc.sync"},
+    {"visionipc.wire", "visionipc.convert", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.buffers", "visionipc.listener"},
+    {"visionipc.connection"},
+    {"visionipc.client", "visionipc.server", "visionipc.sync"},
     {"visionipc"},
     {"msgq.visionipc"},
     {"msgq.masters.pace", "msgq.masters.topics"},
@@ -61,7 +61,8 @@ HEADER_LAYERS = [
 OUTSIDE = {
     "numpy": {
         *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
-        *("msgq.cli", "msgq.recording", "visionipc.buffers", "visionipc.formats", "visionipc.server", "visionipc.convert"),
+        *("msgq.cli", "msgq.recording"),
+        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.server"),
     },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
@@ -76,8 +77,8 @@ OUTSIDE = {
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so are the simulation and the ZMQ backend."""
-    packages = ("msgq.cli", "msgq.recording", "msgq.simulation", "msgq.impl.zeromq")
+    """All of the command line is one layer, and so are the simulation, the recorder and the ZMQ backend."""
+    packages = ("msgq.cli", "msgq.simulation", "msgq.recording", "msgq.impl.zeromq")
     return next((name for name in packages if module.startswith(f"{name}.")), module)
 
 
