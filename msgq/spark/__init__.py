@@ -1,0 +1,8 @@
+"""Recordings as tables: Spark sessions, the source "msgq" for batch and stream, and results back to the bus.
+
+Needs the extra `spark`, with the first use of what is in here.
+"""
+
+from msgq.spark.session import session
+
+__all__ = ["session"]
