@@ -182,7 +182,8 @@ class Recorder:
         kept = self._memory.bytes if self._memory is not None else 0
         return RecorderStats(
             self._messages, self._bytes, output.bytes, self._waiting_bytes + kept, lost,
-            len(self._sources.all) + len(self._feeds), output.segments, output.removed_segments, output.free_bytes(), self._refused(), self._corrupt,
+            len(self._sources.all) + len(self._feeds), output.segments, output.removed_segments, output.free_bytes(),
+            self._refused(), self._corrupt,
         )  # fmt: skip
 
     def _refused(self) -> dict[str, str]:
