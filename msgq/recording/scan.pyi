@@ -1,6 +1,5 @@
 """Chunks of messages into columns, below Python."""
 
-from collections.abc import Buffer
 from typing import Any, final
 
 import numpy as np
@@ -62,7 +61,7 @@ class Columns:
         """Have no rows."""
 
     def scan(
-        self, data: Buffer, position: int, codes: np.ndarray[Any, np.dtype[np.int32]], start: int, end: int
+        self, data: bytes, position: int, codes: np.ndarray[Any, np.dtype[np.int32]], start: int, end: int
     ) -> tuple[int, int]:
         """Append the messages from a position on; return why that stopped, and the position there.
 
@@ -83,7 +82,7 @@ class Columns:
 
     def gather(
         self,
-        data: Buffer,
+        data: bytes,
         first: int,
         into: np.ndarray[Any, np.dtype[np.uint8]],
         used: int,

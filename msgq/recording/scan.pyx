@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, embedsignature=True, embedsignature.format=python
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, embedsignature.format=python
 """Chunks of messages into columns, below Python: see scan.h."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -30,7 +30,7 @@ LAYERS = [
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.simulation"},
+    {"msgq.simulation", "msgq.recording"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
@@ -51,19 +51,23 @@ HEADER_LAYERS = [
     {"snapshot.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"},
+    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq",
+              "msgq.recording"},
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},
-    "mcap": set(),
+    "mcap": {"msgq.recording"},
+    "zstandard": {"msgq.recording"},
+    "lz4": {"msgq.recording"},
+    "pyarrow": {"msgq.recording"},
     "pyspark": set(),
 }
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so are the simulation and the ZMQ backend."""
-    packages = ("msgq.cli", "msgq.simulation", "msgq.impl.zeromq")
+    """All of the command line is one layer, and so are the simulation, recordings and the ZMQ backend."""
+    packages = ("msgq.cli", "msgq.simulation", "msgq.recording", "msgq.impl.zeromq")
     return next((name for name in packages if module.startswith(f"{name}.")), module)
 
 

@@ -10,8 +10,9 @@ import types
 import pytest
 
 import msgq
-from msgq import api, backend, bridge, errors, fake_events, simulation, stats
+from msgq import api, backend, bridge, errors, fake_events, recording, simulation, stats
 from msgq.impl import poller
+from msgq.recording import recover
 
 TOP = {
     "NOBLOCK",
@@ -68,6 +69,7 @@ ERRORS = {
     "EventError": "IpcError RuntimeError",
     "ControllerDiedError": "EventError",
     "DeadlockError": "IpcError",
+    "RecordingError": "IpcError",
     "Again": "IpcError",
     "BackendNotAvailableError": "IpcError",
 }
@@ -80,6 +82,11 @@ RECORDS = {
     "stock_subscribers schema created_ns",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
+    recording.Message: "endpoint data log_time publish_time sequence epoch schema",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
+    recording.Problem: "path offset reason",
+    recording.Undecoded: "data reason",
+    recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
     simulation.Exploration: "orders complete choices error",
@@ -102,6 +109,11 @@ FUNCTIONS = {
     bridge.Bridge.stop: "(self)",
     bridge.Bridge.flows: "(self)",
     bridge.Bridge.close: "(self)",
+    recover.recover: "(path, output=None)",
+    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None)",
+    recording.LogReader.array: "(self, endpoint)",
+    recording.LogReader.batches: "(self, columns=None, rows=65536)",
+    recording.LogReader.decoded: "(self)",
     simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
     simulation.Simulation.add: "(self, function, *args, name=None)",
     simulation.Simulation.on: "(self, endpoint, function, *, name=None)",
