@@ -26,7 +26,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.compression import decompress
-from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
 from msgq.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
@@ -447,6 +447,6 @@ def chunk_content(record: bytes) -> bytes:
         raise ValueError(f"it claims to have {size} bytes")
     name = record[name_at : data_at - 8].decode(errors="replace")
     content = decompress(name, memoryview(record)[data_at:], size)
-    if crc and zlib.crc32(content) != crc:
+    if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")
     return content
