@@ -82,7 +82,6 @@ RECORDS = {
     "stock_subscribers schema created_ns",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
-    recording.Message: "endpoint data log_time publish_time sequence epoch schema",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
     recording.Problem: "path offset reason",
     recording.Undecoded: "data reason",
@@ -242,6 +241,14 @@ def test_names_of_the_simulation():
     assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data")
     members = {"add", "clock", "decisions", "on", "play", "run", "sent", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
+
+
+def test_names_of_recordings():
+    assert set(recording.__all__) == {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
+    assert recording.Message._fields == names
+    members = {"array", "batches", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
+    assert public(recording.LogReader) == members  # files and problems are set by __init__
 
 
 def test_names_of_stats():
