@@ -96,8 +96,9 @@ def make_directories(endpoint: str, in_prefix: str) -> None:
                 text = f"the prefix's directory belongs to user {found.st_uid}; choose another prefix"
                 raise SegmentError(text, endpoint, path) from None
         except OSError as error:
-            raise SegmentError(f"cannot create the prefix's directory: {error.strerror}", endpoint, path,
-                               error.errno) from error
+            raise SegmentError(
+                f"cannot create the prefix's directory: {error.strerror}", endpoint, path, error.errno
+            ) from error
 
 
 def backend_name() -> str:
@@ -286,3 +287,24 @@ def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
         text = f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long together for a gate's file"
         raise EndpointNameError(text, endpoint)
     return f"{SHARED_MEMORY}/{name}"
+
+
+def gate_paths() -> list[str]:
+    """Return the paths of all gates, those of other users and prefixes included."""
+    names = [name for name in os.listdir(SHARED_MEMORY) if name.startswith(GATE) and name.count(":") == 2]
+    return [f"{SHARED_MEMORY}/{name}" for name in sorted(names)]
+
+
+def gate_names(path: str) -> tuple[str, str, str]:
+    """Return the prefix, the identifier and the endpoint of a gate's path."""
+    parts = os.path.basename(path).removeprefix(GATE).split(":")
+    in_prefix, identifier, endpoint = (part.replace("%3A", ":").replace("%25", "%") for part in parts)
+    return in_prefix, identifier, endpoint
+
+
+def zmq_claims() -> list[str]:
+    """Return the paths of this user's claims of ZMQ addresses."""
+    directory = f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}/claims"
+    with contextlib.suppress(FileNotFoundError):
+        return [f"{directory}/{name}" for name in sorted(os.listdir(directory))]
+    return []

@@ -104,6 +104,79 @@ class TopicStats:
     created_ns: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """What moves in a topic, at one moment.
+
+    Attributes
+    ----------
+    messages, bytes : as in `TopicStats`.
+    position_bytes : bytes that went through the ring, with the size words and gaps; modulo 2**32 laps.
+    subscribers : entered, of this library; the dead among them as well.
+    lost : messages, by all of those together; None when one of them does not know, or there is no side segment.
+    """
+
+    messages: int | None
+    bytes: int | None
+    position_bytes: int
+    subscribers: int
+    lost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How figures are spread; percentiles are at most 0.8 % off, `mean`, `min` and `max` exact."""
+
+    count: int
+    mean: float
+    min: float
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """What a meter counted on an endpoint.
+
+    Attributes
+    ----------
+    messages, bytes : seen.
+    lost : messages that were published meanwhile, but overwritten before they were seen; None when unknown.
+    seconds : for how long it counted.
+    span_s : from the first message (or the last one before this count) to the last one.
+    periods_us, delays_us : microseconds between messages, and from their publish time until they were seen.
+    sizes : bytes.
+    undated, early : messages too short to hold a publish time, and with one that is yet to come.
+    """
+
+    endpoint: str
+    messages: int
+    bytes: int
+    lost: int | None
+    seconds: float
+    span_s: float
+    periods_us: Distribution | None
+    sizes: Distribution | None
+    delays_us: Distribution | None
+    undated: int
+    early: int
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second, also those that were lost; None: too few were seen."""
+        if not self.periods_us or not self.span_s:
+            return None
+        return (self.periods_us.count + (self.lost or 0)) / self.span_s
+
+    @property
+    def byte_rate(self) -> float | None:
+        """Payload bytes a second, those that were lost taken to be as large as the others; None: too few were seen."""
+        return self.rate * self.sizes.mean if self.rate and self.sizes else None
+
+
 def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     """Return a snapshot of one topic.
 
@@ -111,11 +184,11 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     ------
     SegmentError : there is no such topic, or its files cannot be read.
     """
-    from msgq.impl.snapshot import read_topic  # imported late: it imports this module
+    from msgq.impl.snapshot import TopicWatch  # imported late: it imports this module
 
     name = naming.endpoint_name(endpoint)
     where = naming.checked_prefix(prefix)
-    return read_topic(name, where)
+    return TopicWatch(name, where).stats()
 
 
 def topics(prefix: str | None = None) -> list[TopicStats]:
@@ -128,16 +201,25 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
     where = naming.checked_prefix(prefix)
-    directory, start = naming.topic_files(where)
     found = []
-    try:
-        names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    for name in names:
-        if name.startswith(start) and name != start:
-            try:
-                found.append(topic(name[len(start):], where))
-            except (SegmentError, EndpointNameError):
-                continue
+    for name in topic_inodes(where):
+        try:
+            found.append(topic(name, where))
+        except (SegmentError, EndpointNameError):
+            continue
     return found
+
+
+def topic_inodes(prefix: str | None = None) -> dict[str, int]:
+    """Return the names that may be topics, sorted, each with the inode of its ring: another one when it is made anew.
+
+    Parameters
+    ----------
+    prefix : as in `topics`. No file is opened.
+    """
+    directory, start = naming.topic_files(naming.checked_prefix(prefix))
+    try:
+        found = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name[len(start):]: inode for name, inode in sorted(found) if name.startswith(start) and name != start}

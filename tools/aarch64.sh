@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 cat > "$work/probe.c" <<'EOF'
 #include "gate.h"
+#include "leases.h"
 #include "snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
 PROBE mq_status publisher_begin(mq_publisher *p, uint64_t n, uint8_t **to) { return mq_publisher_begin(p, n, to); }
@@ -34,10 +35,16 @@ PROBE int event_clear(mq_event *e) { return mq_event_clear(e); }
 PROBE void event_watch(mq_event *e) { mq_event_watch(e, 1, 1); }
 PROBE bool event_sleep(mq_event *e, mq_gate *g) { return mq_event_announce_sleep(e) && mq_gate_closed(g); }
 PROBE void gate_close(mq_gate *g) { mq_gate_close(g); }
+PROBE bool lease_take(mq_leases *t, uint32_t r, uint32_t b) { return mq_lease_take(t, r, b, 7); }
+PROBE void lease_return(mq_leases *t, uint32_t r, uint32_t b) { mq_lease_return(t, r, b); }
+PROBE void lease_leave(mq_leases *t, uint32_t r) { mq_lease_leave(t, r); }
+PROBE int buffer_take(mq_leases *t, uint32_t rows, uint32_t b) { return mq_buffer_take(t, rows, b, 7); }
+PROBE void buffer_publish(mq_leases *t, uint32_t b) { mq_buffer_publish(t, b, 7); }
+PROBE bool row_done(const mq_leases *t, uint32_t r) { return mq_row_done(t, r); }
 PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, 1, 1); }
 EOF
 
-"$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -S \
+"$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
     -o "$work/probe.s" "$work/probe.c"
 
 body() { awk -v start="$1:" '$1 == start {on = 1} on && !/^[[:space:]]*\./ {print} on && /\.size/ {exit}' "$work/probe.s"; }
@@ -82,4 +89,10 @@ must event_clear 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_in
 must event_watch 'stlr;.*dmb;ish;.*ldar' "EDGE watch: fifo_inode, fence, the count"
 must event_sleep 'ldaxr;.*stlxr;.*ldar' "EDGE close: the flag, then closed"
 must gate_close 'stlr;.*ldaxr;.*stlxr' "EDGE close: closed, then the flag is taken away"
+must lease_take 'stlr;.*dmb;ish;.*ldar' "EDGE claim: the lease, fence, generation; EDGE frame, acquire"
+must lease_return 'stlr' "EDGE lease, release"
+must lease_leave 'stlr' "EDGE leave, release"
+must buffer_take 'ldar.*stlr;.*dmb;ish;.*ldar' "EDGE claim: generation, fence, the leases; EDGE lease, acquire"
+must buffer_publish 'stlr' "EDGE frame, release"
+must row_done 'ldar.*ldar' "EDGE leave: state, then the leases"
 exit $failed

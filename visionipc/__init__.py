@@ -4,12 +4,15 @@ import enum
 
 from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient
+from visionipc.convert import to_rgb
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+from visionipc.sync import FrameSync
 from visionipc.wire import get_endpoint_name
 
 __all__ = [
     "FrameFormat",
+    "FrameSync",
     "Geometry",
     "OutgoingFrame",
     "StreamStats",
@@ -18,6 +21,7 @@ __all__ = [
     "VisionIpcServer",
     "VisionStreamType",
     "get_endpoint_name",
+    "to_rgb",
 ]
 
 

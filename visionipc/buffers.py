@@ -6,11 +6,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq.errors import EndpointClosedError
-from visionipc.formats import FrameFormat
+from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.memory import Region, View
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     from visionipc.wire import Record
 
@@ -94,7 +95,7 @@ class VisionBuf:
         """All bytes, shape (buffer_len,), uint8, read-only."""
         import numpy as np
 
-        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+        return np.frombuffer(memoryview(self.view), np.uint8)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
@@ -102,14 +103,37 @@ class VisionBuf:
 
         Raises
         ------
-        InvalidValueError : there are gaps between its planes; see `planes`.
+        InvalidValueError : there are gaps between its planes; see `planes`. Or as there.
         """
-        return self._record.geometry.image(memoryview(self.view))
+        return self._layout().image(memoryview(self.view))
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """The picture's planes, read-only: Y and UV for NV12; Y, U and V for YUV420P; else the one picture."""
-        return self._record.geometry.planes(memoryview(self.view))
+        """The picture's planes, read-only: Y and UV for NV12; Y, U and V for YUV420P; else the one picture.
+
+        Raises
+        ------
+        InvalidValueError : a stock server told of a layout that its bytes cannot have.
+        """
+        return self._layout().planes(memoryview(self.view))
+
+    def _layout(self) -> Geometry:
+        geometry = self._record.geometry
+        if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
+            geometry.check("")
+        return geometry
+
+    def to_rgb(self) -> npt.NDArray[np.uint8]:
+        """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.
+
+        Raises
+        ------
+        MissingLibraryError : the format needs OpenCV or PyAV, and neither is installed.
+        InvalidValueError : FLOAT32 and RAW have no colours.
+        """
+        from visionipc.convert import to_rgb
+
+        return to_rgb(self.view, self._record.geometry)
 
     def valid(self) -> bool:
         """Return whether the buffer still holds this frame. Always, while it is held, from a server of this library.

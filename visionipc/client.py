@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from msgq import naming
 from msgq.errors import EndpointClosedError, IpcError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
-from visionipc import wire
+from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
-from visionipc.connection import Stream, open_stream, streams
+from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat
 from visionipc.impl.leases import lease
 from visionipc.impl.memory import View
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _TRY_AGAIN_S = 0.02  # nothing tells when a server starts to listen
+_REOPEN_S = 0.1  # that a new server has for its answer while somebody waits for a frame
+_PASSING_OVER_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
 
 
 class VisionIpcClient:
@@ -56,7 +57,8 @@ class VisionIpcClient:
         self._stream: Stream | None = None
         self._stale = 0
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
-        self._pid = os.getpid()
+        self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
+        self._forks = shared.forks
         self.connections = 0
         self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
         self.valid = False
@@ -89,10 +91,10 @@ class VisionIpcClient:
             time.sleep(_TRY_AGAIN_S)
         return True
 
-    def _open(self) -> bool:
+    def _open(self, within: float = ANSWER_S) -> bool:
         self._stream = None
-        self._pid = os.getpid()
-        self._stream = open_stream(self._name, self._type)
+        self._forks = shared.forks
+        self._stream = open_stream(self._name, self._type, within)
         if self._stream is None:
             return False
         self.connections += 1
@@ -149,14 +151,20 @@ class VisionIpcClient:
         InvalidValueError : a time-out that is not possible.
         """
         socket = self._socket()
-        socket.setTimeout(timeout_ms)
-        deadline = None if timeout_ms <= 0 else time.monotonic() + timeout_ms / 1000
-        while (packet := socket.receive()) is not None:
-            frame = self._accept(packet)
-            if frame is not None:
-                return frame
-            if deadline is not None:
-                socket.setTimeout(max(0, math.ceil((deadline - time.monotonic()) * 1000)))
+        if timeout_ms != 0:
+            socket.setTimeout(timeout_ms)
+        deadline = time.monotonic() + timeout_ms / 1000
+        packet = socket.receive(timeout_ms == 0)
+        while packet is not None:
+            found = self._accept(packet)
+            if isinstance(found, VisionBuf):
+                return found
+            if timeout_ms >= 0:
+                left = deadline - time.monotonic()
+                if left < -_PASSING_OVER_S:
+                    break
+                socket.setTimeout(max(0, math.ceil(left * 1000)))
+            packet = socket.receive(timeout_ms == 0) if found is None else found
         return None
 
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
@@ -176,15 +184,19 @@ class VisionIpcClient:
             raise EndpointClosedError("the client was never connected; call connect() first", self._endpoint)
         return self._subscriber
 
-    def _accept(self, packet: bytes) -> VisionBuf | None:
-        """Return the frame that a packet announces; None when it is gone, or of another life of the stream."""
+    def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
+        """Return the frame that a packet announces, or a packet to try instead.
+
+        None: it is of another life of the stream, or the frame is gone, and no other is there.
+        """
         if len(packet) != wire.PACKET.size:
             self._stale += 1
             return None
         server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
         stream = self._stream
-        if stream is None or server_id != stream.server_id or index >= len(stream.regions) or self._pid != os.getpid():
-            stream = self._reopened(server_id)
+        lives = stream is not None and server_id == stream.server_id and self._forks == shared.forks
+        if stream is None or not lives or index >= len(stream.regions):
+            stream = self._reopened(server_id, index)
             if stream is None or server_id != stream.server_id or index >= len(stream.regions):
                 self._stale += 1
                 return None
@@ -200,26 +212,28 @@ class VisionIpcClient:
         self.frame_id, self.timestamp_sof, self.timestamp_eof, self.valid = frame_id, sof, eof, bool(valid)
         return VisionBuf(record, region, view, stream.fds[index], stream.leases is not None, (frame_id, sof, eof))
 
-    def _reopened(self, server_id: int) -> Stream | None:
+    def _reopened(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if server_id == self._former and self._pid == os.getpid():
+        if self._forks == shared.forks and (server_id == self._former or time.monotonic() < self._not_before):
             return None
         try:
-            self._open()
+            self._open(_REOPEN_S)
         except IpcError:  # starting, stopping, or without this stream at the moment: the next frame asks again
             return None
-        if self._stream is not None and self._stream.server_id != server_id:
+        stream = self._stream
+        if stream is not None and (server_id != stream.server_id or index >= len(stream.regions)):
             self._former = server_id
-        return self._stream
+            self._not_before = time.monotonic() + _TRY_AGAIN_S
+        return stream
 
-    def _overtaken(self) -> VisionBuf | None:
-        """The server has reused the buffer: as in the ring, who lags continues at the present."""
+    def _overtaken(self) -> bytes | None:
+        """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present."""
         self._stale += 1
         pending = self._socket().receive_many()
         if not pending:
             return None
         self._stale += len(pending) - 1
-        return self._accept(pending[-1])
+        return pending[-1]
 
     # ---- the event loop ----
 

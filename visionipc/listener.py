@@ -12,17 +12,41 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from msgq import naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
+_LEAVING_S = 1.0
 _PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
-#: What to answer: bytes and descriptors, the latter to be closed after the sending; None sends the client away.
-Answer = Callable[[bytes, int], tuple[list[bytes], list[int]] | None]
+
+@dataclass(slots=True)
+class Answer:
+    """What a client is told.
+
+    Attributes
+    ----------
+    parts : bytes.
+    fds : descriptors, the answer's own.
+    undo : takes back what the client was given, if the answer does not reach it.
+    """
+
+    parts: list[bytes]
+    fds: list[int] = field(default_factory=list)
+    undo: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+#: Gives the answer to a request, and the process id it came from; None sends the client away.
+Answering = Callable[[bytes, int], Answer | None]
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -62,7 +86,7 @@ os.register_at_fork(after_in_child=_forget_all)
 class Listener:
     """Listens until `close`. One server a path, also when two start at once."""
 
-    def __init__(self, name: str, answer: Answer) -> None:
+    def __init__(self, name: str, answer: Answering) -> None:
         """Bind, listen, and start the thread.
 
         Raises
@@ -90,17 +114,22 @@ class Listener:
 
     def _claim(self) -> socket.socket:
         """An abstract name that belongs to one process at a time, and to none when it dies: the lock of the path."""
-        lock = _unix_socket()
-        name = b"\0msgq" + self._path.encode()
-        try:
-            lock.bind(name[:108])
-            lock.listen(1)
-        except OSError as error:
-            lock.close()
-            if error.errno == errno.EADDRINUSE:
-                raise self._taken(_owner(name[:108])) from None
-            raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
-        return lock
+        name = (b"\0msgq" + self._path.encode())[:108]
+        until = time.monotonic() + _LEAVING_S
+        while True:
+            lock = _unix_socket()
+            try:
+                lock.bind(name)
+                lock.listen(1)
+                return lock
+            except OSError as error:
+                lock.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
+            owner = _owner(name)
+            if owner is not None or time.monotonic() > until:
+                raise self._taken(owner)
+            time.sleep(0.001)  # it was let go of, and a child that was forked before has not closed its copy so far
 
     def _taken(self, pid: int | None) -> MultiplePublishersError:
         text = f"process {pid or 'of another namespace'} serves {self._path}; stop it, or take another name"
@@ -163,18 +192,18 @@ class Listener:
 
     def _serve(self, connection: socket.socket) -> None:
         """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
-        fds: list[int] = []
+        answer = None
         try:
             request = connection.recv(256)
             answer = self._answer(request, peer_pid(connection)) if request else None
             if answer is not None:
-                parts, fds = answer
-                socket.send_fds(connection, parts, fds)
+                socket.send_fds(connection, answer.parts, answer.fds)
         except (OSError, IpcError):
-            pass
+            if answer is not None:
+                answer.undo()
         finally:
-            for fd in fds:
-                os.close(fd)
+            if answer is not None:
+                answer.close()
             self._dismiss(connection)
 
     def _dismiss(self, connection: socket.socket) -> None:
@@ -186,6 +215,7 @@ class Listener:
     def close(self) -> None:
         """Stop listening; the path vanishes, unless it is another server's by now."""
         _listeners.discard(self)
+        self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
         self._thread.join()
         for connection in list(self._pending):
@@ -193,6 +223,7 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
+        self._lock.shutdown(socket.SHUT_RDWR)  # says so to whoever finds a child's copy
         self._close_descriptors()
 
     def forget(self) -> None:

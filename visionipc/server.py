@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import secrets
 import threading
@@ -25,6 +26,7 @@ from visionipc import shared, wire
 from visionipc.formats import FrameFormat, Geometry, geometry
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.memory import Region, View
+from visionipc.listener import Answer, Listener
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +117,7 @@ class OutgoingFrame:
         """All bytes, shape (buffer_len,), uint8, to write."""
         import numpy as np
 
-        return np.ndarray((len(self.view),), np.uint8, memoryview(self.view))
+        return np.frombuffer(memoryview(self.view), np.uint8)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
@@ -198,17 +200,25 @@ class _Stream:
         self.end(buffer, frame_id, sof, eof, True)
         return buffer >= 0
 
-    def answer(self, leases: bool, pid: int) -> tuple[list[bytes], list[int]]:
+    def answer(self, leases: bool, pid: int) -> Answer:
         """Return records and descriptors for one client."""
-        count = len(self._regions)
+        *buffers, table = self._fds
         records = b"".join(
-            wire.Record(self.geometry, self.server_id, index, self.type).pack(self._fds[index])
-            for index in range(count)
+            wire.Record(self.geometry, self.server_id, index, self.type).pack(fd) for index, fd in enumerate(buffers)
         )
-        if not leases:
-            return [records], [os.dup(fd) for fd in self._fds[:count]]
-        grant = wire.Grant(self.geometry.format, self.geometry.channels, self._leases.admit(pid))
-        return [records, grant.pack(VERSION)], [*map(shared.read_only, self._fds[:count]), os.dup(self._table)]
+        answer = Answer([records])
+        try:
+            for fd in buffers:
+                answer.fds.append(shared.read_only(fd) if leases else os.dup(fd))
+            if leases:
+                answer.fds.append(os.dup(table))
+                row = self._leases.admit(pid)
+                answer.undo = functools.partial(self._leases.dismiss, row)
+                answer.parts.append(wire.Grant(self.geometry.format, self.geometry.channels, row).pack(VERSION))
+        except BaseException:
+            answer.close()
+            raise
+        return answer
 
     def stats(self) -> StreamStats:
         return StreamStats(self.endpoint, self.geometry, len(self._regions), self._leases.held(), self.published,
@@ -255,9 +265,9 @@ class VisionIpcServer:
         self._name = naming.endpoint_name(name, "server name")
         wire.socket_path(self._name)
         self._streams: dict[int, _Stream] = {}
-        self._pid = os.getpid()
+        self._forks = shared.forks
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
-        self._listener: Any = None
+        self._listener: Listener | None = None
         self._closed = False
         _servers.add(self)
 
@@ -347,26 +357,24 @@ class VisionIpcServer:
         MultiplePublishersError : another live process serves this name.
         SegmentError : the socket cannot be made.
         """
-        from visionipc.listener import Listener
-
         self._check_open()
         if self._listener is None:
             me = weakref.ref(self)  # a server that nobody refers to any more should end
 
-            def answer(request: bytes, pid: int) -> tuple[list[bytes], list[int]] | None:
+            def answer(request: bytes, pid: int) -> Answer | None:
                 server = me()
                 return None if server is None else server._answer(request, pid)
 
             self._listener = Listener(self._name, answer)
 
-    def _answer(self, request: bytes, pid: int) -> tuple[list[bytes], list[int]] | None:
+    def _answer(self, request: bytes, pid: int) -> Answer | None:
         """Return what a client is told; runs in the listener's thread."""
         if len(request) < wire.REQUEST.size:
             return None
         (kind,) = wire.REQUEST.unpack_from(request)
         with self._lock:
             if kind == wire.LIST:
-                return [b"".join(map(wire.REQUEST.pack, self._streams))], []
+                return Answer([b"".join(map(wire.REQUEST.pack, self._streams))])
             stream = self._streams.get(kind)
             if stream is None:
                 return None
@@ -409,21 +417,21 @@ class VisionIpcServer:
 
     def _stream(self, kind: int) -> _Stream:
         stream = self._streams.get(kind)
-        if stream is None or self._pid != os.getpid():
+        if stream is None or self._forks != shared.forks:
             self._check_open()
             text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
         return stream
 
     def _check_open(self) -> None:
-        if self._pid != os.getpid():
+        if self._forks != shared.forks:
             raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
         if self._closed:
             raise EndpointClosedError("the server is closed", self._name)
 
     def close(self) -> None:
         """Stop. Clients keep the frames they hold. Closing twice does nothing."""
-        if self._closed or self._pid != os.getpid():
+        if self._closed or self._forks != shared.forks:
             return
         self._closed = True
         if self._listener is not None:

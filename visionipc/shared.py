@@ -1,4 +1,4 @@
-"""Memory for buffers: descriptors without names, which vanish with the last process that has them."""
+"""What processes share, and what they do not: memory without names, which vanishes with its last process; forks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from msgq.errors import CorruptSegmentError, SegmentError
 
 _HUGE_PAGE = 1 << 21
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: How often this process came out of a fork. Looked at for each frame, where getpid would be a system call.
+forks = 0
+
+
+def _count_fork() -> None:
+    global forks
+    forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int:
@@ -54,5 +64,12 @@ def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     if not stat.S_ISREG(found.st_mode) or found.st_size < size:
         text = f"the server sent a descriptor of {found.st_size} bytes (mode {found.st_mode:o}), not memory of {size}"
         raise CorruptSegmentError(text, endpoint)
-    if sealed and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+    if sealed and not _seals(fd) & fcntl.F_SEAL_SHRINK:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
+
+
+def _seals(fd: int) -> int:
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:  # a file of a disk
+        return 0

@@ -7,11 +7,12 @@ leases. The descriptors of buffers are then read-only.
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, EndpointNameError
+from msgq.errors import CorruptSegmentError, EndpointNameError, InvalidValueError
 from visionipc.formats import SIZE_MAX, FrameFormat, Geometry
 
 LIST = 0xFFFFFFFF
@@ -105,10 +106,19 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
+        if grant:  # stock's may be anything; whoever looks at such a picture as one gets the error
+            _check(layout, endpoint)
         records.append(Record(layout, server_id, index, stream))
     if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
         raise CorruptSegmentError("the server's buffers are not alike", endpoint)
     return records
+
+
+def _check(layout: Geometry, endpoint: str) -> None:
+    try:
+        layout.check(endpoint)
+    except InvalidValueError as error:  # which is for those who choose a layout
+        raise CorruptSegmentError(f"the server sent a layout that cannot be: {layout}", endpoint) from error
 
 
 def get_endpoint_name(name: str | bytes, stream: int) -> str:
@@ -124,8 +134,20 @@ def socket_path(name: str | bytes) -> str:
     EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
     """
     name = naming.endpoint_name(name, "server name")
-    prefix = naming.prefix()
-    path = f"{SOCKETS}/{prefix}_{SOCKET}{name}" if prefix else f"{SOCKETS}/{SOCKET}{name}"
+    path = f"{SOCKETS}/{_socket_start()}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
         raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
     return path
+
+
+def server_names() -> list[str]:
+    """Return the names under which something listens, or listened, under the prefix in force; sorted."""
+    start = _socket_start()
+    with os.scandir(SOCKETS) as entries:
+        found = [entry.name for entry in entries if entry.name.startswith(start)]
+    return sorted(name[len(start) :] for name in found if len(name) > len(start))
+
+
+def _socket_start() -> str:
+    prefix = naming.prefix()
+    return f"{prefix}_{SOCKET}" if prefix else SOCKET

@@ -1,5 +1,7 @@
-"""The verbs of `msgq`, and what they have in common: lazy imports, and errors in one line."""
+"""The verbs of `msgq`, and what they have in common: lazy imports, errors in one line, quiet ends."""
 
+import os
+import sys
 from importlib import import_module
 
 import click
@@ -8,7 +10,28 @@ from msgq import __version__
 from msgq.cli.options import EXIT_CODES
 from msgq.errors import IpcError
 
-VERBS = ("bag", "bridge", "clean", "demo", "doctor", "list", "version")
+VERBS = (
+    "bag",
+    "bench",
+    "bridge",
+    "bw",
+    "check",
+    "clean",
+    "delay",
+    "demo",
+    "doctor",
+    "echo",
+    "frames",
+    "hz",
+    "info",
+    "list",
+    "pub",
+    "record",
+    "stat",
+    "top",
+    "version",
+)
+_INTERRUPTED = 130  # as a shell says it of what SIGINT ended
 
 
 class _Verbs(click.Group):
@@ -28,6 +51,11 @@ class _Verbs(click.Group):
             return super().invoke(ctx)
         except IpcError as error:
             raise click.ClickException(" ".join(str(error).split())) from error
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        except BrokenPipeError:  # who read our output has seen enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
 
 
 @click.group(cls=_Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

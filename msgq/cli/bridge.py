@@ -13,34 +13,45 @@ from rich.table import Table
 from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.cli import options
+from msgq.cli.names import EXPRESSION
 from msgq.cli.render import console, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
-
-EXPRESSION = frozenset("*?+|^$\\()[]{}")  # what only regular expressions have; a dot is common in names
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
 @click.option(
-    "--out", metavar="NAME|REGEX", multiple=True,
+    "--out",
+    metavar="NAME|REGEX",
+    multiple=True,
     help="Topics of this host to publish by ZMQ: a name, or a regular expression for whole names. Repeatable.",
 )
 @click.option(
-    "--in", "into", metavar="NAME[@HOST]", multiple=True,
+    "--in",
+    "into",
+    metavar="NAME[@HOST]",
+    multiple=True,
     help="A topic that HOST publishes by ZMQ, to publish on this host's ring. Repeatable.",
 )
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Where topics come from that are given without @HOST."
 )
 @click.option(
-    "--bind", metavar="HOST",
+    "--bind",
+    metavar="HOST",
     help="The interface to publish on; * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1, which no other host sees]",
 )
 @click.option(
-    "--segment-size", type=click.IntRange(min=0), default=0, metavar="BYTES",
+    "--segment-size",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="BYTES",
     help="Size of the rings for what comes in; a message may take a third.  [default: as it is; 1 MiB for a new one]",
 )
 @click.option(
-    "--interval", type=click.FloatRange(0.1, 86400.0), default=1.0, show_default=True,
+    "--interval",
+    type=click.FloatRange(0.1, 86400.0),
+    default=1.0,
+    show_default=True,
     help="Seconds between two reports.",
 )
 @options.as_json

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import click
 
+from msgq import naming
 from msgq.cli import options
+from msgq.cli.remains import dead_claims, dead_gates, remove_gate
 from msgq.cli.render import echo_json, in_bytes, who
 from msgq.impl.segment import TopicLock, unlink_topic
 from msgq.stats import TopicStats, topics
@@ -43,11 +45,14 @@ def command(endpoints: tuple[str, ...], dry_run: bool, force: bool, as_json: boo
     Looks at all topics, or at the ENDPOINTS given. A topic with a living publisher or subscriber is never removed,
     not even by force. Of stock participants, and of those in other PID namespaces, nobody can say whether they live:
     their topics stay, unless --force.
+
+    What killed controllers of event-gated runs and killed ZMQ publishers left is removed as well.
     """
     outcomes = []
     for endpoint in _chosen(endpoints, topics(prefix)):
         with TopicLock(endpoint, prefix):  # who connects now waits, and then makes the topic anew
             outcomes.append(_clean(read_topic(endpoint, prefix), dry_run, force, prefix))
+    outcomes += _clean_remains(endpoints, dry_run, naming.checked_prefix(prefix))
     for outcome in outcomes:
         echo_json(outcome) if as_json else click.echo(str(outcome))
     if not outcomes and not as_json:
@@ -73,6 +78,16 @@ def _clean(topic: TopicStats, dry_run: bool, force: bool, prefix: str | None) ->
     if not dry_run:
         unlink_topic(topic.endpoint, prefix)
     return Outcome(topic.endpoint, "would remove" if dry_run else "removed", reason, topic.data_bytes)
+
+
+def _clean_remains(endpoints: Sequence[str], dry_run: bool, prefix: str) -> list[Outcome]:
+    gates = [gate for gate in dead_gates(prefix) if not endpoints or gate.endpoint in endpoints]
+    if not dry_run:
+        for gate in gates:
+            remove_gate(gate)
+    claims = [] if endpoints else list(dead_claims(prefix, remove=not dry_run))
+    action = "would remove" if dry_run else "removed"
+    return [Outcome(one.endpoint, action, one.what, one.bytes) for one in [*gates, *claims]]
 
 
 def users(topic: TopicStats) -> tuple[list[str], list[str]]:

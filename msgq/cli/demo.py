@@ -32,7 +32,11 @@ def _a_number(_context: click.Context, _parameter: click.Parameter, value: float
 
 @click.command(epilog=_EPILOG)
 @click.option(
-    "--duration", type=click.FloatRange(1.0, 86400.0), default=15.0, show_default=True, callback=_a_number,
+    "--duration",
+    type=click.FloatRange(1.0, 86400.0),
+    default=15.0,
+    show_default=True,
+    callback=_a_number,
     help="Seconds of traffic.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")
@@ -40,7 +44,8 @@ def command(duration: float, as_json: bool) -> None:
     """Show msgq at work with this machine's own telemetry.
 
     Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
-    conflating, passive, one too slow to keep up. In the middle a publisher is killed and started again; its
+    conflating, passive, one too slow to keep up. The load is also a moving picture, 1080p at 30 frames a second, that
+    goes to a viewer without being copied. In the middle a publisher is killed and started again; its
     subscribers lose nothing. A terminal shows it live; without one there is the summary at the end.
 
     MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from msgq import naming
+from visionipc import get_endpoint_name
 
 BACKEND = naming.backend_name()
 #: All in one process and in virtual time (see demo_virtual).
@@ -21,13 +22,15 @@ REPORT_RING_BYTES = 64 << 10
 class Topic:
     """One topic of the demo.
 
-    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out.
+    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `frames`: it is a
+    stream of visionipc, and its endpoint announces them.
     """
 
     name: str
     rate_hz: float
     burst: int = 0
     ring_bytes: int = 0
+    frames: bool = False
 
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
@@ -43,7 +46,13 @@ TELEMETRY = (
 # In virtual time a message takes as long as twenty on the ring: there are fewer, and a smaller ring for the slow one.
 BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("busy", 1000, 50, 1 << 20)
 PULSE = Topic("pulse", 50, burst=2, ring_bytes=4 << 20) if VIRTUAL else Topic("pulse", 500, 10, 4 << 20)
-TOPICS = {topic.name: topic for topic in (*TELEMETRY, PULSE, BUSY)}
+# The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
+# backend of the other topics.
+FRAMES = () if VIRTUAL else (Topic("load", 30, frames=True),)
+STREAM = 0
+PICTURE = (1920, 1080)  # NV12
+PICTURE_BYTES = 1920 * 1080 * 3 // 2
+TOPICS = {topic.name: topic for topic in (*TELEMETRY, PULSE, BUSY, *FRAMES)}
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,9 @@ SUBSCRIBERS = {
         Subscriber("fast", "blocking", ("busy",)),
         Subscriber("display", "conflating", ("busy",), pause_s=0.05),
         Subscriber("slow", "blocking", ("busy",), pause_s=0.02),
+        Subscriber("viewer", "frames", ("load",)),
     )
-    if EXACT or subscriber.kind != "passive"
+    if (EXACT or subscriber.kind != "passive") and not (VIRTUAL and subscriber.kind == "frames")
 }
 
 
@@ -149,6 +159,13 @@ class Report:
 
 def endpoint(run: str, name: str) -> str:
     """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
+    if name in TOPICS and TOPICS[name].frames:
+        return get_endpoint_name(server_name(run, name), STREAM)
+    return f"demo-{run}-{name}"
+
+
+def server_name(run: str, name: str) -> str:
+    """The name of the server whose frames are this topic."""
     return f"demo-{run}-{name}"
 
 
@@ -158,5 +175,6 @@ def report_name(subscriber: str) -> str:
 
 
 def endpoints(run: str) -> list[str]:
-    """Every endpoint of a run."""
-    return [endpoint(run, name) for name in (*TOPICS, *map(report_name, SUBSCRIBERS))]
+    """Every endpoint of a run on the backend; those of frames are always on the ring."""
+    topics = (name for name, topic in TOPICS.items() if not topic.frames)
+    return [endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))]

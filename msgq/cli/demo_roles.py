@@ -9,52 +9,27 @@ import json
 import os
 import struct
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgq
 from msgq import stats
+from msgq.cli import demo_frames
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_meter import Meter, Stamp
+from msgq.cli.lifeline import Lifeline
+from msgq.cli.pace import Stop, ticks
 from msgq.errors import IpcError, WaitTimeoutError
 from msgq.impl.segment import unlink_topic
 
-_GRACE_S = 10.0
 _STEP_S = 0.02
 _PATIENCE_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
 
 _STAMP = struct.Struct("<QQQ40x")  # a demo_meter.Stamp, 64 bytes with its padding
-
-
-class Stop(Protocol):
-    """What a role waits with between two looks: a `threading.Event`, or one of virtual time."""
-
-    def is_set(self) -> bool:
-        """Whether the role shall come to its end."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait so many seconds, or until `is_set`, which is returned."""
-
-
-class Lifeline(threading.Thread):
-    """Waits for the parent's word or its death; then sets `stop`, and ends the process if that takes too long."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.stop = threading.Event()
-        self.orphaned = False
-
-    def run(self) -> None:
-        """Wait, then see to it that the process ends."""
-        self.orphaned = not os.read(sys.stdin.fileno(), 16)
-        self.stop.set()
-        time.sleep(_GRACE_S)
-        os._exit(1)
 
 
 def main(run: str, role: str, name: str) -> int:
@@ -64,10 +39,12 @@ def main(run: str, role: str, name: str) -> int:
     lifeline = Lifeline()
     lifeline.start()
     try:
-        if role == "publish":
-            publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
-        else:
+        if role == "subscribe":
             subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop, os.getpid())
+        elif plan.TOPICS[name].frames:
+            demo_frames.publish(run, plan.TOPICS[name], lifeline.stop, partial(look, "cpu"))
+        else:
+            publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
     except IpcError as error:
         print(f"msgq demo: {name}: {error}", file=sys.stderr)
         return 1
@@ -78,7 +55,10 @@ def main(run: str, role: str, name: str) -> int:
 
 
 def sweep(run: str) -> None:
-    """Remove all that a run left in /dev/shm."""
+    """Remove all that a run left."""
+    for topic in plan.TOPICS.values():
+        if topic.frames:
+            demo_frames.sweep(run, topic)
     for endpoint in plan.endpoints(run):
         if plan.BACKEND == "zmq":
             with contextlib.suppress(IpcError):  # somebody else is sweeping it, or will when it ends
@@ -129,7 +109,7 @@ def _await_others(run: str, stop: Stop) -> None:
 def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
     sequence = socket.stats().messages
     pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
-    for _ in _ticks(topic.rate_hz, stop):
+    for _ in ticks(topic.rate_hz, stop):
         for _ in range(topic.burst):
             send(pack(now(), sequence, pid))
             sequence += 1
@@ -138,29 +118,26 @@ def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: 
 def _publish_telemetry(
     socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]
 ) -> None:
-    for sequence in _ticks(topic.rate_hz, stop):
+    for sequence in ticks(topic.rate_hz, stop):
         data = json.dumps(sample())
         # Stamped last: looking at the machine is not part of the latency.
         stamp = f'{{"published_ns": {time.monotonic_ns()}, "sequence": {sequence}, "pid": {pid}, "{topic.name}": '
         socket.send(f"{stamp}{data}}}".encode())
 
 
-def _ticks(rate_hz: float, stop: Stop) -> Iterator[int]:
-    """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
-    due, period = time.monotonic(), 1 / rate_hz
-    tick = 0
-    while not stop.is_set():
-        yield tick
-        tick += 1
-        due = max(due + period, time.monotonic() - period)
-        stop.wait(max(0.0, due - time.monotonic()))
+class Source(Protocol):
+    """What a reporter needs of a subscriber of a topic."""
+
+    @property
+    def lost(self) -> int | None:
+        """Messages or frames; None: unknown."""
 
 
 class Reporter:
     """Meters of one subscribing process, and the topic on which it reports to the parent."""
 
     def __init__(
-        self, socket: msgq.PubSocket, who: plan.Subscriber, pid: int, subscribed: dict[str, msgq.SubSocket]
+        self, socket: msgq.PubSocket, who: plan.Subscriber, pid: int, subscribed: Mapping[str, Source]
     ) -> None:
         self._socket, self._name, self._pid, self._subscribed = socket, who.name, pid, subscribed
         self.meters = {topic: Meter(topic) for topic in who.topics}
@@ -185,6 +162,9 @@ def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
     with contextlib.ExitStack() as stack:
         report_endpoint = plan.endpoint(run, plan.report_name(who.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
+        if who.kind == "frames":
+            _view(run, who, reports, stop, pid)
+            return
         subscribed = {topic: stack.enter_context(_connect(run, who, plan.TOPICS[topic])) for topic in who.topics}
         reporter = Reporter(reports, who, pid, subscribed)
         if len(subscribed) > 1:
@@ -193,6 +173,18 @@ def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
             _receive_one(subscribed, reporter, who.pause_s, stop)
         for topic, socket in subscribed.items():
             _drain(socket, reporter.meters[topic], plan.TOPICS[topic])
+        reporter.report(final=True)
+
+
+def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+    (topic,) = who.topics
+    with demo_frames.Viewer(run, plan.TOPICS[topic]) as viewer:
+        reporter = Reporter(reports, who, pid, {topic: viewer})
+        while not stop.is_set():
+            viewer.receive(reporter.meters[topic], _PATIENCE_MS)
+            reporter.report_if_due(time.monotonic_ns())
+        while viewer.receive(reporter.meters[topic], 0):
+            pass
         reporter.report(final=True)
 
 

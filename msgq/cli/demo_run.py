@@ -11,7 +11,7 @@ from msgq.cli.demo_cast import Cast
 from msgq.cli.demo_roles import sweep
 from msgq.cli.demo_summary import Summary, summarize
 from msgq.cli.demo_view import LiveView
-from msgq.stats import topics
+from msgq.stats import TopicStats, topics
 
 _STEP_MS = 100
 _PATIENCE_S = 30.0
@@ -164,7 +164,14 @@ class Run:
         found = {topic.endpoint: topic for topic in topics()}
         endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
         return {
-            name: plan.Published(pids[name], found[endpoint].messages, found[endpoint].bytes)
+            name: plan.Published(pids[name], found[endpoint].messages, _bytes(plan.TOPICS[name], found[endpoint]))
             for name, endpoint in endpoints.items()
             if endpoint in found
         }
+
+
+def _bytes(topic: plan.Topic, found: TopicStats) -> int | None:
+    """Of the messages; of frames, which are not in the messages, the pictures'."""
+    if topic.frames and found.messages is not None:
+        return found.messages * plan.PICTURE_BYTES
+    return found.bytes

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgq.cli.demo_plan import BACKEND, EXACT, PULSE, SUBSCRIBERS, Flow, Published, Reading, Report
+from msgq.cli.demo_plan import BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+
+_NOTES = ("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class RestartFigures:
 class Summary:
     """The whole run. `failures` is empty when all held that must hold.
 
-    `seed`, `digest`: of a run in virtual time, what decided the order, and what all that was sent comes to.
+    `seed`, `digest`: of a run in virtual time, what decided the order, and what all that was sent comes to. `notes`:
+    what was left out.
     """
 
     backend: str
@@ -61,6 +64,7 @@ class Summary:
     failures: tuple[str, ...]
     seed: int | None = None
     digest: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def summarize(
@@ -90,6 +94,7 @@ def summarize(
         tuple(_subscriber_figures(report, reading) for report, reading in readings),
         tuple(_restart_figures(readings)),
         failures,
+        notes=_NOTES,
     )
 
 

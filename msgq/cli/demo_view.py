@@ -75,6 +75,8 @@ def print_summary(screen: Console, summary: Summary) -> None:
     if summary.digest:
         text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
         screen.print(text, highlight=False)
+    for note in summary.notes:
+        screen.print(note, highlight=False)
     for failure in summary.failures:
         screen.print(f"[red]FAILED[/] {failure}", highlight=False)
     screen.print("[green]everything held[/]" if summary.ok else "[red]not everything held[/]")

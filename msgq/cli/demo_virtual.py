@@ -33,7 +33,8 @@ def record(stop: threading.Event) -> Recording:
     begin = time.monotonic()
     looks = sorted((n / t.rate_hz, t.name) for t in plan.TELEMETRY for n in range(1, int(_RECORDED_S * t.rate_hz)))
     for due_s, name in looks:
-        if stop.wait(max(0.0, begin + due_s - time.monotonic())):
+        time.sleep(max(0.0, begin + due_s - time.monotonic()))
+        if stop.is_set():
             break
         recording[name].append(SOURCES[name]())
     return recording

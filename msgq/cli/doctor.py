@@ -12,7 +12,9 @@ import msgq
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.machine import CHECKS, Check
+from msgq.cli.remains import dead_claims, dead_gates
 from msgq.cli.render import console, echo_json, who
+from msgq.cli.repair import orphans, repair, strangers
 from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
 from msgq.impl.segment import unlink_topic
 from msgq.stats import TopicStats, topic, topics
@@ -24,16 +26,18 @@ _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 @click.command(epilog=_EPILOG)
+@click.option("--fix", is_flag=True, help="First remove what only the dead left. What somebody may use stays.")
 @options.as_json
 @options.prefix
-def command(as_json: bool, prefix: str | None) -> None:
+def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     """Check that msgq works on this machine, and look for participants that died.
 
-    A line per check: "ok", "note" (works, but slower or with little room), or "wrong".
+    A line per check: "ok", "note" (works, but slower or with little room), or "wrong". --fix removes side segments that
+    lost their ring, and topics that only the dead use, each under the topic's lock; it says what it did.
     """
     wrong = False
     output = console()
-    for check in _checks(prefix):
+    for check in _checks(prefix, fix):
         wrong |= check.status == "wrong"
         if as_json:
             echo_json(check)
@@ -43,11 +47,15 @@ def command(as_json: bool, prefix: str | None) -> None:
     sys.exit(wrong)
 
 
-def _checks(prefix: str | None) -> Iterator[Check]:
+def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
+    if fix:
+        yield repair(prefix)
     yield from (check() for check in CHECKS)
     yield round_trip()
     yield segments(prefix)
+    yield files(prefix)
     yield participants(prefix)
+    yield remains(prefix)
 
 
 def round_trip() -> Check:
@@ -85,6 +93,17 @@ def segments(prefix: str | None) -> Check:
     return Check("segments", "wrong" if damaged else "note" if text else "ok", text or "every one can be read")
 
 
+def files(prefix: str | None) -> Check:
+    """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
+    orphaned = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in orphans(prefix)]
+    strange = list(strangers(prefix))
+    text = "; ".join(orphaned + [text for text, _ in strange])
+    wrong = orphaned or any(refused for _, refused in strange)
+    if not text:
+        return Check("files", "ok", "every one belongs where it is, to whom it should")
+    return Check("files", "wrong" if wrong else "note", text)
+
+
 def participants(prefix: str | None) -> Check:
     """Look for publishers and subscribers that died and are still entered in a topic."""
     found = topics(prefix)
@@ -92,9 +111,18 @@ def participants(prefix: str | None) -> Check:
     if not dead:
         return Check("participants", "ok", f"{len(found)} topics, nobody dead in them")
     text = (
-        f"{'; '.join(dead)}. The next to start takes their places; `msgq clean` removes topics that only the dead use"
+        f"{'; '.join(dead)}. The next to start takes their places; --fix removes topics that only the dead use"
     )
     return Check("participants", "wrong", text)
+
+
+def remains(prefix: str | None) -> Check:
+    """Look for what killed controllers and ZMQ publishers left; it holds nobody up, so it is a note."""
+    where = naming.checked_prefix(prefix)
+    found = [f"{one.endpoint}: {one.what}" for one in [*dead_gates(where), *dead_claims(where)]]
+    if not found:
+        return Check("remains", "ok", "no gates or ZMQ claims of the dead")
+    return Check("remains", "note", f"{'; '.join(found)}. `msgq clean` removes them")
 
 
 def _dead(found: TopicStats) -> list[str]:

@@ -1,54 +1,55 @@
 """`msgq list`: the topics, who publishes them and who subscribes."""
 
-import time
 from collections.abc import Sequence
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from msgq.cli import options
-from msgq.cli.render import console, echo_json, in_bytes, in_units, publisher, subscribers
-from msgq.stats import TopicStats, topics
+from msgq.cli.board import Board, Row
+from msgq.cli.names import Names
+from msgq.cli.render import age, console, echo_json, in_bytes, in_rate, in_units, publisher, subscribers
 
 
 @click.command(epilog=options.EXIT_CODES)
+@options.endpoints
+@click.option(
+    "--interval", type=click.FloatRange(0.0, 3600.0), default=0.2, show_default=True, metavar="SECONDS",
+    help="For how long rates are measured; 0 leaves them out.",
+)
 @options.as_json
 @options.prefix
-def command(as_json: bool, prefix: str | None) -> None:
-    """Show the topics of this machine.
+def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
+    """Show the topics of this machine, or those that are named.
 
-    Only looks: it takes no place in any topic, and nobody notices.
-    """
-    found = topics(prefix)
+    Only looks: it takes no place in any topic, and nobody notices. Stock publishers do not count their messages; of
+    those the bytes a second are what goes through the ring.
+    """  # fmt: skip
+    rows = Board(Names(endpoints, prefix)).measure(interval)
     if as_json:
-        for topic in found:
-            echo_json(topic)
+        for row in rows:
+            echo_json(row.as_json())
     else:
-        console().print(_table(found))
+        console().print(_table(rows))
 
 
-def _table(found: Sequence[TopicStats]) -> Table:
-    table = Table("endpoint", "publisher", "subscribers", title=None)
-    for column in ("messages", "bytes", "ring", "age"):
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table("endpoint", "kind", "publisher", "subscribers", title=None)
+    for column in ("messages", "messages/s", "bytes", "bytes/s", "ring", "age"):
         table.add_column(column, justify="right")
-    for topic in found:
+    for row in rows:
+        topic = row.stats
         table.add_row(
-            topic.endpoint,
-            publisher(topic),
-            subscribers(topic),
+            escape(topic.endpoint),
+            "ring, stock" if row.stock else "ring",
+            escape(publisher(topic)),
+            escape(subscribers(topic)),
             in_units(topic.messages),
+            in_rate(row.rate),
             in_bytes(topic.bytes),
+            in_bytes(row.byte_rate),
             in_bytes(topic.data_bytes),
-            _age(topic.created_ns),
+            age(topic.created_ns),
         )
     return table
-
-
-def _age(created_ns: int | None) -> str:
-    if not created_ns:
-        return "-"
-    seconds = max(0, time.time_ns() - created_ns) // 1_000_000_000
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"

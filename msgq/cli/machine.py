@@ -110,8 +110,8 @@ def open_files() -> Check:
     """How many descriptors a process may hold."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FEW_FILES:
-        return Check("files", "note", f"a process may open {soft} files only (ulimit -n)")
-    return Check("files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
+        return Check("open files", "note", f"a process may open {soft} files only (ulimit -n)")
+    return Check("open files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
 
 
 def backends() -> Check:

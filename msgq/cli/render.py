@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import time
 from typing import Any
 
 import click
@@ -14,10 +15,17 @@ from msgq.stats import Participant, TopicStats
 _PLAIN_WIDTH = 160
 
 
+class _Console(Console):
+    """One whose reader may go away: the command ends then as it does with plain output."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """The standard output: as wide as the terminal, or unfolded where there is none."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=_PLAIN_WIDTH)
+    terminal = _Console()
+    return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH)
 
 
 def echo_json(value: Any) -> None:
@@ -44,6 +52,31 @@ def in_bytes(count: float | None) -> str:
 def in_units(count: float | None) -> str:
     """A count with separators; "-" where it is not known."""
     return "-" if count is None else f"{count:,.0f}"
+
+
+def in_us(duration: float | None) -> str:
+    """A number of microseconds, with tenths where they matter: "12.3", "12,345"."""
+    if duration is None:
+        return "-"
+    return f"{duration:,.1f}" if duration < 1000 else f"{duration:,.0f}"
+
+
+def in_rate(rate: float | None) -> str:
+    """Something a second, with fractions where they matter: "0.25", "99.9", "1,000,000"."""
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 1000 or rate == 0 else f"{rate:.4g}"
+
+
+def age(created_ns: int | None) -> str:
+    """How long ago something was made (CLOCK_REALTIME), in the largest unit that leaves at least 2 of it."""
+    if not created_ns:
+        return "-"
+    seconds = max(0, time.time_ns() - created_ns) // 1_000_000_000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def who(participant: Participant) -> str:

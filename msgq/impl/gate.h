@@ -44,7 +44,6 @@ static inline mq_life mq_gate_owner_life(const mq_gate *g) {
 }
 
 static inline bool mq_gate_enabled(const mq_gate *g) { return mq_load_acquire_u32(&g->enabled) != 0; }
-static inline void mq_gate_enable(mq_gate *g, bool enabled) { mq_store_release_u32(&g->enabled, enabled); }
 
 static inline mq_event *mq_gate_event(mq_gate *g, int ready) { return ready ? &g->recv_ready : &g->recv_called; }
 
@@ -144,24 +143,37 @@ static inline bool mq_event_spin(const mq_futex_many *words, unsigned count, int
     return false;
 }
 
-/* Returns what the word shall be when the sleep begins. To be followed by a look at `closed`. */
+/* Returns what the word shall be when the sleep begins. To be followed by a look at `closed` and `enabled`. */
 static inline uint32_t mq_event_announce_sleep(mq_event *e) {
-    /* EDGE close: sequentially consistent, so acquire. Partner: mq_gate_close */
+    /* EDGE dismiss: sequentially consistent, so acquire. Partner: mq_gate_dismiss */
     return mq_fetch_or_u32(&e->count, MQ_EVENT_SLEEPERS) | MQ_EVENT_SLEEPERS;
 }
 
 static inline bool mq_gate_closed(const mq_gate *g) { return mq_load_acquire_u32(&g->closed) != 0; }
 
-/* Nobody passes here any more: send those who sleep away. */
-static inline void mq_gate_close(mq_gate *g) {
-    /* EDGE close: release. `closed` is stored, then the flag is taken away; a sleeper sets the flag, then looks at
-     * `closed`. Partner: mq_event_announce_sleep. If weaker: it sleeps until it looks by itself. */
-    mq_store_release_u32(&g->closed, 1);
+/* `closed` or `enabled` was just stored: have those who sleep look at it. */
+static inline void mq_gate_dismiss(mq_gate *g) {
     for (int i = 0; i < 2; i++) {
         mq_event *e = mq_gate_event(g, i);
+        /* EDGE dismiss: sequentially consistent, so release. The word is stored, then the flag is taken away; a sleeper
+         * sets the flag, then looks at the word. Partner: mq_event_announce_sleep. If weaker: it sleeps until it looks
+         * by itself. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_EVENT_SLEEPERS);
         mq_futex_wake_all(mq_event_futex(e));
     }
+}
+
+/* Not enabled: nobody is held up any more, neither who waits here already. */
+static inline void mq_gate_enable(mq_gate *g, bool enabled) {
+    mq_store_release_u32(&g->enabled, enabled);
+    if (!enabled)
+        mq_gate_dismiss(g);
+}
+
+/* Nobody passes here any more: send those who sleep away. */
+static inline void mq_gate_close(mq_gate *g) {
+    mq_store_release_u32(&g->closed, 1);
+    mq_gate_dismiss(g);
 }
 
 #endif

@@ -35,6 +35,9 @@ cdef class Gate:
     cdef SocketEventHandle _handle  # None: nobody manages the endpoint, as of the last look
     cdef list _ready                # its recv_ready_event
     cdef bint _called               # recv_called was set for the receive that is on its way
+    cdef int _generation            # of the process that set it
+    cdef const bint *_cancelled     # of the receive that is on its way
     cdef bint enter(self, const bint *cancelled) except -1
+    cdef bint _holds(self) noexcept
     cdef int _look(self) except -1
     cdef void wake(self) noexcept

@@ -16,10 +16,10 @@ class Event:
     """
 
     def set(self) -> None:
-        """Add one, and wake all who wait. The count is modulo 2**31."""
+        """Add one, and wake all who wait. The count is modulo 2**31. It is added even if telling the FIFO fails."""
 
     def clear(self) -> bool:
-        """Take one back. Never waits. False: there was none."""
+        """Take one back. Never waits. False: there was none. After an error none is taken."""
 
     def wait(self, timeout_s: float = -1) -> None:
         """Wait until the count is above 0; it stays as it is.
@@ -92,8 +92,8 @@ class SocketEventHandle:
     def enabled(self) -> bool:
         """Whether receiving stops at the gate; False when nobody manages the endpoint.
 
-        Who waits there already when it is set to False goes on waiting, for `recv_ready_event`. Setting it raises
-        `EventError` when nobody manages the endpoint.
+        When it is set to False, who waits there goes on, too, and its call stays counted: before the gate is enabled
+        again, clear both events. Setting it raises `EventError` when nobody manages the endpoint.
         """
 
     @enabled.setter
@@ -113,6 +113,15 @@ class SocketEventHandle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+def gate_owner(path: str) -> tuple[int, bool | None, int] | None:
+    """Return the process that made the gate of this path, whether it lives (None: unknown), and the file's inode.
+
+    None when there is no such gate, or it was closed. Raises `SegmentError` when the file is none of ours.
+    """
+
+def unlink_gate(path: str, inode: int) -> None:
+    """Remove the gate of this path and its FIFOs, unless another file has the name by now."""
 
 def wait_for_one_event(events: Iterable[Event], timeout: float = -1) -> int:
     """Wait until one of the events is set; return the index of the first that is.

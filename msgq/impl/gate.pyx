@@ -14,11 +14,12 @@ from posix.unistd cimport close, geteuid
 
 from msgq.impl.context cimport remember
 from msgq.impl.core cimport (
-    MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_GATE_BYTES,
-    MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_event, mq_event_announce_sleep, mq_event_clear,
-    mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set, mq_event_settle, mq_event_spin, mq_event_watch,
-    mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_check, mq_gate_close, mq_gate_closed, mq_gate_enable,
-    mq_gate_enabled, mq_gate_event, mq_gate_init, mq_gate_owner, mq_gate_owner_life, mq_gate_version, mq_now_ns,
+    MQ_ALIVE, MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY,
+    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_event,
+    mq_event_announce_sleep, mq_event_clear, mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set,
+    mq_event_settle, mq_event_spin, mq_event_watch, mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_check,
+    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_init, mq_gate_owner,
+    mq_gate_owner_life, mq_gate_version, mq_now_ns,
 )
 from msgq.impl.liveness cimport fork_generation, this_process
 from msgq.impl.segment cimport (
@@ -126,6 +127,19 @@ cdef Segment _make_gate(str endpoint, str path, bint enable):
         close(fd)
 
 
+def gate_owner(str path):
+    cdef Segment segment = _open_gate(naming.gate_names(path)[2], path)
+    if segment is None:
+        return None
+    life = mq_gate_owner_life(<mq_gate *> segment.address)
+    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
+    return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
+
+
+def unlink_gate(str path, uint64_t inode):
+    _unlink_gate(naming.gate_names(path)[2], path, inode)
+
+
 # ---- waiting ----
 
 
@@ -161,17 +175,15 @@ cdef bint _any_closed(list events) noexcept:
     return False
 
 
-cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, const bint *cancelled) except -2:
+cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate gate) except -2:
     """Do what await_one says, without spinning."""
     cdef int64_t until, nap = NAP_MIN_NS
     cdef unsigned count = len(events)
     cdef Py_ssize_t i
     while True:
         PyErr_CheckSignals()
-        if cancelled != NULL and cancelled[0]:
-            return -1
         i = _announce_sleep(events, words)
-        if i >= 0 or _any_closed(events):
+        if i >= 0 or _any_closed(events) or (gate is not None and not gate._holds()):
             return i
         until = mq_now_ns() + nap
         if 0 <= deadline < until:
@@ -186,10 +198,10 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, cons
         nap = min(2 * nap, <int64_t> NAP_MAX_NS)
 
 
-cdef Py_ssize_t _await_one(list events, int64_t deadline, const bint *cancelled) except -2:
+cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
     """Return the first of the events that is set, waiting for one.
 
-    -1: the deadline (CLOCK_MONOTONIC, negative: never) is over, a gate was closed, or `*cancelled` (if any) is true.
+    -1: the deadline (CLOCK_MONOTONIC, negative: never) is over, a gate was closed, or `gate` (if any) does not hold us.
     """
     global _spin_ns
     cdef mq_futex_many words[MQ_FUTEX_MANY]
@@ -212,7 +224,7 @@ cdef Py_ssize_t _await_one(list events, int64_t deadline, const bint *cancelled)
         mq_event_spin(words, count, until)
     i = _first_set(events)
     if i < 0:
-        i = _sleep(events, words, deadline, cancelled)
+        i = _sleep(events, words, deadline, gate)
     if mq_now_ns() - started < 2 * SPIN_MAX_NS:
         _spin_ns = min(2 * _spin_ns, <int64_t> SPIN_MAX_NS)
     else:
@@ -234,7 +246,7 @@ cdef Py_ssize_t _wait(list events, timeout) except -2:
             text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
             raise InvalidValueError(text, endpoint)
         deadline = mq_now_ns() + <int64_t> (timeout * 1e9)
-    i = _await_one(events, deadline, NULL)
+    i = _await_one(events, deadline, None)
     if i < 0:
         for event in events:
             (<Event> event)._handle._check()
@@ -374,7 +386,11 @@ cdef class SocketEventHandle:
     cdef bint _clear(self, int which) except -1:
         change = mq_event_clear(mq_gate_event(self._gate, which))
         if change == MQ_EVENT_CLEARED_TELL:
-            self._tell(which)
+            try:
+                self._tell(which)
+            except BaseException:
+                mq_event_set(mq_gate_event(self._gate, which))  # who gets an error has taken nothing
+                raise
         return change != MQ_EVENT_WAS_CLEAR
 
     # ---- FIFOs ----
@@ -463,27 +479,32 @@ cdef class Gate:
         """Tell the controller of a receive and wait until it lets us through; False: it does not want to know.
 
         False as well when `*cancelled` becomes true. What an exception interrupts goes on at the next call: the
-        controller is not told twice.
+        controller is not told twice. A forked child's receive is another one: it is told of that, too.
         """
+        self._cancelled = cancelled
         while True:
             if self._handle is None or mq_gate_closed(self._handle._gate):
                 self._look()
             if self._handle is None or not mq_gate_enabled(self._handle._gate):
                 self._called = False
                 return False
-            if not self._called:
-                self._called = True
+            if not self._called or self._generation != fork_generation:
+                self._called, self._generation = True, fork_generation
                 self._handle._set(CALLED)
             try:
-                ready = _await_one(self._ready, FOR_EVER, cancelled)
+                ready = _await_one(self._ready, FOR_EVER, self)
             except ControllerDiedError:
                 self._handle, self._called = None, False  # the next receive looks for another controller's
                 raise
             if cancelled[0]:
                 return False
-            if ready == 0 and self._handle._clear(READY):  # otherwise closed, or another subscriber was faster
+            if ready == 0 and self._handle._clear(READY):  # otherwise not held, or another subscriber was faster
                 self._called = False
                 return True
+
+    cdef bint _holds(self) noexcept:
+        """Whether there is still something to wait for."""
+        return not self._cancelled[0] and self._generation == fork_generation and mq_gate_enabled(self._handle._gate)
 
     cdef void wake(self) noexcept:
         """Have a thread that waits in `enter` look at `*cancelled`."""

@@ -50,6 +50,23 @@ class Guard:
         Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
         """
 
+    def _sleep(self, descriptors: list[int], deadline_ns: int) -> bool:
+        """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
+
+        Parameters
+        ----------
+        deadline_ns : on CLOCK_MONOTONIC, in nanoseconds; negative is never.
+
+        Returns
+        -------
+        True: look again, which may be in vain. False: the deadline is over.
+
+        Raises
+        ------
+        ForkedSocketError : a signal handler forked, and this is the child.
+        IpcError : the system cannot wait.
+        """
+
     def _reserve(self) -> None:
         """Check, and keep everybody else out until the reservation ends."""
 
@@ -104,10 +121,23 @@ class Receiver(Guard):
 
     Derived classes have `_next`, which receives with everything considered and is called unless `_plain` is set, and
     `_wake`, which ends a wait of another thread.
+
+    Attributes
+    ----------
+    _timeout_ms : milliseconds that a receive waits; -1 for ever.
+    _news : the descriptor that was given to `_open`.
     """
 
     _plain: bool
     _received: int
+    _timeout_ms: int
+    _news: int
+
+    def _open(self, call: Callable[..., Any], not_now: type[BaseException], news: int = ...) -> None:
+        """Do what `Guard._open` does; `news` is a descriptor that becomes readable when `call` may find a message."""
+
+    def _receive_one(self, non_blocking: bool) -> bytes:
+        """Return the next message, waiting as long as the time-out says; raises `not_now`. The ticket is ours."""
 
     def receive(self, non_blocking: bool = False) -> bytes | None:
         """Take the next message, or the newest if the socket conflates.
@@ -124,7 +154,7 @@ class Receiver(Guard):
         Notes
         -----
         Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. A handler that
-        returns during a wait with a time-out starts that anew.
+        forks ends the child's wait with `ForkedSocketError`; the parent's goes on.
         """
 
     def close(self) -> None:

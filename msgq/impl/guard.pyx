@@ -8,19 +8,36 @@ derives its sockets from it.
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misuse
+from msgq.impl.core cimport mq_now_ns
 from msgq.impl.liveness cimport fork_generation
 
-from msgq.errors import EndpointClosedError, ForkedSocketError, InvalidValueError
+import os
+
+from msgq.errors import EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError
 from msgq.impl.habits import check_send_flags
+
+
+cdef extern from "poll.h" nogil:
+    enum:
+        POLLIN
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
+
 
 cdef enum:
     ZMQ_DONTWAIT = 1
     LOOK_EVERY = 1024  # sends
+    NAP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
 
 
 cdef class Guard:
@@ -84,7 +101,7 @@ cdef class Guard:
         return 0
 
     cdef int _give_back(self) except -1:
-        if self._closing:
+        if self._closing and self._generation == fork_generation:
             self._leave()
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
         self._ticket = self._generation
@@ -96,6 +113,37 @@ cdef class Guard:
             return call(*args)
         finally:
             self._give_back()
+
+    def _sleep(self, list descriptors, int64_t deadline_ns):
+        cdef int64_t nap_ms = NAP_MS
+        cdef Py_ssize_t i, count = len(descriptors)
+        cdef int found
+        cdef pollfd *waited
+        self._run_handlers()
+        if deadline_ns >= 0:
+            nap_ms = min(nap_ms, (deadline_ns - mq_now_ns() + 999999) // 1000000)
+            if nap_ms <= 0:
+                return False
+        waited = <pollfd *> PyMem_Malloc(count * sizeof(pollfd))
+        if waited == NULL:
+            raise MemoryError
+        try:
+            for i in range(count):
+                waited[i].fd, waited[i].events = descriptors[i], POLLIN
+            with nogil:
+                found = poll(waited, count, nap_ms)
+            if found < 0 and errno != EINTR:
+                raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
+        finally:
+            PyMem_Free(waited)
+        self._run_handlers()  # here, not in the foreign call that follows
+        return True
+
+    cdef int _run_handlers(self) except -1:
+        PyErr_CheckSignals()
+        if self._generation != fork_generation:  # one of them forked, and this is the child
+            self._refuse()
+        return 0
 
     def _reserve(self):
         self._check()
@@ -182,20 +230,38 @@ cdef class Receiver(Guard):
 
     cdef public bint _plain
     cdef public int64_t _received
+    cdef public int64_t _timeout_ms
+    cdef public int _news
 
-    def _open(self, call, not_now):
+    def __cinit__(self):
+        self._timeout_ms = -1
+
+    def _open(self, call, not_now, int news):
         self._received = 0
+        self._news = news
         Guard._open(self, call, not_now)
+
+    def _receive_one(self, bint non_blocking):
+        cdef int64_t deadline = -1
+        try:
+            return self._call(ZMQ_DONTWAIT)
+        except self._not_now:
+            if non_blocking or self._timeout_ms == 0:
+                raise
+        if self._timeout_ms > 0:
+            deadline = mq_now_ns() + self._timeout_ms * 1000000
+        while True:
+            in_time = self._sleep([self._news], deadline)
+            try:
+                return self._call(ZMQ_DONTWAIT)
+            except self._not_now:
+                if not in_time:
+                    raise
 
     def receive(self, bint non_blocking=False):
         self._take()
         try:
-            if not self._plain:
-                message = self._next(non_blocking)
-            elif non_blocking:
-                message = self._call(ZMQ_DONTWAIT)
-            else:
-                message = self._call()
+            message = self._receive_one(non_blocking) if self._plain else self._next(non_blocking)
             self._received += 1
             return message
         except self._not_now:

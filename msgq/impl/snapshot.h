@@ -52,6 +52,29 @@ static inline uint64_t mq_read_created_ns(const mq_side *side) {
     return mq_load_relaxed_u64(&side->created_ns); /* relaxed: constant */
 }
 
+typedef struct {
+    uint64_t messages, bytes, position, subscribers, lost, lost_unknown;
+} mq_counts;
+
+/* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
+static inline void mq_copy_counts(const mq_ring_header *ring, const mq_side *side, mq_counts *out) {
+    memset(out, 0, sizeof *out);
+    out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
+    for (int i = 0; side && i < MQ_PUBLISHERS; i++) { /* each goes on from its forerunner's */
+        uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent);
+        uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
+        out->messages = sent > out->messages ? sent : out->messages;
+        out->bytes = bytes > out->bytes ? bytes : out->bytes;
+    }
+    for (int i = 0; side && i < MQ_READERS; i++) {
+        if (mq_load_relaxed_u64(&side->readers[i].who.uid) == 0)
+            continue;
+        out->subscribers++;
+        out->lost += mq_load_relaxed_u64(&side->readers[i].lost);
+        out->lost_unknown |= mq_load_relaxed_u64(&side->readers[i].lost_unknown);
+    }
+}
+
 /* Living stock subscribers; without a side segment everybody in a slot counts. */
 static inline int mq_count_stock(const mq_ring_header *ring, const mq_side *side) {
     int count = 0;

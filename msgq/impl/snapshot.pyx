@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=False
-"""Read a topic's files for msgq.stats: mapped read-only, no lock, no trace."""
+"""Read a topic's files for msgq.stats: mapped read-only, no lock, no trace. See the type stub for the contract."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -8,11 +8,11 @@ from msgq.impl.core cimport (
     MQ_PUBLISHERS, MQ_READERS, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_ring_header,
     mq_schema_read, mq_side,
 )
-from msgq.impl.segment cimport Topic, watch_topic
+from msgq.impl.segment cimport Topic, find_side, watch_topic
 
 from msgq.impl.liveness import process_alive
 from msgq.schema import Schema
-from msgq.stats import Participant, SubscriberInfo, TopicStats
+from msgq.stats import Participant, SubscriberInfo, TopicCounts, TopicStats
 
 
 cdef extern from "snapshot.h" nogil:
@@ -30,6 +30,14 @@ cdef extern from "snapshot.h" nogil:
         uint64_t lost
         uint64_t lost_unknown
         uint64_t resets
+    ctypedef struct mq_counts:
+        uint64_t messages
+        uint64_t bytes
+        uint64_t position
+        uint64_t subscribers
+        uint64_t lost
+        uint64_t lost_unknown
+    void mq_copy_counts(const mq_ring_header *ring, const mq_side *side, mq_counts *out)
     void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
     void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out)
     uint64_t mq_read_write_pointer(const mq_ring_header *ring)
@@ -93,19 +101,50 @@ cdef object _schema(const mq_side *side):
         free(data)
 
 
-def read_topic(str endpoint, str in_prefix):
-    cdef Topic topic = watch_topic(endpoint, in_prefix)
-    cdef const mq_ring_header *ring = <mq_ring_header *> topic.ring.address
-    cdef const mq_side *side = NULL if topic.side is None else <mq_side *> topic.side.address
-    cdef uint64_t position = mq_read_write_pointer(ring)
-    cdef uint64_t uid = mq_read_write_uid(ring)
-    publisher = messages = size = schema = created = None
-    subscribers = ()
-    if side != NULL:
-        publisher, messages, size = _publisher(side, uid)
-        subscribers = _subscribers(side, position, topic.data_bytes)
-        schema = _schema(side)
-        created = mq_read_created_ns(side)
-    kind = "ours" if publisher is not None else "stock" if uid else "none"
-    return TopicStats(endpoint, topic.ring.path, topic.data_bytes, publisher, kind, messages, size,
-                      (position >> 32, position & 0xFFFFFFFF), subscribers, mq_count_stock(ring, side), schema, created)
+cdef class TopicWatch:
+    """One topic, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
+
+    cdef Topic _topic
+    cdef str _prefix
+
+    def __init__(self, str endpoint, str in_prefix):
+        self._topic = watch_topic(endpoint, in_prefix)
+        self._topic.unlock()  # closes the file; it was never locked
+        self._prefix = in_prefix
+
+    @property
+    def endpoint(self):
+        return self._topic.endpoint
+
+    cdef const mq_side *_side(self):
+        """The side segment, when there is one by now."""
+        if self._topic.side is None:
+            self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
+        return NULL if self._topic.side is None else <mq_side *> self._topic.side.address
+
+    def counts(self):
+        cdef mq_counts now
+        cdef const mq_side *side = self._side()
+        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, &now)
+        position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
+        if side == NULL:
+            return TopicCounts(None, None, position, 0, None)
+        lost = None if now.lost_unknown else now.lost
+        return TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
+
+    def stats(self):
+        cdef const mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
+        cdef const mq_side *side = self._side()
+        cdef uint64_t position = mq_read_write_pointer(ring)
+        cdef uint64_t uid = mq_read_write_uid(ring)
+        publisher = messages = size = schema = created = None
+        subscribers = ()
+        if side != NULL:
+            publisher, messages, size = _publisher(side, uid)
+            subscribers = _subscribers(side, position, self._topic.data_bytes)
+            schema = _schema(side)
+            created = mq_read_created_ns(side)
+        kind = "ours" if publisher is not None else "stock" if uid else "none"
+        return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
+                          messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
+                          mq_count_stock(ring, side), schema, created)

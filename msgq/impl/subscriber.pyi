@@ -42,7 +42,6 @@ class SubSocket(Connection):
 
     @conflate.setter
     def conflate(self, value: bool) -> None: ...
-
     @property
     def lost(self) -> int | None:
         """Messages that were published after `connect` and passed over, by conflating or by being lapped.

@@ -98,8 +98,7 @@ class Injector:
         due = [
             fault
             for fault in self._script
-            if fault.endpoint == endpoint
-            and (fault.message == number if fault.at is None else fault.at * NS <= now_ns)
+            if fault.endpoint == endpoint and (fault.message == number if fault.at is None else fault.at * NS <= now_ns)
         ]
         self._script = [fault for fault in self._script if fault not in due]
         return {fault.kind: round(fault.delay * NS) for fault in due}

@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from types import FrameType
@@ -84,6 +85,21 @@ def with_handler(name: str, endpoint: str, how: str, number: int) -> str:
     message = call()
     assert signal.getsignal(number) is handler
     return str(message)
+
+
+def under_fire(name: str, endpoint: str, how: str, timeout_ms: int) -> float:
+    """Wait for a message that does not come, under a signal each millisecond; how many seconds it took."""
+    sub = connect(name, "SubSocket", endpoint)
+    poller = backends.load(name).Poller()
+    poller.registerSocket(sub)
+    sub.setTimeout(timeout_ms)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    started = time.monotonic()
+    assert not (sub.receive() if how == "receive" else poller.poll(timeout_ms))
+    took = time.monotonic() - started
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return took
 
 
 def closing_handler(name: str, endpoint: str, how: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS
+from msgq.cli.demo_plan import PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.stats import topics
 from tests.support import SHM, wait_until
 
@@ -51,9 +51,13 @@ def summary_of(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def leftovers(prefix: str) -> list[str]:
-    """Files of this prefix: of the ring, and of ZMQ (socket files have it in their name, claims in their text)."""
+    """Files of this prefix: of the ring, of frames, and of ZMQ (sockets have it in their names, claims in their texts).
+    """
     claims = (path for path in SHM.glob("msgqzmq_*/claims/*") if prefix in text_of(path))
-    return sorted(map(str, (*SHM.glob(f"msgq*_{prefix}/*"), *SHM.glob(f"msgqzmq_*/ipc/*{prefix}*"), *claims)))
+    frames = Path("/tmp").glob(f"{prefix}_visionipc_*")
+    return sorted(
+        map(str, (*SHM.glob(f"msgq*_{prefix}/*"), *frames, *SHM.glob(f"msgqzmq_*/ipc/*{prefix}*"), *claims))
+    )
 
 
 def text_of(path: Path) -> str:
@@ -66,7 +70,7 @@ def text_of(path: Path) -> str:
 def flowing(prefix: str) -> bool:
     """Whether every topic of the demo has messages."""
     with_messages = [topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages]
-    return TOPICS.keys() <= set(with_messages)
+    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= set(with_messages)
 
 
 def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start) -> None:
@@ -95,6 +99,16 @@ def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefi
     assert lost["survivor"] == lost["observer"] == 0
     assert lost["slow"] > 0
     assert lost["display"] > 0
+
+
+def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
+    summary = summary_of(start(2))
+    assert summary["notes"] == []
+    (viewer,) = [one for one in summary["subscribers"] if one["kind"] == "frames"]
+    assert viewer["topic"] == "load"
+    assert viewer["bytes"] == viewer["received"] * PICTURE_BYTES
+    (load,) = [topic for topic in summary["topics"] if topic["topic"] == "load"]
+    assert load["bytes"] == load["messages"] * PICTURE_BYTES
 
 
 def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
@@ -140,7 +154,8 @@ def zmq_endpoints(prefix: str) -> list[str]:
 
 def everybody_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
-    return len(zmq_endpoints(prefix)) == len(TOPICS) + len(SUBSCRIBERS) - 1
+    on_zmq = [topic for topic in TOPICS.values() if not topic.frames]
+    return len(zmq_endpoints(prefix)) == len(on_zmq) + len(SUBSCRIBERS) - 1
 
 
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
@@ -151,6 +166,7 @@ def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str,
     assert all(one["received"] > 0 for one in summary["subscribers"])
     assert lost.keys() == SUBSCRIBERS.keys() - {"observer"}
     assert lost.pop("display") > 0  # what it passed over itself it does know
+    assert lost.pop("viewer") is not None  # frames are announced on the ring
     assert set(lost.values()) == {None}
     (restart,) = summary["restarts"]
     assert (restart["subscriber"], restart["lost"]) == ("survivor", None)
@@ -183,7 +199,8 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert len(summary["digest"]) == 64
     assert summary["seed"] is not None
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
-    assert lost.keys() == SUBSCRIBERS.keys()
+    assert lost.keys() == SUBSCRIBERS.keys() - {"viewer"}
+    assert summary["notes"] == ["without a stream of frames: visionipc has no virtual time"]
     assert lost["slow"] > 0
     assert lost["survivor"] == lost["observer"] == lost["dashboard"] == 0
     assert {(one["subscriber"], one["lost"]) for one in summary["restarts"]} == {("survivor", 0), ("observer", 0)}

@@ -47,6 +47,12 @@ def test_a_handler_runs_during_the_wait_which_goes_on(
 
 
 @both_ways
+def test_signals_do_not_put_off_the_time_out(backend: Backend, endpoint: str, how: str) -> None:
+    with Child(actors.under_fire, backend.name, endpoint, how, 100) as child:
+        assert child.result() >= 0.1
+
+
+@both_ways
 def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: str, how: str) -> None:
     pub = backend.pub(endpoint)
     with Child(actors.closing_handler, backend.name, endpoint, how) as child:

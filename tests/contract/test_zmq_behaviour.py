@@ -21,7 +21,7 @@ from msgq.impl.zeromq import publisher
 from msgq.impl.zeromq.addresses import publisher_address
 from tests.contract import actors, zmq_actors
 from tests.contract.conftest import Backend, collect
-from tests.support import DEADLINE, DEADLINE_MS, ROOT, Child, Task, run_child, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, ROOT, Child, Task, run_child, wait_asleep, wait_until
 
 LARGE = bytes(100_000)
 
@@ -172,6 +172,25 @@ class TestFork:
         command = [sys.executable, "-W", "error", "-c", code, endpoint]  # without a watchdog, which does not survive
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=DEADLINE)
         assert (done.stdout, done.stderr) == ("still here\n", "")
+
+    @pytest.mark.parametrize("how", ["receive", "poll"])
+    def test_a_handler_that_forks_during_a_wait(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
+        """The child's wait ends with an error, the parent's goes on."""
+        pub = zmq_backend.pub(endpoint)
+        with Child(zmq_actors.forked_in_wait, endpoint, how) as child:
+            assert child.hear() == "waiting"
+            pub.wait_for_readers(DEADLINE, n=1)
+            wait_asleep(child.pid)
+            child.kill(signal.SIGUSR1)
+            wait_until(lambda: Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())
+            pub.send(b"x")
+            assert child.result() == [endpoint, "x"]
+
+    def test_the_child_keeps_the_sockets_of_the_application(
+        self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
+        assert run_child(zmq_actors.forked_beside_others, endpoint) == {"ours": [], "others": []}
 
     @pytest.mark.parametrize("transport", ["ipc", "tcp"])
     def test_a_child_that_lives_on_does_not_keep_the_address(

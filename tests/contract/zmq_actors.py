@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import select
+import signal
+import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +18,7 @@ import zmq
 
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl import zeromq
+from msgq.impl.zeromq.addresses import publisher_address
 from tests.contract.actors import Crossing, connect, in_fork
 from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
@@ -47,6 +53,14 @@ def flood(endpoint: str, count: int, size: int) -> None:
     hear()
     for _ in range(count):
         pub.send(bytes(size))
+
+
+def plain_claim(endpoint: str) -> None:
+    """Publish, and wait to be killed."""
+    pub = connect("zmq", "PubSocket", endpoint)
+    say("published")
+    hear()
+    pub.close()
 
 
 def idle_subscriber(endpoint: str) -> None:
@@ -133,6 +147,55 @@ def forked_without_use(endpoint: str) -> str:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     pub.send(b"still here")
     return str(sub.receive().decode())
+
+
+def forked_in_wait(endpoint: str, how: str) -> list[str]:
+    """Wait; a handler forks meanwhile. The error that the child gets, and the message that the parent gets."""
+    sub = connect("zmq", "SubSocket", endpoint)
+    poller = zeromq.Poller()
+    poller.registerSocket(sub)
+    read_end, write_end = os.pipe()
+    parent = os.getpid()
+    signal.signal(signal.SIGUSR1, lambda *_: os.fork())
+    say("waiting")
+    try:
+        message = poller.poll(DEADLINE_MS)[0].receive(True) if how == "poll" else sub.receive()
+        if os.getpid() == parent:
+            return [os.read(read_end, 100).decode(), message.decode()]
+    except ForkedSocketError as error:
+        os.write(write_end, error.endpoint.encode())
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    return []
+
+
+def forked_beside_others(endpoint: str) -> dict[str, list[int]]:
+    """Fork with sockets of the application beside ours, some at the same address. Those that the child lacks."""
+    pub, sub = connect("zmq", "PubSocket", endpoint), connect("zmq", "SubSocket", endpoint)
+    pub.wait_for_readers(DEADLINE, n=1)
+    ours = _sockets()
+    port = publisher_address(endpoint).port
+    others = [socket.create_connection(("127.0.0.1", port)), socket.socket(), *socket.socketpair()]
+    with contextlib.suppress(OSError):  # a kernel without it
+        others.append(socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET))
+    watching = select.epoll()
+    for other in others[2:4]:
+        watching.register(other)
+    expected = sorted(other.fileno() for other in others)
+    kept = in_fork(lambda: sorted(_sockets()))
+    pub.send(b"still here")
+    assert sub.receive() == b"still here"
+    return {"ours": sorted(ours & set(kept)), "others": sorted(set(expected) - set(kept))}
+
+
+def _sockets() -> set[int]:
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(number)).st_mode):
+                found.add(int(number))
+    return found
 
 
 def outlived_by_child(endpoint: str) -> None:

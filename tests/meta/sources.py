@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "msgq"
-HEADERS = PACKAGE / "impl"
+PACKAGES = [ROOT / "msgq", ROOT / "visionipc"]
+IMPLS = [package / "impl" for package in PACKAGES]  # with the headers and what is compiled
 
 _IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)
 _STRING = re.compile(r'"""(?s:.*?)"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
@@ -26,9 +26,9 @@ class Import:
 
 
 def modules() -> dict[str, list[Path]]:
-    """Return the files of each module of the package by its name: .py, or .pyx and .pxd. Stubs are not among them."""
+    """Return the files of each module of the packages by its name: .py, or .pyx and .pxd. Stubs are not among them."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(PACKAGE.rglob("*")):
+    for path in sorted(path for package in PACKAGES for path in package.rglob("*")):
         if path.suffix in (".py", ".pyx", ".pxd"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found.setdefault(name, []).append(path)
@@ -55,6 +55,11 @@ def imports(path: Path) -> set[Import]:
     return found
 
 
+def headers() -> list[Path]:
+    """Return the core's headers."""
+    return sorted(path for folder in IMPLS for path in folder.glob("*.h"))
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of a header: its text begins with the comment above it."""
@@ -78,7 +83,7 @@ class Function:
 def functions() -> list[Function]:
     """Return every function of the core's headers."""
     found = []
-    for header in sorted(HEADERS.glob("*.h")):
+    for header in headers():
         text = header.read_text()
         starts = list(_FUNCTION.finditer(text))
         for i, start in enumerate(starts):
@@ -91,7 +96,7 @@ def functions() -> list[Function]:
     return found
 
 
-def head_comment(header: str) -> str:
+def head_comment(header: Path) -> str:
     """Return the comment that a header starts with."""
-    found = _COMMENT.match((HEADERS / header).read_text())
+    found = _COMMENT.match(header.read_text())
     return " ".join(found[0].split()) if found else ""

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.meta.sources import HEADERS, PACKAGE, code, imports, modules
+from tests.meta.sources import ROOT, code, headers, imports, modules
 
 # From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
 LAYERS = [
@@ -21,16 +21,24 @@ LAYERS = [
     {"msgq.impl.gate"},
     {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},
     {"msgq.impl.subscriber"},
-    {"msgq.impl.poller"},
+    {"msgq.impl.poller", "msgq.impl.meter"},
     {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
+    {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
+    {"visionipc.wire", "visionipc.convert", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.buffers", "visionipc.listener"},
+    {"visionipc.connection"},
+    {"visionipc.client", "visionipc.server", "visionipc.sync"},
+    {"visionipc"},
+    {"msgq.visionipc"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.simulation", "msgq.recording"},
+    {"msgq.simulation"},
+    {"msgq.recording"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
@@ -41,18 +49,21 @@ UPWARDS = {
     ("msgq.impl.fake.bus", "msgq.impl.fake.socket"): "for type checkers: the sockets that a bus is told of",
 }
 HEADER_LAYERS = [
-    {"atomics.h", "thread.h"},
-    {"layout.h"},
+    {"atomics.h", "scan.h", "thread.h"},
+    {"layout.h", "leases.h"},
     {"position.h", "futex.h", "liveness.h"},
     {"slots.h", "helper.h", "gate.h"},
     {"publisher.h"},
     {"subscriber.h"},
     {"registry.h", "watcher.h"},
-    {"snapshot.h"},
+    {"snapshot.h", "meter.h", "capture.h"},
 ]
 OUTSIDE = {
-    "numpy": {"msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq",
-              "msgq.recording"},
+    "numpy": {
+        *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
+        *("msgq.cli", "msgq.recording"),
+        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.server"),
+    },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
@@ -66,7 +77,7 @@ OUTSIDE = {
 
 
 def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so are the simulation, recordings and the ZMQ backend."""
+    """All of the command line is one layer, and so are the simulation, the recorder and the ZMQ backend."""
     packages = ("msgq.cli", "msgq.simulation", "msgq.recording", "msgq.impl.zeromq")
     return next((name for name in packages if module.startswith(f"{name}.")), module)
 
@@ -84,7 +95,7 @@ def test_modules_import_from_below_only():
         for path in paths:
             for found in imports(path):
                 there = layer_name(found.module)
-                if not there.startswith("msgq") or there == here:
+                if not there.startswith(("msgq", "visionipc")) or there == here:
                     continue
                 if found.lazy and (here, there) in UPWARDS:
                     continue
@@ -100,7 +111,7 @@ def test_each_exception_is_still_needed():
 
 def test_headers_include_from_below_only():
     wrong = []
-    for header in HEADERS.glob("*.h"):
+    for header in headers():
         for included in re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE):
             if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, header.name):
                 wrong.append(f"{header.name} includes {included}")
@@ -120,7 +131,7 @@ def test_what_comes_from_outside_is_imported_in_its_place_only(package):
 
 
 def test_library_imports_nothing_heavy():
-    code = "import sys, msgq, msgq.stats, msgq.cli; print(*sys.modules)"
+    code = "import sys, msgq, msgq.stats, msgq.cli, visionipc; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "msgq.impl.publisher" in loaded
     assert not set(OUTSIDE) & set(loaded)
@@ -137,8 +148,9 @@ def test_nobody_imports_the_zmq_backend_by_name():
 
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    for path in ("impl/subscriber.pyx", "impl/fake/subscriber.py", "impl/zeromq/subscriber.py"):
-        wanted = [found for found in imports(PACKAGE / path) if found.module == "numpy"]
+    users = ("msgq/impl/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
+    for path in (*users, "visionipc/buffers.py", "visionipc/server.py"):
+        wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)
 
@@ -147,7 +159,7 @@ def library() -> list:
     return [path for module, paths in modules().items() for path in paths if layer_name(module) != "msgq.cli"]
 
 
-@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_library_does_not_print_assert_or_read_the_environment(path):
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
@@ -157,7 +169,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path):
 
 
 def test_commands_assert_only_what_type_checkers_cannot_see():
-    for path in (PACKAGE / "cli").rglob("*.py"):
+    for path in (ROOT / "msgq" / "cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):
                 assert ast.unparse(node.test).endswith("is not None"), f"{path}:{node.lineno}"

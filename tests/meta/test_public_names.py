@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import types
 
 import pytest
 
 import msgq
+import visionipc
 from msgq import api, backend, bridge, errors, fake_events, recording, simulation, stats
 from msgq.impl import poller
 from msgq.recording import recover
@@ -80,6 +82,9 @@ RECORDS = {
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
     "stock_subscribers schema created_ns",
+    stats.TopicCounts: "messages bytes position_bytes subscribers lost",
+    stats.Distribution: "count mean min p50 p90 p99 p999 max",
+    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
@@ -88,6 +93,8 @@ RECORDS = {
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
+    visionipc.Geometry: "format width height stride uv_offset size channels",
+    visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
     simulation.Exploration: "orders complete choices error",
 }
 FUNCTIONS = {
@@ -96,6 +103,12 @@ FUNCTIONS = {
     "backend=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
+    visionipc.to_rgb: "(data, geometry)",
+    visionipc.FrameSync: "(clients, tolerance_ns)",
+    visionipc.FrameSync.recv: "(self, timeout_ms=100)",
+    visionipc.FrameSync.arecv: "(self)",
+    visionipc.FrameSync.close: "(self)",
+    visionipc.VisionBuf.to_rgb: "(self)",
     msgq.delete_fake_prefix: "()",
     msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
     msgq.get_fake_prefix: "()",
@@ -103,6 +116,7 @@ FUNCTIONS = {
     msgq.toggle_fake_events: "(enabled)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
+    stats.topic_inodes: "(prefix=None)",
     bridge.Bridge: "(out=(), into=None, segment_size=0)",
     bridge.Bridge.run: "(self, seconds=None)",
     bridge.Bridge.stop: "(self)",
@@ -119,6 +133,7 @@ FUNCTIONS = {
     simulation.Simulation.play: "(self, recording)",
     simulation.Simulation.run: "(self, until=None)",
     simulation.Simulation.sent_on: "(self, endpoint)",
+    visionipc.get_endpoint_name: "(name, stream)",
     simulation.explore: "(scenario, limit=10000, *, script=())",
 }
 # What is written in Python: the arguments that make one, its methods, its plain attributes.
@@ -144,6 +159,43 @@ MASTERS = {
         "close(self)",
         "send(self, topic, data)",
         "wait_for_readers(self, topics=None, timeout=1.0, n=None)",
+    },
+}
+_LAYOUT = "format=<FrameFormat.NV12: 0>, channels=1, *, huge_pages=False)"
+# The same of visionipc; () is a property.
+VISIONIPC = {
+    visionipc.VisionIpcServer: {
+        "": "(name)",
+        "close": "(self)",
+        "create_buffers": f"(self, type, num, width, height, {_LAYOUT}",
+        "create_buffers_with_sizes": f"(self, type, num, width, height, size, stride, uv_offset, {_LAYOUT}",
+        "frame": "(self, type)",
+        "name": "",
+        "send": "(self, type, data, frame_id=0, timestamp_sof=0, timestamp_eof=0)",
+        "start_listener": "(self)",
+        "stats": "(self, type)",
+    },
+    visionipc.VisionIpcClient: {
+        "": "(name, type, conflate)",
+        "arecv": "(self)",
+        "available_streams": "(name, block=True)",
+        "close": "(self)",
+        "connect": "(self, blocking)",
+        "fileno": "(self)",
+        "frame": "(self, timeout_ms=-1)",
+        "is_connected": "(self)",
+        "recv": "(self, timeout_ms=100)",
+        **dict.fromkeys(["width", "height", "stride", "uv_offset", "buffer_len", "num_buffers", "format", "lost"], ""),
+    },
+    visionipc.VisionBuf: {
+        "release": "(self)",
+        "valid": "(self)",
+        **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
+        **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
+    },
+    visionipc.OutgoingFrame: {
+        **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
+        **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
     },
 }
 # Compiled methods carry their signature in the first line of their docstring; () is a property.
@@ -244,7 +296,8 @@ def test_names_of_the_simulation():
 
 
 def test_names_of_recordings():
-    assert set(recording.__all__) == {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    ours = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    assert set(recording.__all__) == ours | {"Limits", "Recorder", "RecorderStats"}
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
     assert recording.Message._fields == names
     members = {"array", "batches", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
@@ -253,7 +306,7 @@ def test_names_of_recordings():
 
 def test_names_of_stats():
     records = {record.__name__ for record in RECORDS if record.__module__ == stats.__name__}
-    assert defined_in(stats) == records | {"topic", "topics"}
+    assert defined_in(stats) == records | {"topic", "topics", "topic_inodes"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
@@ -283,6 +336,27 @@ def test_masters_and_their_signatures(kind):
         assert name.startswith("_") or f"`{name}`" in documented
     for name in public(kind):
         assert inspect.getdoc(inspect.getattr_static(kind, name))
+
+
+def test_names_of_visionipc():
+    named = {"FrameFormat", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
+    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType", "get_endpoint_name"}
+    formats = ["NV12", "YUV420P", "RGB24", "BGR24", "RGBA", "GRAY8", "GRAY16", "BAYER8", "FLOAT32", "RAW"]
+    assert [member.name for member in visionipc.FrameFormat] == formats
+    assert importlib.import_module("msgq.visionipc").__all__ == visionipc.__all__
+
+
+@pytest.mark.parametrize("kind", VISIONIPC, ids=lambda kind: kind.__name__)
+def test_visionipc_and_its_signatures(kind):
+    expected = dict(VISIONIPC[kind])
+    if signature := expected.pop("", ""):
+        assert plain_signature(kind) == signature
+    found = {}
+    for name in public(kind):
+        method = inspect.unwrap(getattr(kind, name))
+        found[name] = plain_signature(method) if inspect.isfunction(method) else ""
+        assert not inspect.isfunction(method) or inspect.getdoc(method)
+    assert found == expected
 
 
 def arguments(text: str) -> list[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""Recording, reading and playing."""

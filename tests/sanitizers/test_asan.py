@@ -30,6 +30,7 @@ import sys
 import numpy as np
 import msgq
 from msgq import stats
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer
 
 assert msgq.__file__.startswith(sys.argv[1]), msgq.__file__
 poller = msgq.Poller()
@@ -63,6 +64,25 @@ with msgq.pub_sock("smoke", 4096) as pub, msgq.sub_sock("smoke", poller, timeout
             str(error)
         else:
             raise AssertionError(wrong)
+
+with VisionIpcServer("smoke") as server, VisionIpcClient("smoke", 0, False) as client:
+    server.create_buffers(0, 3, 1001, 1, FrameFormat.RAW)
+    server.start_listener()
+    assert client.connect(True)
+    held = []
+    for number in range(50):
+        with server.frame(0) as frame:
+            frame.data[:] = number
+        held.append(client.frame(1000).data)
+        assert held[-1][1000] == number and len(held[-1]) == 1001
+        held = held[-2:]
+    held.append(server.send(0, bytes(1001)) and client.frame(1000))
+    assert not server.send(0, bytes(1001))
+    try:
+        server.send(0, bytes(1002))
+    except msgq.IpcError as error:
+        str(error)
+assert held[0][0] == 48
 """
 
 
@@ -77,7 +97,7 @@ def package(tmp_path: Path) -> Path:
     """A copy of the library whose extensions are sanitized. Not optimised: it is built faster, and hides less."""
     folder = tmp_path / "package"
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
-    for name in ("msgq", "tools/fuzz"):
+    for name in ("msgq", "visionipc", "tools/fuzz"):
         shutil.copytree(build.ROOT / name, folder / name, ignore=ignored)
     for name in ("setup.cfg", "README.md", "LICENSE"):
         shutil.copy(build.ROOT / name, folder)

@@ -138,50 +138,26 @@ def segment_path(endpoint: str) -> Path:
 
 
 @functools.cache
-def executable() -> str:
-    """Build the peer and return a path to run it by; the file has lost its name and vanishes with this process."""
-    if ready := os.environ.get("MSGQ_STOCK_PEER"):
+def executable(source: str = "peer.c") -> str:
+    """Build a peer and return a path to run it by; the file has lost its name and vanishes with this process."""
+    if source == "peer.c" and (ready := os.environ.get("MSGQ_STOCK_PEER")):
         return ready
     with tempfile.TemporaryDirectory(prefix="msgq-stock-") as folder:
-        binary = compile_program(Path(__file__).with_name("peer.c"), Path(folder, "peer"), "-O2")
+        binary = compile_program(Path(__file__).with_name(source), Path(folder, "peer"), "-O2")
         return f"/proc/{os.getpid()}/fd/{os.open(binary, os.O_RDONLY)}"
 
 
-@dataclass(eq=False)
-class StockPeer:
-    """A stock process with one open queue; kill, stop and resume it as you like.
+class Driven:
+    """A process that takes commands as lines and answers each with a line; kill, stop and resume it as you like."""
 
-    `arm` is ``(point, "stop" | "exit", bytes)``: the peer stops itself or ends there, once. The points, in order of
-    their passing: publisher ``uid_checked``, ``wrapped``, ``mid_send`` (after that many bytes), ``payload_written``,
-    ``published`` (before the signals); subscriber ``slot_taken``, ``reset_loaded``, ``size_trusted``, ``copied``.
-    """
-
-    endpoint: str
-    data_size: int = DATA_SIZE
-    conflate: bool = False
-    arm: tuple[str, str, int] | None = None
-    role: ClassVar[str]
-
-    def __post_init__(self) -> None:
+    def __init__(self, program: str) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([executable()], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
+        self.process = subprocess.Popen([program], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
         self._pending = b""
-        try:
-            if self.arm:
-                self.arm_point(*self.arm)
-            self.begin("open", self.role, self.endpoint, self.data_size, int(self.conflate))
-            if not self.arm:  # otherwise it may not come
-                self.reply()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def pid(self) -> int:
         return self.process.pid
-
-    def arm_point(self, point: str, action: str, after_bytes: int = 0) -> None:
-        self.command("arm", point, action, after_bytes)
 
     def begin(self, *words: object) -> None:
         """Give a command without waiting for its answer."""
@@ -201,7 +177,7 @@ class StockPeer:
         deadline = time.monotonic() + DEADLINE
         while b"\n" not in self._pending:
             if not self.answered(max(0.0, deadline - time.monotonic())):
-                raise AssertionError(f"the stock peer of {self.endpoint} does not answer")
+                raise AssertionError("the stock peer does not answer")
             piece = self.process.stdout.read(65536)
             if not piece:
                 raise PeerDiedError(self.wait())
@@ -211,9 +187,6 @@ class StockPeer:
         if kind == "error":
             raise PeerError(int(words[0]))
         return words
-
-    def header(self) -> Header:
-        return Header.of(map(int, self.command("header")))
 
     def wait_stopped(self) -> None:
         stat = Path(f"/proc/{self.pid}/stat")
@@ -250,6 +223,40 @@ class StockPeer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass(eq=False)
+class StockPeer(Driven):
+    """A stock process with one open queue.
+
+    `arm` is ``(point, "stop" | "exit", bytes)``: the peer stops itself or ends there, once. The points, in order of
+    their passing: publisher ``uid_checked``, ``wrapped``, ``mid_send`` (after that many bytes), ``payload_written``,
+    ``published`` (before the signals); subscriber ``slot_taken``, ``reset_loaded``, ``size_trusted``, ``copied``.
+    """
+
+    endpoint: str
+    data_size: int = DATA_SIZE
+    conflate: bool = False
+    arm: tuple[str, str, int] | None = None
+    role: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__init__(executable())
+        try:
+            if self.arm:
+                self.arm_point(*self.arm)
+            self.begin("open", self.role, self.endpoint, self.data_size, int(self.conflate))
+            if not self.arm:  # otherwise it may not come
+                self.reply()
+        except BaseException:
+            self.close()
+            raise
+
+    def arm_point(self, point: str, action: str, after_bytes: int = 0) -> None:
+        self.command("arm", point, action, after_bytes)
+
+    def header(self) -> Header:
+        return Header.of(map(int, self.command("header")))
 
 
 class StockPublisher(StockPeer):

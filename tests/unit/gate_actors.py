@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from functools import partial
+
 import msgq
 from msgq.errors import ControllerDiedError
 from tests.support import DEADLINE, hear, say
@@ -46,6 +51,37 @@ def interrupted(endpoint: str) -> str:
     except KeyboardInterrupt:
         say("interrupted")
     return sub.receive().decode()
+
+
+def forking(endpoint: str) -> list[str]:
+    """Receive; a handler forks meanwhile, and both sides go on. What each received, or the child's error."""
+    sub = msgq.sub_sock(endpoint)
+    read_end, write_end = os.pipe()
+    parent = os.getpid()
+    signal.signal(signal.SIGUSR1, lambda *_: os.fork())
+    say("connected")
+    try:
+        message = (sub.receive() or b"").decode()
+        if os.getpid() == parent:
+            return [message, os.read(read_end, 100).decode()]
+        os.write(write_end, message.encode())
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    return []
+
+
+def hostile(endpoint: str) -> None:
+    """Use whatever gate there is as a subscriber and as a controller; nothing but errors of ours."""
+    with msgq.sub_sock(endpoint, timeout=0) as sub:
+        for _ in range(2):
+            with contextlib.suppress(msgq.errors.IpcError):
+                handle = msgq.fake_event_handle(endpoint, override=False)
+                ready, called = handle.recv_ready_event, handle.recv_called_event
+                uses = ready.set, sub.receive, partial(called.wait, 0.001), called.clear, partial(getattr, ready, "fd")
+                for use in uses:
+                    with contextlib.suppress(msgq.errors.IpcError):
+                        use()
 
 
 def abandoned(endpoint: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import msgq
 from msgq.cli import doctor, machine
 from msgq.cli.app import app
 from msgq.cli.machine import Check
@@ -69,7 +70,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
 
 def test_people_get_a_line_a_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
-    assert len(result.output.splitlines()) == len(machine.CHECKS) + 3
+    assert len(result.output.splitlines()) == len(machine.CHECKS) + 5
     assert "ok    kernel" in result.output
 
 
@@ -117,3 +118,49 @@ def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, pref
     code, checks = diagnose()
     assert code == 1
     assert checks["moon"]["text"] == "it is made of cheese"
+
+
+def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    result = CliRunner().invoke(app, ["doctor", "--fix", "--json", "--prefix", prefix], catch_exceptions=False)
+    checks = [json.loads(line) for line in result.output.splitlines()]
+    return result.exit_code, {check["check"]: check for check in checks}
+
+
+def test_fix_removes_a_topic_that_only_the_dead_used(prefix: str) -> None:
+    assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
+    _, checks = fix(prefix)
+    assert "removed weather" in checks["repair"]["text"]
+    assert checks["participants"]["status"] == "ok"
+    assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
+
+
+def test_fix_keeps_a_topic_with_a_dead_publisher_and_a_living_subscriber(prefix: str) -> None:
+    with msgq.sub_sock("weather", timeout=0) as subscriber:
+        assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
+        _, checks = fix(prefix)
+        assert checks["repair"]["text"] == "nothing to repair"
+        assert "weather: publisher" in checks["participants"]["text"]
+        with msgq.pub_sock("weather") as publisher:
+            publisher.send(b"on the same ring")
+            assert subscriber.receive() == b"on the same ring"
+
+
+def test_a_side_segment_without_a_ring_is_wrong_and_fix_removes_it(prefix: str) -> None:
+    with msgq.pub_sock("weather"):
+        pass
+    (SHM / f"msgq_{prefix}" / "weather").unlink()
+    code, checks = diagnose()
+    assert (code, checks["files"]["status"]) == (1, "wrong")
+    assert "weather has a side segment, but no ring" in checks["files"]["text"]
+    _, checks = fix(prefix)
+    assert "removed weather" in checks["repair"]["text"]
+    assert checks["files"]["status"] == "ok"
+    assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
+
+
+def test_a_segment_that_others_may_write_is_noted(prefix: str) -> None:
+    with msgq.pub_sock("weather"):
+        (SHM / f"msgq_{prefix}" / "weather").chmod(0o666)
+        _, checks = diagnose()
+    assert checks["files"]["status"] == "note"
+    assert "mode 666" in checks["files"]["text"]

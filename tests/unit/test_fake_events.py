@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import select
 import signal
 import struct
@@ -425,6 +426,54 @@ class TestSubscriber:
             handle.close()
             assert task.result() == b"x"
 
+    def test_who_waits_at_a_gate_that_is_disabled_goes_on(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            for round in range(20):
+                task = Task(sub.receive)
+                handle.recv_called_event.wait(DEADLINE)
+                if round % 2:  # else it may still spin
+                    task.wait_asleep()
+                pub.send(b"x")
+                handle.enabled = False
+                assert task.result() == b"x"
+                assert handle.recv_called_event.clear()
+                handle.enabled = True
+
+    def test_a_handler_that_forks_at_the_gate_makes_two_receives(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, Child(actors.forking, endpoint) as child:
+            assert child.hear() == "connected"
+            handle.recv_called_event.wait(DEADLINE)
+            wait_asleep(child.pid)
+            assert handle.recv_called_event.clear()
+            child.kill(signal.SIGUSR1)
+            handle.recv_called_event.wait(DEADLINE)  # the child's
+            pub.send(b"x")
+            handle.recv_ready_event.set()
+            step(handle)
+            assert child.result() == ["x", "x"]
+        assert not handle.recv_called_event.peek()
+
+    def test_an_error_at_the_gate_does_not_use_up_the_step(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        assert handle.recv_ready_event.fd >= 0
+        fifo = Path(f"{gate_path(token)}:ready")
+        aside = fifo.rename(f"{fifo}-aside")
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send(b"x")
+            handle.recv_ready_event.set()
+            for _ in range(3):
+                with pytest.raises(CorruptSegmentError, match="FIFO"):
+                    sub.receive()
+                assert handle.recv_ready_event.peek()
+            aside.rename(fifo)
+            assert sub.receive() == b"x"
+            assert not handle.recv_ready_event.peek()
+            assert not select.select([handle.recv_ready_event.fd], [], [], 0)[0]
+            assert handle.recv_called_event.clear()
+            assert not handle.recv_called_event.peek(), "announced once for all the tries"
+
     def test_two_subscribers_of_one_endpoint_are_let_through_one_by_one(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as one, msgq.sub_sock(endpoint) as two:
@@ -681,6 +730,36 @@ class TestHostileBytes:
         assert not event.peek()
         event.set()
         assert event.clear()
+
+    def test_random_bytes_never_crash_or_hang_anybody(self, endpoint: str, token: str) -> None:
+        seed = random.randrange(2**32)
+        print("seed", seed)
+        dice = random.Random(seed)
+        with msgq.fake_event_handle(endpoint, enable=True) as handle:
+            good, path = gate_path(token).read_bytes(), gate_path(token)
+            for start in (0, 8, 24, 48, 56, 64, 72, 128, 136, 192):  # so far it is a gate
+                for length in (192 - start, 4, 0):
+                    end = min(start + length, 192)
+                    path.write_bytes(good[:start] + dice.randbytes(end - start) + good[end:] * (length > 0))
+                    try:
+                        actors.hostile(endpoint)
+                    finally:
+                        path.write_bytes(good)
+            assert handle.enabled
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_a_gate_of_another_user_is_refused(self, endpoint: str, token: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        os.chown(gate_path(token), 12345, -1)
+        try:
+            for override in (True, False):
+                with pytest.raises(SegmentError, match="belongs to user 12345"):
+                    msgq.fake_event_handle(endpoint, override=override)
+            with msgq.sub_sock(endpoint) as sub, pytest.raises(SegmentError, match="belongs to user 12345"):
+                sub.receive()
+        finally:
+            os.chown(gate_path(token), os.geteuid(), -1)
+            handle.close()
 
     @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
     def test_what_is_no_file_is_refused(self, endpoint: str, token: str, kind: str) -> None:

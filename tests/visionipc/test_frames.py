@@ -19,7 +19,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
-from tests.support import DEADLINE_MS, Child, Task, say, wait_until
+from tests.support import DEADLINE_MS, Child, Task, asleep, say, wait_until
 from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
 
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -622,18 +622,37 @@ def test_a_forked_child_does_not_keep_the_name(name):
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
     ready, go = os.pipe()
+    runs, told = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(go)
+        os.write(told, b"!")
         os.read(ready, 1)
         os._exit(0)
-    os.close(ready)
+    os.read(runs, 1)
+    for end in (ready, runs, told):
+        os.close(end)
     server.close()
     with VisionIpcServer(name) as successor:
         successor.create_buffers(0, 2, WIDTH, HEIGHT)
         successor.start_listener()
     os.close(go)
     os.waitpid(pid, 0)
+
+
+def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_are_waited_for(name):
+    server = VisionIpcServer(name)
+    server.create_buffers(0, 2, WIDTH, HEIGHT)
+    server.start_listener()
+    fds = [int(path.name) for path in Path("/proc/self/fd").iterdir() if path.is_socket()]
+    copies = [os.dup(fd) for fd in fds]
+    server.close()
+    with VisionIpcServer(name) as successor:
+        starting = Task(successor.start_listener)
+        wait_until(lambda: asleep(os.getpid(), starting.native_id) or not starting.is_alive())
+        for fd in copies:
+            os.close(fd)
+        starting.result()
 
 
 def test_asyncio(server, connect):

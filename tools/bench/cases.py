@@ -35,6 +35,7 @@ class Case:
     subscribers : how many of them are there.
     depth : messages that must fit, and that may be on their way; 0: the system's own choice.
     lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
+    frames : of visionipc: a size is a frame's, `depth` the number of buffers.
     program : the pure C program that stands for the floor.
     slices : how often the systems take turns within a repeat. seconds : how long a turn takes, without its warm-up.
     """
@@ -52,6 +53,7 @@ class Case:
     lossless: bool = False
     in_place: bool = False
     fresh: bool = False
+    frames: bool = False
     program: str = ""
     slices: int = 6
     seconds: float = 0.05
@@ -81,6 +83,53 @@ _STREAM = Case(
 )
 _LARGE = replace(_STREAM, targets=(Target("floor", 0.9, "≥ 0.9x the floor"),), size=64 * KIB, depth=8, batch=4)
 _HUGE = replace(_LARGE, size=MIB, batch=1)
+
+NV12_1080P = 1920 * 1080 * 3 // 2
+NV12_4K = 3840 * 2160 * 3 // 2
+_PUBLISH = Case(
+    "frame_1080p",
+    "publish a rendered 1080p frame, nobody asleep",
+    "ns",
+    "send",
+    (Target("absolute", 5_000, "≤ 5 us"),),
+    peer_role="hold",
+    size=NV12_1080P,
+    depth=8,
+    in_place=True,
+    frames=True,
+)
+FRAME_CASES = (
+    _PUBLISH,
+    replace(_PUBLISH, key="frame_4k", title="the same, 4K", size=NV12_4K),
+    replace(
+        _PUBLISH,
+        key="frame_copy",
+        title="send() of a 1080p frame (floor: numpy.copyto into such buffers)",
+        targets=(Target("floor", 1.15, "≤ 1.15x the floor"), Target("peer", 1.0, "≤ the best peer")),
+        in_place=False,
+    ),
+    replace(
+        _PUBLISH,
+        key="frame_stream",
+        title="1080p frames, nothing lost, one byte in 1024 looked at",
+        unit="rate",
+        role="stream_send",
+        targets=(Target("peer", 1.0, "≥ the best peer"),),
+        peer_role="stream_take",
+        batch=2,
+        lossless=True,
+    ),
+    replace(
+        _PUBLISH,
+        key="frame_asleep",
+        title="1080p frame delivered, asleep for 10 ms (floor: a message of 64 B)",
+        role="ping_asleep",
+        targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
+        peer_role="pong_asleep",
+        batch=10,
+        seconds=0.5,
+    ),
+)
 
 CASES = (
     _SEND,
@@ -140,6 +189,7 @@ CASES = (
         slices=1,
         seconds=2.0,
     ),
+    *FRAME_CASES,
 )
 KEYS = tuple(case.key for case in CASES)
 

@@ -111,6 +111,7 @@ class Entry:
             lossless=case.lossless,
             in_place=case.in_place,
             fresh=case.fresh,
+            frames=case.frames,
             seconds=case.seconds,
             limit_s=LIMIT_S,
             cpu=cpu,

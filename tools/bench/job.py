@@ -16,7 +16,7 @@ class Job:
     ----------
     system, role : the adapter, and a name in `roles.ROLES`.
     name : the measurement's unique name; the topics' names begin with it.
-    size, depth, batch, subscribers, lossless, in_place, fresh : see `cases.Case`.
+    size, depth, batch, subscribers, lossless, in_place, fresh, frames : see `cases.Case`.
     seconds : how long to measure in a slice; a quarter more for the warm-up.
     limit_s : the process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     cpu : the only core it runs on.
@@ -33,6 +33,7 @@ class Job:
     lossless: bool
     in_place: bool
     fresh: bool
+    frames: bool
     seconds: float
     limit_s: int
     cpu: int

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from tools.bench import control, figures
-from tools.bench.adapters.base import Publisher, Unsupported
+from tools.bench.adapters.base import Publisher, Subscriber, System, Unsupported
 from tools.bench.job import Job
 from tools.bench.loops import compiled
 
@@ -21,6 +21,7 @@ Role = Generator[Result | None, None, None]
 
 CHUNK_NS = 2_000_000
 SLEEP_BEFORE_PING_S = 0.002
+SLEEP_BEFORE_FRAME_S = 0.01
 
 
 def probe(job: Job) -> Role:
@@ -35,17 +36,20 @@ def probe(job: Job) -> Role:
 
 def send(job: Job) -> Role:
     """Send again and again; whoever subscribes does not take anything."""
-    pub = job.system_for("data").publisher()
+    pub = _publisher(job, job.system_for("data"))
+    call = pub.in_place if job.in_place else pub.send
+    if call is None:
+        raise Unsupported("no way to send in place")
     yield None
     pub.await_subscribers(job.subscribers)
-    loop = compiled("send", job.message, send=pub.send)
+    loop = compiled("send", job.message, send=call)
     while True:
         yield _repeated(loop, job.seconds)
 
 
 def hold(job: Job) -> Role:
     """Be the subscribers that do not take anything."""
-    held = [job.system_for("data").subscriber() for _ in range(job.subscribers)]
+    held = [_subscriber(job, job.system_for("data")) for _ in range(job.subscribers)]
     yield None
     yield {"held": len(held)}
 
@@ -101,7 +105,7 @@ def open_both(job: Job) -> Role:
 def stream_send(job: Job) -> Role:
     """Publish one by one, so that nothing is lost."""
     system = job.system_for("data")
-    pub = system.publisher()
+    pub = _publisher(job, system)
     yield None
     pub.await_subscribers(1)
     call = pub.in_place if job.in_place and pub.in_place else pub.stream or pub.send
@@ -112,7 +116,7 @@ def stream_send(job: Job) -> Role:
 
 def stream_take(job: Job) -> Role:
     """Take one by one until the publisher has sent its last."""
-    sub = job.system_for("data").subscriber()
+    sub = _subscriber(job, job.system_for("data"))
     call = sub.in_place if job.in_place else sub.stream or sub.poll
     if call is None:
         raise Unsupported("no way to take a message in place")
@@ -126,7 +130,7 @@ def batch_send(job: Job) -> Role:
     """Publish a whole array of messages with each call."""
     import numpy as np
 
-    pub = job.system_for("data").publisher()
+    pub = _publisher(job, job.system_for("data"))
     if pub.many is None:
         raise Unsupported("no call for many messages")
     block = np.frombuffer(job.message * job.batch, np.uint8).reshape(job.batch, job.size)
@@ -140,7 +144,7 @@ def batch_take(job: Job) -> Role:
     """Take all that is pending with each call."""
     import numpy as np
 
-    sub = job.system_for("data").subscriber()
+    sub = _subscriber(job, job.system_for("data"))
     take = sub.array
     if take is None:
         raise Unsupported("no call for many messages")
@@ -160,9 +164,9 @@ def batch_take(job: Job) -> Role:
 
 def ping(job: Job) -> Role:
     """Send and wait for the answer, both sides polling; half of a round trip is one way."""
-    pub = job.system_for("ping").publisher()
+    pub = _publisher(job, job.system_for("ping"))
     yield None
-    sub = job.system_for("pong").subscriber()
+    sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
     once, timed = (compiled(name, job.message, send=pub.send, take=sub.poll) for name in ("ping", "ping_timed"))
     words = control.words(job.words_path)
@@ -185,11 +189,12 @@ def ping(job: Job) -> Role:
 
 def ping_asleep(job: Job) -> Role:
     """Sleep, send, and sleep until the answer is there; the other side has slept since the last ping."""
-    pub = job.system_for("ping").publisher()
+    pub = _publisher(job, job.system_for("ping"))
     yield None
-    sub = job.system_for("pong").subscriber()
+    sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
     timed = compiled("ping_timed", job.message, send=pub.wake or pub.send, take=sub.block)
+    pause_s = SLEEP_BEFORE_FRAME_S if job.frames else SLEEP_BEFORE_PING_S
     words = control.words(job.words_path)
     while True:
         end_at = perf_counter_ns() + int(job.seconds * 1e9)
@@ -199,19 +204,19 @@ def ping_asleep(job: Job) -> Role:
             done += job.batch
             if perf_counter_ns() >= end_at:
                 words[control.TOTAL] = done
-            trips += timed(job.batch, SLEEP_BEFORE_PING_S)
+            trips += timed(job.batch, pause_s)
         yield _latency([trip / 2 for trip in trips])
 
 
 def pong(job: Job) -> Role:
     """Answer each ping, polling."""
-    pub, sub = job.system_for("pong").publisher(), job.system_for("ping").subscriber()
+    pub, sub = _publisher(job, job.system_for("pong")), _subscriber(job, job.system_for("ping"))
     return _answers(job, pub, compiled("pong", job.message, send=pub.send, take=sub.poll))
 
 
 def pong_asleep(job: Job) -> Role:
     """Answer each ping, asleep until it comes."""
-    pub, sub = job.system_for("pong").publisher(), job.system_for("ping").subscriber()
+    pub, sub = _publisher(job, job.system_for("pong")), _subscriber(job, job.system_for("ping"))
     return _answers(job, pub, compiled("pong", job.message, send=pub.wake or pub.send, take=sub.block))
 
 
@@ -220,7 +225,7 @@ def pong_asleep(job: Job) -> Role:
 
 def idle_subscribe(job: Job) -> Role:
     """Sleep in one receive() until the end; the runner watches the process from outside."""
-    sub = job.system_for("data").subscriber()
+    sub = _subscriber(job, job.system_for("data"))
     yield None
     while True:
         compiled("take", job.message, take=sub.block)()
@@ -229,7 +234,7 @@ def idle_subscribe(job: Job) -> Role:
 
 def idle_publish(job: Job) -> Role:
     """Be there, say nothing, and end it with one message."""
-    pub = job.system_for("data").publisher()
+    pub = _publisher(job, job.system_for("data"))
     yield None
     pub.await_subscribers(1)
     while True:
@@ -238,6 +243,14 @@ def idle_publish(job: Job) -> Role:
 
 
 # -------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _publisher(job: Job, system: System) -> Publisher:
+    return system.frame_publisher() if job.frames else system.publisher()
+
+
+def _subscriber(job: Job, system: System) -> Subscriber:
+    return system.frame_subscriber() if job.frames else system.subscriber()
 
 
 def _phases(seconds: float) -> tuple[int, int]:

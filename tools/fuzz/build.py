@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "msgq" / "impl"
+FRAME_HEADERS = ROOT / "visionipc" / "impl"
 # Not optimised: that is compiled in a tenth of the time, runs at half the speed, and hides nothing.
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -23,7 +24,8 @@ def compiler() -> str:
 
 def compile_program(source: Path, target: Path, *flags: str) -> Path:
     """Compile `source` to `target`; raises RuntimeError with the compiler's words."""
-    common = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{HEADERS}")
+    folders = (f"-I{HEADERS}", f"-I{FRAME_HEADERS}")
+    common = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread", *folders)
     command = [compiler(), *common, *flags, "-o", str(target), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

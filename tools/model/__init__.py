@@ -1,4 +1,4 @@
-"""A random-schedule model of the ring protocol (docs/protocol.md), for `python -m tools.model`.
+"""A random-schedule model of the ring protocol (docs/protocol.md) and of frames' leases, for `python -m tools.model`.
 
 What it does: it runs the protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
 preempts, delays and kills threads as a seed says (scheduler.py), and compares what subscribers get with what really

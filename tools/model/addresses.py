@@ -36,3 +36,31 @@ def sent(uid: str) -> str:
 def milestone(cell: int, field: str) -> str:
     """`field` is position, sequence or era."""
     return f"milestone[{cell}].{field}"
+
+
+# ---- of visionipc's frames: visionipc/impl/leases.h ----
+
+
+def generation(buffer: int) -> str:
+    """The frame in a buffer; 0 while the server may write there."""
+    return f"generation[{buffer}]"
+
+
+def pixel(buffer: int, i: int) -> str:
+    """A part of the picture: the generation of the frame that it belongs to."""
+    return f"pixel[{buffer}][{i}]"
+
+
+def lease(row: int, buffer: int) -> str:
+    """The generation that a client holds; 0: none."""
+    return f"lease[{row}][{buffer}]"
+
+
+def looked(row: int, buffer: int) -> str:
+    """The last generation that a client looked at there, for the check."""
+    return f"looked[{row}][{buffer}]"
+
+
+def left(row: int) -> str:
+    """1: the row's client left."""
+    return f"left[{row}]"

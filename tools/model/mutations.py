@@ -81,4 +81,19 @@ SLEEPING = [
     mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", helper_counts=False),
 ]
 
-MUTATIONS = {m.name: m for m in EDGES + READING + SENDING + TAKING_OVER + SLEEPING}
+FRAMES = [
+    mutation("claim-fence", "frames", "no fence: generation, leases", claim_fence=RELAXED),
+    mutation("claim-fence-client", "frames", "no fence: lease, generation", claim_fence_client=RELAXED),
+    mutation("claim-no-second-look", "frames", "leases are looked at before only", leases_looked_at_again=False),
+    mutation("claim-look-first", "frames", "the lease is stored after the look", lease_before_look=False),
+    mutation("claim-no-look", "frames", "a client trusts the packet", generation_looked_at=False),
+    mutation("frame-release", "frames", "a frame's generation is stored relaxed", frame_store=RELAXED),
+    mutation("frame-acquire", "frames", "a frame's generation is loaded relaxed", frame_load=RELAXED),
+    mutation("lease-release", "frames", "a lease is given back relaxed", lease_store=RELAXED),
+    mutation("lease-acquire", "frames", "leases are loaded relaxed", lease_load=RELAXED),
+    mutation("leave-acquire", "frames_full", "that a client left is loaded relaxed", leave_load=RELAXED),
+    mutation("left-is-free", "frames_full", "the row of one that left is free at once", left_may_hold=False),
+    mutation("death-guessed", "frames", "leases of the living are taken back", death_asked=False),
+]
+
+MUTATIONS = {m.name: m for m in EDGES + READING + SENDING + TAKING_OVER + SLEEPING + FRAMES}

@@ -65,5 +65,21 @@ class Rules:
     futex_on_attention: bool = True  # which counts the wakes; else: on the low half of write_pointer
     helper_counts: bool = True  # the helper thread's wakes, too
 
+    # EDGE claim: the server takes a buffer's generation away and looks at its leases, a client does the opposite.
+    claim_fence: Order = SEQ_CST
+    claim_fence_client: Order = SEQ_CST
+    leases_looked_at_again: bool = True  # else: only before the generation is taken away
+    lease_before_look: bool = True  # else: the client looks at the generation before it stores its lease
+    generation_looked_at: bool = True
+    # EDGE frame: a frame before its generation. EDGE lease: looking at it before letting go.
+    frame_store: Order = RELEASE
+    frame_load: Order = ACQUIRE
+    lease_store: Order = RELEASE
+    lease_load: Order = ACQUIRE
+    # EDGE leave: the leases that a client keeps before that it left.
+    leave_load: Order = ACQUIRE
+    left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
+    death_asked: bool = True  # else: leases are taken back from whoever holds them
+
 
 PROTOCOL = Rules()

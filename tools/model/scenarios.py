@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from . import addresses as at
+from .leases import Frames
 from .ops import Op, Steps, preempt, until
 from .rules import Rules
 from .stock import StockPublisher, StockSubscriber
@@ -11,7 +12,7 @@ from .subscriber import Subscriber
 from .topic import Geometry, intact
 from .world import World, when
 
-Scenario = Callable[[Random, Rules, bool], World]
+Scenario = Callable[[Random, Rules, bool], World | Frames]
 
 
 def small_ring(rng: Random) -> Geometry:
@@ -282,8 +283,21 @@ def sleep_stock(rng: Random, rules: Rules, traced: bool) -> World:
     return world
 
 
+# ---- frames ----
+
+
+def frames(rng: Random, rules: Rules, traced: bool) -> Frames:
+    """A server of frames and two clients that hold some; anybody may die."""
+    return Frames(rng, rules, traced, rows=2, clients=2)
+
+
+def frames_full(rng: Random, rules: Rules, traced: bool) -> Frames:
+    """More clients than rows: a row is given to the next when its client left, or died."""
+    return Frames(rng, rules, traced, rows=1, clients=3)
+
+
 ALL: list[Scenario] = [ours, usage]
 ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
 ALL += [restart, overlap, stock_takeover, back_from_stock, same_witness, replaced]
-ALL += [sleep, sleep_restart, sleep_stock]
+ALL += [sleep, sleep_restart, sleep_stock, frames, frames_full]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL}

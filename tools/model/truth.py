@@ -21,6 +21,7 @@ PROPERTIES = {
     "usage": "nobody is lapped as long as the announced limit spares the cursor",
     "overlap": "nobody publishes over what another publisher published",
     "wake": "nobody sleeps while there is something to read",
+    "held": "no client holds a buffer while the server writes into it",
     "stuck": "every operation ends",
 }
 

@@ -11,11 +11,13 @@
  * the other:
  *
  *   client: lease[b] = g;       generation[b] still g?  else lease[b] = 0, the frame is lost
- *   server: generation[b] = 0;  all lease[b] zero?      else generation[b] = g again, and on to another buffer
+ *   server: generation[b] = 0;  no lease[b] is g?       else generation[b] = g again, and on to another buffer
  *
  * When both see each other, both give way: the frame is lost to this client, which is counted, and the buffer is not
- * used. EDGE frame: what the server wrote into a buffer is there for whoever finds its generation. EDGE lease: what a
- * client read is read before the server that finds no lease writes there again.
+ * used. That is EDGE claim. A lease that is not the buffer's generation is none: its client gives way just now, or
+ * somebody wrote it who has no business there, and that must not keep the buffer from everybody for ever. EDGE frame:
+ * what the server wrote into a buffer is there for whoever finds its generation. EDGE lease: what a client read is read
+ * before the server that finds no lease writes there again.
  *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
  * leaves a lease, which the server takes back when it finds the process dead; it keeps pid and start time of each row
@@ -50,53 +52,66 @@ _Static_assert(sizeof(mq_lease_row) % 64 == 0, "a row is whole cache lines");
 
 static inline bool mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation) {
     mq_u32 *lease = &table->rows[row].lease[buffer];
+    /* EDGE claim: sequentially consistent. The lease is stored, then the generation is loaded. Partner: mq_buffer_take.
+     * If weaker: the server finds no lease and the client the old generation, and one writes what the other reads. */
     mq_store_release_u32(lease, generation);
     mq_fence_seq_cst();
-    if (mq_load_acquire_u32(&table->generation[buffer]) == generation) /* EDGE frame */
+    /* EDGE frame: acquire. Partner: mq_buffer_publish */
+    if (mq_load_acquire_u32(&table->generation[buffer]) == generation)
         return true;
     mq_store_release_u32(lease, 0);
     return false;
 }
 
 static inline void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
-    mq_store_release_u32(&table->rows[row].lease[buffer], 0); /* EDGE lease */
+    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_lease_holder, mq_row_done. If weaker:
+     * on ARM a load of the old frame may find bytes of the next one. */
+    mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
 
+/* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_row_done.
+ * If weaker: the row is given to another client, and the frames that are held to the server. */
 static inline void mq_lease_leave(mq_leases *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_ROW_LEFT);
 }
 
 /* The server's side. `rows`: how many of them were ever taken. */
 
-static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer) {
-    for (uint32_t row = 0; row < rows; row++)
-        if (mq_load_acquire_u32(&table->rows[row].lease[buffer])) /* EDGE lease */
+/* The first row that holds a buffer, or -1. `generation`: what the buffer has, 0: no frame, so nobody holds it.
+ * EDGE lease: acquire. Partner: mq_lease_return */
+static inline int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
+    for (uint32_t row = 0; generation && row < rows; row++)
+        if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)
             return (int)row;
     return -1;
 }
 
-/* Make a buffer the server's to write. Returns -1, or the first row that holds it. `generation`: what it has now. */
+/* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
 static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
-    int holder = mq_lease_holder(table, rows, buffer);
+    int holder = mq_lease_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
+    /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner: mq_lease_take */
     mq_store_release_u32(&table->generation[buffer], 0);
     mq_fence_seq_cst();
-    holder = mq_lease_holder(table, rows, buffer);
+    holder = mq_lease_holder(table, rows, buffer, generation);
     if (holder >= 0)
         mq_store_release_u32(&table->generation[buffer], generation);
     return holder;
 }
 
 static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation) {
-    mq_store_release_u32(&table->generation[buffer], generation); /* EDGE frame */
+    /* EDGE frame: release. Partner: mq_lease_take. If weaker: a client holds a buffer whose bytes are still to come. */
+    mq_store_release_u32(&table->generation[buffer], generation);
 }
 
-static inline bool mq_row_done(const mq_leases *table, uint32_t row) {
+/* Did a client leave, and let go of all? EDGE leave: acquire. Partner: mq_lease_leave. EDGE lease: acquire. Partner:
+ * mq_lease_return */
+static inline bool mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
     if (mq_load_acquire_u32(&table->rows[row].state) != MQ_ROW_LEFT)
         return false;
     for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
-        if (mq_load_acquire_u32(&table->rows[row].lease[buffer]))
+        if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return false;
     return true;
 }

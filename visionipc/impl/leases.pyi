@@ -28,6 +28,9 @@ class ServerLeases:
         IpcError : MAX_CLIENTS live clients have rows.
         """
 
+    def dismiss(self, row: int) -> None:
+        """Take a row away from a client that was never told of it."""
+
     def clients(self) -> list[int]:
         """Return the pids of the clients that are there."""
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, freethreading_compatible=False
+# cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
 """The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
 
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
@@ -23,10 +23,10 @@ cdef extern from "leases.h" nogil:
     bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
     void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
     void mq_lease_leave(mq_leases *table, uint32_t row)
-    int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer)
+    int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation)
-    bint mq_row_done(const mq_leases *table, uint32_t row)
+    bint mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
     void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state)
 
 cdef extern from "liveness.h" nogil:
@@ -77,7 +77,7 @@ cdef class ServerLeases:
         cdef long threads
         cdef uint64_t start_time = 0
         for row in range(MQ_LEASE_ROWS):
-            if not self._tenants[row].taken or mq_row_done(self._table, row) or self._is_dead(row):
+            if not self._tenants[row].taken or self._is_done(row) or self._is_dead(row):
                 break
         else:
             raise IpcError(f"{MQ_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
@@ -89,14 +89,24 @@ cdef class ServerLeases:
         self._rows = max(self._rows, row + 1)
         return row
 
+    def dismiss(self, uint32_t row):
+        if row >= MQ_LEASE_ROWS:
+            raise SegmentError(f"row {row} of {MQ_LEASE_ROWS}", self._endpoint)
+        mq_row_reset(self._table, row, MQ_ROW_FREE)
+        self._tenants[row].taken = False
+
     def clients(self):
         cdef uint32_t row
         return [self._tenants[row].pid for row in range(self._rows)
-                if self._tenants[row].taken and not mq_row_done(self._table, row) and not self._is_dead(row)]
+                if self._tenants[row].taken and not self._is_done(row) and not self._is_dead(row)]
 
     def held(self):
         cdef uint32_t buffer
-        return sum(mq_lease_holder(self._table, self._rows, buffer) >= 0 for buffer in range(self._buffers))
+        return sum(mq_lease_holder(self._table, self._rows, buffer, self._generation[buffer]) >= 0
+                   for buffer in range(self._buffers))
+
+    cdef bint _is_done(self, uint32_t row) noexcept:
+        return mq_row_done(self._table, row, self._generation)
 
     cdef bint _is_dead(self, uint32_t row) noexcept:
         cdef Tenant *tenant = &self._tenants[row]

@@ -25,10 +25,21 @@ class Region:
         """Return the word at `offset` bytes, in this machine's order of bytes."""
 
     def write_u64(self, offset: int, value: int) -> None:
-        """Write the word at `offset` bytes. For a writable region only."""
+        """Write a word. For a writable region only.
+
+        Parameters
+        ----------
+        offset : bytes from the region's start.
+        value : 64 bits, in this machine's order of bytes.
+        """
 
     def copy_in(self, data: Buffer, size: int) -> None:
-        """Copy `data`, contiguous, of `size` bytes, to the start, without the GIL. For a writable region only.
+        """Copy to the region's start, without the GIL. For a writable region only.
+
+        Parameters
+        ----------
+        data : contiguous.
+        size : bytes that it must have.
 
         Raises
         ------

@@ -135,8 +135,10 @@ class Topic:
         """Return what a message of `size` bytes needs, if it may be sent at all."""
         wanted = need(size)
         if wanted > self.need_max:
-            text = (f"a message of {size} bytes does not fit: at most {self.need_max - 8} with segment_size "
-                    f"{self.data_bytes}; this one needs {3 * wanted}")
+            text = (
+                f"a message of {size} bytes does not fit: at most {self.need_max - 8} with segment_size "
+                f"{self.data_bytes}; this one needs {3 * wanted}"
+            )
             raise MessageTooLargeError(text, self.endpoint)
         return wanted
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket as system
+import re
+import stat
 import weakref
 from typing import Any, Protocol
 
 import zmq
 
 from msgq.errors import ConcurrentUseError, IpcError
-from msgq.impl.zeromq.addresses import Address
+
+EPOLLS = 2  # that a context has: its I/O thread's and its reaper's
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
+_epolls: set[int] = set()  # the context's; empty when they are not known
 _sockets: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 _inherited: list[Any] = []  # the parent's objects of ZMQ, kept so that the garbage collector does not touch them either
 
@@ -27,7 +30,6 @@ class Inheritable(Protocol):
     """A socket, as far as a fork is concerned."""
 
     _socket: zmq.Socket[bytes]
-    _address: Address
 
     @property
     def closed(self) -> bool:
@@ -51,9 +53,15 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
     There is one behind all of `Context`, so that `Context.term` can do what it does on the ring: ZMQ's own would wait
     until every socket is closed.
     """
-    global _context
+    global _context, _epolls
     if _context is None:
-        _context = zmq.Context()
+        before = _open_epolls()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        context.socket(zmq.PAIR).close()  # the first one starts its threads
+        made = _open_epolls() - before
+        if _context is None:  # or another thread, or a signal handler, was faster
+            # If others made some just now, rather close nothing in forked children than something of theirs.
+            _context, _epolls = context, made if len(made) == EPOLLS else set()
     return _context
 
 
@@ -67,46 +75,43 @@ def new_socket(kind: int, endpoint: str) -> zmq.Socket[bytes]:
 
 def _forked() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
-    global _context
+    global _context, _epolls
     _inherited.append(_context)
-    _context = None
-    mine = [socket for socket in _sockets if not socket.closed]
-    for socket in mine:
-        _inherited.append(socket._socket)
-        socket._forget()
+    for socket in _sockets:
+        if not socket.closed:
+            _inherited.append(socket._socket)
+            socket._forget()
     _sockets.clear()
-    if mine:
-        _close_connections([socket._address for socket in mine])
+    _close_connections()
+    _context, _epolls = None, set()
 
 
-def _close_connections(addresses: list[Address]) -> None:
-    """Close the child's copies of the connections at these addresses.
+def _close_connections() -> None:
+    """Close the child's copies of the connections that the parent's ZMQ watches, and of no other descriptors.
 
     With them the parent's peers would not see its end: subscribers would not connect to the next publisher.
     """
-    for number in map(int, os.listdir("/proc/self/fd")):
-        try:
-            connection = system.socket(fileno=number)
-        except OSError:
-            continue  # no socket, or the directory itself
-        if any(_belongs(connection, address) for address in addresses):
-            connection.close()
-        else:
-            connection.detach()
+    for epoll in _epolls:
+        with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{epoll}") as watched:
+            for number, inode in re.findall(r"^tfd: *(\d+) .* ino:([0-9a-f]+)", watched.read(), re.MULTILINE):
+                _close_socket(int(number), int(inode, 16))
 
 
-def _belongs(connection: system.socket, address: Address) -> bool:
-    """Whether a connection is of the publisher or the subscriber at an address."""
-    local = connection.getsockname()
-    try:
-        peer = connection.getpeername()
-    except OSError:
-        peer = None
-    if connection.family == system.AF_UNIX:
-        return bool(address.path) and address.path in (local, peer)
-    if connection.family in (system.AF_INET, system.AF_INET6):
-        return bool(address.port == local[1] or (peer and peer[:2] == (address.host, address.port)))
-    return False
+def _close_socket(number: int, inode: int) -> None:
+    with contextlib.suppress(OSError):  # it is closed already
+        found = os.fstat(number)
+        if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
+            os.close(number)
+
+
+def _open_epolls() -> set[int]:
+    """Return the epolls of this process."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the directory itself, which is closed by now
+            if os.readlink(f"/proc/self/fd/{number}") == "anon_inode:[eventpoll]":
+                found.add(int(number))
+    return found
 
 
 @atexit.register

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import select
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,6 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         self._linger_ms = 0
         self._held: bytes | None = None  # a message that did not suit the call that took it
         self._passed_over = 0
-        self._timeout_ms = self._timeout_set = -1  # as it should be, and as ZMQ knows it
         self._wake_address = ""
         self._waiting: Wait | None = None
         self._loop_fd: LoopDescriptor | None = None
@@ -137,14 +137,14 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         self._socket, self._recv = socket, socket.recv
         self._conflate, self._held, self._passed_over = bool(conflate) or self._conflate_wanted, None, 0
         self._simplify()
-        self._open(self._recv, zmq.Again)
+        # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
+        self._open(self._recv, zmq.Again, int(socket.get(zmq.FD)))
         process.remember(self)
 
     def _set_up(self, socket: zmq.Socket[bytes]) -> None:
         socket.linger = self._linger_ms
         socket.rcvhwm = self.rcvhwm
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
-        socket.rcvtimeo = self._timeout_set = self._timeout_ms
         if ":" in self._address.host:
             socket.ipv6 = True
         secure_subscriber(socket, self.endpoint)
@@ -187,12 +187,10 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         InvalidValueError : any other value.
         """
         self._timeout_ms = timeout_ms(timeout, self.endpoint)
-        self._simplify()
 
     def _simplify(self) -> None:
         """Let `receive` ask ZMQ directly if nothing speaks against it."""
-        unusual = self._conflate or self._held is not None or self._loop_fd is not None
-        self._plain = not unusual and self._timeout_set == self._timeout_ms
+        self._plain = not (self._conflate or self._held is not None or self._loop_fd is not None)
 
     @property
     def rcvtimeo(self) -> int:
@@ -223,7 +221,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
 
     def _make_fd(self) -> int:
         if self._loop_fd is None:
-            self._loop_fd = LoopDescriptor(int(self._socket.get(zmq.FD)))
+            self._loop_fd = LoopDescriptor(self._news)
             self._simplify()
         self._settle_fd()
         return self._loop_fd.fd
@@ -242,12 +240,10 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             self._settle_fd()
 
     def _take(self, non_blocking: bool) -> bytes:
-        if self._timeout_set != self._timeout_ms:
-            self._socket.rcvtimeo = self._timeout_set = self._timeout_ms
         message, self._held = self._held, None
         self._simplify()
         if message is None:
-            message = self._recv(NOBLOCK if non_blocking else 0)
+            message = self._receive_one(non_blocking)
         if self._conflate:
             for _ in range(MANY):
                 if not zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
@@ -447,7 +443,11 @@ class _Poller(PlainPoller):
 
 def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
-    found = zmq.zmq_poll([(socket._socket, zmq.POLLIN) for socket in sockets], milliseconds)
+    deadline = time.monotonic_ns() + milliseconds * 1_000_000 if milliseconds >= 0 else -1
+    items = [(socket._socket, zmq.POLLIN) for socket in sockets]
+    news = [socket._news for socket in sockets]
+    while not (found := zmq.zmq_poll(items, 0)) and sockets[0]._sleep(news, deadline):
+        pass
     for socket in sockets:
         socket._settle_fd()
     return {id(socket) for socket, _ in found}

@@ -123,6 +123,14 @@ class System:
         """Attach to the topic that a publisher has created."""
         raise Unsupported(f"{self.name} has no subscriber")
 
+    def frame_publisher(self) -> Publisher:
+        """Make `depth` buffers for frames of `size` bytes; `in_place` publishes one that is rendered already."""
+        raise Unsupported(f"{self.name} has no frames")
+
+    def frame_subscriber(self) -> Subscriber:
+        """Attach to them; `in_place` looks at one byte in 1024."""
+        raise Unsupported(f"{self.name} has no frames")
+
     def open_both(self) -> Any:
         """Open a publisher and a subscriber, as bare objects: this is timed."""
         raise Unsupported(f"{self.name} has no open")

@@ -3,6 +3,8 @@
 # The methods are described in base.py.
 # ruff: noqa: D102
 
+import itertools
+import mmap
 from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, unlink
@@ -33,6 +35,22 @@ class Floor(System):
         return Subscriber(
             Call(ring.receive), Call(ring.receive_blocking), in_place=Call(lambda: ring.receive_into(room))
         )
+
+    def frame_publisher(self) -> Publisher:
+        import numpy as np
+
+        ring, size = self.ring(self.path, 1 << 20), self.topic.size
+        buffers = [np.frombuffer(mmap.mmap(-1, size), np.uint8) for _ in range(self.topic.depth)]
+        next_buffer = itertools.cycle(buffers).__next__
+
+        def copy(message: bytes) -> None:
+            np.copyto(next_buffer(), np.frombuffer(message, np.uint8))
+
+        return Publisher(Call(copy, "message"), wake=Call(ring.send_waking, "message[:64]"))
+
+    def frame_subscriber(self) -> Subscriber:
+        ring = self.ring(self.path, 1 << 20)
+        return Subscriber(Call(ring.receive), Call(ring.receive_blocking))
 
     def open_both(self) -> Any:
         return self.ring(self.path, self.bytes), self.ring(self.path, self.bytes)

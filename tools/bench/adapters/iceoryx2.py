@@ -76,6 +76,37 @@ class Iceoryx2(System):
 
         return Subscriber(poll=Call(copy), block=Call(block), in_place=Call(look))
 
+    def frame_publisher(self) -> Publisher:
+        copying, loan, notify = self.publisher(), self.kept[-2].loan_uninit, self.kept[-1].notify
+
+        def publish() -> None:
+            loan().assume_init().send()
+
+        def publish_and_notify() -> None:
+            publish()
+            notify()
+
+        return Publisher(copying.send, in_place=Call(publish), wake=Call(publish_and_notify))
+
+    def frame_subscriber(self) -> Subscriber:
+        import numpy as np
+
+        self.subscriber()
+        receive, wait, mix = self.kept[-2].receive, self.kept[-1].blocking_wait, np.bitwise_or.reduce
+
+        def look() -> Any:
+            sample = receive()
+            if sample is None:
+                return None
+            return mix(np.frombuffer(sample.payload().contents, np.uint8)[::1024])
+
+        def block() -> Any:
+            while (sample := receive()) is None:
+                wait()
+            return sample
+
+        return Subscriber(Call(receive), Call(block), in_place=Call(look))
+
     def open_both(self) -> Any:
         first, second = self._service(), self._service()
         return self._publish(first), second.subscriber_builder().create(), first, second

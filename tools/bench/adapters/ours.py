@@ -3,6 +3,7 @@
 # The methods are described in base.py.
 # ruff: noqa: D102
 
+import contextlib
 from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, unlink
@@ -19,6 +20,7 @@ class Ours(System):
         import msgq
 
         self.msgq = msgq
+        self.kept: list[Any] = []
         # The library keeps one message or 64 KiB of the ring free for the write in progress.
         self.segment = max(1 << 20, (topic.depth + 2) * (topic.size + 16) & ~7)
 
@@ -41,6 +43,45 @@ class Ours(System):
             array=sub.receive_array,
             lost=lambda: sub.lost,
         )
+
+    def frame_publisher(self) -> Publisher:
+        from visionipc import FrameFormat, VisionIpcServer
+
+        server = VisionIpcServer(self.topic.name)
+        server.create_buffers(0, self.topic.depth, self.topic.size, 1, FrameFormat.RAW)
+        server.start_listener()
+        self.kept.append(server)
+        frame = server.frame
+
+        def publish() -> None:
+            with frame(0):
+                pass
+
+        return Publisher(Call(server.send, "0, message"), in_place=Call(publish), wake=Call(publish))
+
+    def frame_subscriber(self) -> Subscriber:
+        import numpy as np
+
+        from visionipc import VisionIpcClient
+
+        client = VisionIpcClient(self.topic.name, 0, False)
+        client.connect(True)
+        self.kept.append(client)
+        receive, mix = client.recv, np.bitwise_or.reduce
+
+        def look() -> Any:
+            frame = receive(0)
+            return None if frame is None else mix(frame.data[::1024])
+
+        return Subscriber(Call(receive, "0"), Call(receive, "-1"), in_place=Call(look), lost=lambda: client.lost)
+
+    @classmethod
+    def sweep(cls, names: list[str]) -> None:
+        with contextlib.suppress(ImportError):
+            from visionipc.wire import socket_path
+
+            for name in names:
+                unlink(socket_path(name))
 
     def open_both(self) -> Any:
         return self._publish(), self._subscribe()

@@ -1,0 +1,163 @@
+"""`msgq bench`: what this machine's ring can do, in some seconds."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import click
+from rich.table import Table
+
+import msgq
+from msgq.cli import options
+from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_us
+from msgq.impl.segment import unlink_topic
+
+_SIZES = (64, 1024, 65536, 1 << 20)
+_RING_BYTES = 8 << 20
+_WARM_UP = 50  # round trips
+_WAIT_MS = 5000
+_IDLE_MS = 20
+_BLOCK_BYTES = 1 << 16  # so much is sent by one call
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figures for messages of one size: microseconds one way (half a round trip), and what is published in a second.
+
+    `received_share` is what the subscriber got of that: it is lapped when it is slower.
+    """
+
+    size: int
+    round_trips: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    max_us: float
+    rate: float
+    byte_rate: float
+    received_share: float
+
+
+@click.command(epilog=options.EXIT_CODES)
+@click.option(
+    "--size", "sizes", type=click.IntRange(1, _RING_BYTES // 4), multiple=True, metavar="BYTES",
+    help=f"Of messages; repeatable.  [default: {', '.join(map(str, _SIZES))}]",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.05, 3600.0), default=0.5, show_default=True, metavar="SECONDS",
+    help="How long each of the two figures takes.",
+)
+@options.as_json
+def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
+    """Measure the ring on this machine: how long a message takes, and how many go through.
+
+    Two processes: one sends a message and waits for the answer of the other; then one sends as fast as it can, and the
+    other receives. Both sleep while they wait, as programs do. Its topics are gone afterwards.
+    """  # fmt: skip
+    table = Table("size")
+    for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
+        table.add_column(column, justify="right")
+    for result in _results(sizes or _SIZES, seconds):
+        if as_json:
+            echo_json(result)
+        one_way = map(in_us, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
+        flow = in_rate(result.rate), in_bytes(result.byte_rate), f"{result.received_share:.1%}"
+        table.add_row(in_bytes(result.size), *one_way, *flow)
+    if not as_json:
+        console().print(table)
+
+
+def _results(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
+    names = tuple(f"bench-{os.getpid()}-{way}" for way in ("there", "back"))
+    start = multiprocessing.get_context("spawn")  # a fork would carry the sockets along
+    ours, theirs = start.Pipe()
+    peer = start.Process(target=_peer, args=(*names, theirs), daemon=True)
+    peer.start()
+    theirs.close()  # so that we notice when the other process dies
+    try:
+        ours.recv()
+        with _publisher(names[0]) as publisher, _subscriber(names[1], _WAIT_MS) as answers:
+            publisher.wait_for_readers(timeout=_WAIT_MS / 1000, n=1)
+            for size in sizes:
+                yield _result(publisher, answers, ours, size, seconds)
+            ours.send("end")
+        peer.join()
+    except EOFError:
+        raise click.ClickException("the other process of the measurement died") from None
+    finally:
+        peer.kill()
+        peer.join()
+        for name in names:
+            unlink_topic(name)
+
+
+def _publisher(name: str) -> msgq.PubSocket:
+    return msgq.pub_sock(name, _RING_BYTES)
+
+
+def _subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
+    return msgq.sub_sock(name, timeout=timeout_ms, segment_size=_RING_BYTES)
+
+
+def _result(
+    publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float
+) -> Result:
+    trips = sorted(_round_trips(publisher, answers, bytes(size), seconds))
+    rate, byte_rate, share = _throughput(publisher, peer, bytes(size), seconds)
+    p50, p90, p99, most = (trips[int(part * (len(trips) - 1))] / 2000 for part in (0.5, 0.9, 0.99, 1.0))
+    return Result(size, len(trips), p50, p90, p99, most, rate, byte_rate, share)
+
+
+def _round_trips(
+    publisher: msgq.PubSocket, answers: msgq.SubSocket, message: bytes, seconds: float
+) -> list[int]:
+    """Return how long each took, in ns."""
+    trips: list[int] = []
+    until_ns = time.monotonic_ns() + int(seconds * 1e9)
+    while (now_ns := time.monotonic_ns()) < until_ns or len(trips) <= _WARM_UP:
+        publisher.send(message)
+        if answers.receive() is None:
+            raise click.ClickException(f"no answer within {_WAIT_MS} ms")
+        trips.append(time.monotonic_ns() - now_ns)
+    return trips[_WARM_UP:]
+
+
+def _throughput(
+    publisher: msgq.PubSocket, peer: Connection, message: bytes, seconds: float
+) -> tuple[float, float, float]:
+    """Return messages and bytes a second, and which share of them was received."""
+    block = [message] * max(1, _BLOCK_BYTES // len(message))
+    peer.send("count")
+    peer.recv()
+    began_ns = now_ns = time.monotonic_ns()
+    sent = 0
+    while now_ns - began_ns < seconds * 1e9:
+        publisher.send_many(block)
+        sent += len(block)
+        now_ns = time.monotonic_ns()
+    passed_s = (now_ns - began_ns) / 1e9
+    peer.send("answer")
+    received = peer.recv()
+    return sent / passed_s, sent * len(message) / passed_s, received / sent
+
+
+def _peer(there: str, back: str, control: Connection) -> None:
+    """The other process: answers each message, or counts them; is told which when no message has come for a while."""
+    with _publisher(back) as answers, _subscriber(there, _IDLE_MS) as messages:
+        control.send("up")
+        counting, count = False, 0
+        while True:
+            if counting and (found := messages.receive_many(wait_for_one=True)):
+                count += len(found)
+            elif not counting and (message := messages.receive()) is not None:
+                answers.send(message)
+            elif control.poll():
+                what = control.recv()
+                if what == "end":
+                    return
+                counting = what == "count"
+                control.send(count)
+                count = 0

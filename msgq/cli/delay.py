@@ -1,0 +1,57 @@
+"""`msgq delay`: how old messages are when they come."""
+
+import click
+
+import msgq
+from msgq.cli import options
+from msgq.cli.meters import Column, Wanted, measure, spin, spread
+from msgq.cli.names import Names
+from msgq.cli.payload import stamp_offset
+from msgq.cli.render import in_rate, in_units, in_us
+from msgq.impl.meter import Meter
+from msgq.stats import topic
+
+_COLUMNS = (
+    Column("messages/s", lambda reading: in_rate(reading.rate), 11),
+    *spread(lambda reading: reading.delays_us, in_us, "us"),
+    Column("early", lambda reading: in_units(reading.early), 7),
+    Column("lost", lambda reading: in_units(reading.lost), 7),
+)
+FIELD = "publish_time"
+
+
+@click.command(epilog=options.EXIT_CODES_RUNNING)
+@options.some_endpoints
+@click.option(
+    "--offset", type=click.IntRange(min=0), metavar="BYTE",
+    help=f"Where the payload has its publish time.  [default: the field {FIELD} of the endpoint's struct schema]",
+)
+@click.option(
+    "--clock", type=click.Choice(["realtime", "monotonic"]), default="realtime", show_default=True,
+    help="Which clock that time is from.",
+)
+@options.interval(1.0)
+@options.count
+@options.once
+@options.timeout
+@spin
+@options.as_json
+@options.prefix
+def command(
+    endpoints: tuple[str, ...], offset: int | None, clock: str, interval: float, count: int | None, once: bool,
+    timeout: float | None, spin: bool, as_json: bool, prefix: str | None,
+) -> None:
+    """Measure how old messages are when they come: microseconds from their publish time until they are seen.
+
+    The publish time is a little-endian u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay;
+    with --spin each message is seen when it comes. `early` counts messages from the future: wrong clock, wrong offset.
+    """  # fmt: skip
+
+    def make(name: str) -> Meter:
+        where = stamp_offset(topic(name).schema, FIELD) if offset is None else offset
+        if where is None:
+            text = f"{name} has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
+            raise click.ClickException(text)
+        return Meter(msgq.context, name, where, clock == "monotonic")
+
+    measure(Names(endpoints, prefix), make, _COLUMNS, Wanted(interval, 1 if once else count, timeout, spin, as_json))

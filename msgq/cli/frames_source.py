@@ -1,0 +1,77 @@
+"""What the verbs that receive frames have in common: which stream, and what a frame is said to be."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from msgq.errors import WaitTimeoutError
+from visionipc import VisionBuf, VisionIpcClient
+
+_STEP_MS = 50  # how often Ctrl-C is looked for
+
+server = click.argument("server")
+stream = click.option(
+    "--stream", type=click.IntRange(0), metavar="TYPE", help="The stream's number.  [default: the server's lowest]"
+)
+timeout = click.option(
+    "--timeout",
+    type=click.FloatRange(0.0, 86400.0),
+    default=5.0,
+    show_default=True,
+    help="Seconds to wait for a frame.",
+)
+
+
+@dataclass(frozen=True)
+class FrameLine:
+    """A frame, as --json tells of it: `VisionBuf` without its bytes. `path`: where it was saved."""
+
+    frame_id: int
+    timestamp_sof: int
+    timestamp_eof: int
+    format: str
+    width: int
+    height: int
+    stride: int
+    uv_offset: int
+    bytes: int
+    path: str | None = None
+
+
+def line(frame: VisionBuf, path: Path | None = None) -> FrameLine:
+    """Return what there is to say about a frame."""
+    layout = (frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view))
+    times = (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof)
+    return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
+
+
+def connected(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
+    """Return a client of a server that is there."""
+    if kind is None:
+        kind = min(VisionIpcClient.available_streams(name, block=False), default=0)
+    client = VisionIpcClient(name, kind, conflate)
+    if not client.connect(False):
+        client.close()
+        raise click.ClickException(f"there is no server {name!r}; `msgq frames list` shows those that there are")
+    return client
+
+
+def received(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
+    """Return frames as they come, until `stop`. Each is the caller's to release.
+
+    Raises
+    ------
+    WaitTimeoutError : none came in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not stop.is_set():
+        frame = client.recv(_STEP_MS)
+        if frame is not None:
+            yield frame
+            deadline = time.monotonic() + timeout_s
+        elif time.monotonic() > deadline:
+            raise WaitTimeoutError(f"no frame came in {timeout_s:g} s")

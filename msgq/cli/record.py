@@ -1,0 +1,170 @@
+"""`msgq record`: endpoints into MCAP files."""
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from msgq import naming
+from msgq.cli import options
+from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.signals import interruptible
+from msgq.recording.output import Limits
+from msgq.recording.recorder import Recorder, RecorderStats
+from msgq.recording.segment import COMPRESSIONS
+
+_TICK_S = 0.1
+
+
+@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.argument("endpoints", nargs=-1, metavar="[ENDPOINT]...", shell_complete=options.complete_endpoint)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every endpoint, those that appear later included.")
+@click.option("-e", "--regex", multiple=True, callback=options.regexes, help="Endpoints whose name has a match in it.")
+@click.option("-x", "--exclude", multiple=True, callback=options.regexes, help="But not those that match this.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+              help="A directory for the segments, or one file, NAME.mcap.")  # fmt: skip
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
+@click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
+@click.option("--chunk-bytes", type=options.BYTES, default="1MiB", show_default=True,
+              help="A chunk ends at this size ...")  # fmt: skip
+@click.option("--chunk-seconds", type=click.FloatRange(0.001, 60), default=0.25, show_default=True,
+              help="... or this age. The open one is what a kill costs.")  # fmt: skip
+@click.option(
+    "--split-bytes", type=options.BYTES, default="256MiB", show_default=True, help="A segment ends at this size."
+)
+@click.option("--split-seconds", type=click.FloatRange(min=0.1), default=60, show_default=True, help="... or this age.")
+@click.option("--split-messages", type=click.IntRange(min=1), help="... or so many messages.")
+@click.option("--max-bytes", type=options.BYTES, help="Of the recording: its oldest segments are removed.")
+@click.option("--min-free", type=options.BYTES, default="64MiB", show_default=True, help="To be left free on the disk.")
+@click.option("--last-seconds", type=click.FloatRange(min=0.1),
+              help="Keep the last so many seconds in memory, and write them when triggered.")  # fmt: skip
+@click.option("--last-bytes", type=options.BYTES, help="Keep the last so many bytes in memory.")
+@click.option("--paused", is_flag=True, help="Record nothing before it is triggered.")
+@click.option("--trigger", metavar="ENDPOINT", help="A message there does what SIGUSR1 does: "
+              "ends the pause, or writes what is in memory.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0), help="End after so long.")
+@click.option("-n", "--messages", type=click.IntRange(min=1), help="End after so many messages, or a few more.")
+@options.as_json
+@options.prefix
+def command(
+    endpoints: Sequence[str], everything: bool, regex: Sequence[re.Pattern[str]], exclude: Sequence[re.Pattern[str]],
+    output: Path, compression: str, level: int | None, chunk_bytes: int, chunk_seconds: float, split_bytes: int,
+    split_seconds: float, split_messages: int | None, max_bytes: int | None, min_free: int, last_seconds: float | None,
+    last_bytes: int | None, paused: bool, trigger: str | None, seconds: float | None, messages: int | None,
+    as_json: bool, prefix: str | None,
+) -> None:  # fmt: skip
+    """Record endpoints, without a trace in their rings.
+
+    A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
+    the end.
+    """
+    if bool(endpoints or regex) == everything:
+        raise click.UsageError("say what to record: endpoints, --regex, or --all")
+    limits = Limits(split_bytes, split_seconds, split_messages, max_bytes, min_free)
+    recorder = Recorder(
+        output, (*endpoints, *regex), exclude=exclude, prefix=prefix, compression=compression, level=level,
+        chunk_bytes=chunk_bytes, chunk_seconds=chunk_seconds, limits=limits, snapshot_seconds=last_seconds,
+        snapshot_bytes=last_bytes, paused=paused,
+    )  # fmt: skip
+    over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
+    with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
+        _watch(recorder, over, seconds, messages, as_json)
+        stats = recorder.stop()
+    if as_json:
+        echo_json({**asdict(stats), "final": True})
+    else:
+        console().print(Text(f"{output}: {line(stats)}"))
+
+
+def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages: int | None, as_json: bool) -> None:
+    """Show what the recorder does until it is over."""
+    screen = console()
+    live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
+    started = shown = time.monotonic()
+    before = recorder.stats()
+    with live or nullcontext():
+        while recorder.running and not over:
+            time.sleep(_TICK_S)
+            now = time.monotonic()
+            stats = recorder.stats()
+            if (seconds is not None and now - started >= seconds) or (messages and stats.messages >= messages):
+                return
+            if now - shown < 1:
+                continue
+            rate = (stats.messages - before.messages) / (now - shown)
+            byte_rate = (stats.written_bytes - before.written_bytes) / (now - shown)
+            shown, before = now, stats
+            if as_json:
+                echo_json({**asdict(stats), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": False})
+            elif live is not None:
+                pause = "paused, " if recorder.paused else ""
+                live.update(Text(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats)}"), refresh=True)
+
+
+def line(stats: RecorderStats) -> str:
+    """What a recorder has done, in one line."""
+    parts = [
+        f"{in_units(stats.messages)} messages of {stats.endpoints} endpoints",
+        f"{in_bytes(stats.written_bytes)} in {stats.segments} segments",
+        "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
+        f"{in_bytes(stats.free_bytes)} of disk left",
+    ]
+    if stats.waiting_bytes:
+        parts.insert(2, f"{in_bytes(stats.waiting_bytes)} in memory")
+    if stats.removed_segments:
+        parts.insert(2, f"{stats.removed_segments} old segments removed")
+    if stats.corrupt:
+        parts.append(f"nonsense in a ring, {stats.corrupt} times")
+    parts += [f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()]
+    return ", ".join(parts)
+
+
+@contextmanager
+def triggered(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
+    """Let SIGUSR1, and messages on an endpoint, end a pause or write what is in memory."""
+    fire = threading.Event()  # a handler must not take the recorder's locks
+    before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())
+    over = threading.Event()
+    threads = [threading.Thread(target=_act, args=(recorder, fire, over), daemon=True)]
+    if endpoint is not None:
+        threads.append(threading.Thread(target=_listen, args=(endpoint, prefix, fire, over), daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        fire.set()
+        for thread in threads:
+            thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _act(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
+    while fire.wait() and not over.is_set():
+        fire.clear()
+        if recorder.paused:
+            recorder.resume()
+        else:
+            with suppress(ValueError):  # it is not paused, and keeps nothing in memory: there is nothing to do
+                recorder.snapshot()
+
+
+def _listen(endpoint: str, prefix: str | None, fire: threading.Event, over: threading.Event) -> None:
+    from msgq.impl.ring import Context, SubSocket
+
+    with SubSocket() as subscriber:
+        with naming.chosen(in_prefix=prefix):
+            subscriber.connect(Context(), endpoint)
+        subscriber.setTimeout(_TICK_S * 1000)
+        while not over.is_set():
+            if subscriber.receive() is not None:
+                fire.set()

@@ -1,0 +1,156 @@
+"""`msgq top`: all topics, live."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from msgq.cli import options
+from msgq.cli.board import Board, Row, subscriber_count
+from msgq.cli.names import Names
+from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_units, publisher
+from msgq.cli.signals import until_interrupted
+
+_BARS = "▁▂▃▄▅▆▇█"
+_HISTORY = 16  # looks that a sparkline shows
+_KEYS: dict[str, tuple[str, Callable[[Row], float | str]]] = {
+    "n": ("name", lambda row: row.stats.endpoint),
+    "r": ("rate", lambda row: -(row.rate or 0)),
+    "b": ("bytes", lambda row: -(row.byte_rate or 0)),
+    "l": ("lost", lambda row: -(row.lost_rate or 0)),
+    "s": ("subscribers", lambda row: -subscriber_count(row)),
+    "m": ("memory", lambda row: -row.stats.data_bytes),
+}
+_SORTS = dict(_KEYS.values())
+
+
+@click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
+@options.endpoints
+@click.option("--sort", type=click.Choice(list(_SORTS)), default="rate", show_default=True, help="What comes first.")
+@options.interval(1.0, "Seconds between two looks.")
+@options.count
+@options.once
+@options.as_json
+@options.prefix
+def command(
+    endpoints: tuple[str, ...], sort: str, interval: float, count: int | None, once: bool, as_json: bool,
+    prefix: str | None,
+) -> None:
+    """Show all topics, or those that are named, live: what is published, who subscribes, what is lost.
+
+    Keys: n r b l s m sort by name, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look is
+    printed below the last one; with --json there is an object for each topic and look.
+    """  # fmt: skip
+    looks = _looks(Board(Names(endpoints, prefix)), interval, 1 if once else count)
+    screen = console()
+    with until_interrupted():
+        if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
+            with Live(console=screen, screen=True, auto_refresh=False) as live, _keys():
+                _run_live(looks, live, sort)
+            return
+        for rows in looks(time.sleep):
+            rows.sort(key=_SORTS[sort])
+            if as_json:
+                for row in rows:
+                    echo_json({"time_ns": time.time_ns(), **row.as_json()})
+            else:
+                click.echo("\n".join(lines(rows, {}, sort)))
+
+
+def _looks(
+    board: Board, interval: float, most: int | None
+) -> Callable[[Callable[[float], object]], Iterator[list[Row]]]:
+    """Return what yields the rows of one look after the other, given how to pass the time between two."""
+
+    def looks(pause: Callable[[float], object]) -> Iterator[list[Row]]:
+        board.look()
+        done = 0
+        while most is None or done < most:
+            if pause(interval) == "q":
+                return
+            yield board.look()
+            done += 1
+
+    return looks
+
+
+def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[Row]]], live: Live, sort: str) -> None:
+    history: dict[str, deque[float]] = {}
+    shown: list[Row] = []
+
+    def show() -> None:
+        shown.sort(key=_SORTS[sort])
+        height = max(1, live.console.height - 1)
+        text = Text("\n".join(lines(shown, history, sort)[:height]), no_wrap=True, overflow="crop")
+        text.highlight_regex(r"\A.*\n.*", "bold")
+        live.update(text, refresh=True)
+
+    def pause(seconds: float) -> object:
+        nonlocal sort
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            key = _pressed(left_s)
+            if key == "q":
+                return key
+            if key in _KEYS:
+                sort = _KEYS[key][0]
+                show()
+        return None
+
+    for rows in looks(pause):
+        shown = rows
+        for row in rows:
+            history.setdefault(row.stats.endpoint, deque(maxlen=_HISTORY)).append(row.byte_rate or 0)
+        show()
+
+
+def lines(rows: Sequence[Row], history: dict[str, deque[float]], sort: str) -> list[str]:
+    """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
+    total = sum(row.rate or 0 for row in rows)
+    byte_total = sum(row.byte_rate or 0 for row in rows)
+    head = f"{len(rows)} topics, {in_rate(total)} messages/s, {in_bytes(byte_total)}/s; by {sort}"
+    titles = f"{'endpoint':<28} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11} {'bytes/s':>9}"
+    found = [head, f"{titles} {'lost/s':>9} {'lost':>10} {'ring':>8}"]
+    for row in rows:
+        topic = row.stats
+        losses = [one.lost for one in topic.subscribers]
+        lost = None if None in losses else sum(filter(None, losses))
+        found.append(
+            f"{topic.endpoint:<28.28} {publisher(topic):<22.22} {subscriber_count(row):>5} "
+            f"{in_units(topic.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
+            f"{in_rate(row.lost_rate):>9} {in_units(lost):>10} {in_bytes(topic.data_bytes):>8} "
+            f"{sparkline(history.get(topic.endpoint, ()))}".rstrip()
+        )
+    return found
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw values as bars, the largest one full."""
+    most = max(values, default=0)
+    return "".join(_BARS[int(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in values)
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Let each key come at once, and unseen."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed(seconds: float) -> str:
+    """Return the next key; "" when none came in time."""
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""

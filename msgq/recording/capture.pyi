@@ -1,0 +1,99 @@
+"""Rings into the chunks of a recording, below Python."""
+
+from typing import final
+
+from msgq.impl.subscriber import SubSocket
+
+#: Bytes of a message record before its payload.
+RECORD_HEADER: int
+#: NumPy dtype of `Chunk.entries`, as its descr.
+ENTRY: list[tuple[str, str]]
+
+@final
+class Chunk:
+    """A buffer for message records, and an entry for each that says where it is. For one thread at a time."""
+
+    def __init__(self, enough: int, largest: int) -> None:
+        """Make an empty one.
+
+        Parameters
+        ----------
+        enough : bytes of records from which on it is full.
+        largest : bytes of the largest message to be expected; a chunk takes one more of these. Memory that is not
+            written is not used.
+        """
+
+    @property
+    def room(self) -> int:
+        """Bytes in all."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of the records."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    @property
+    def data(self) -> memoryview[int]:
+        """The records, read-only; they change after `clear`."""
+
+    @property
+    def entries(self) -> memoryview[int]:
+        """One ENTRY a record, in the order of log_time: log_time, offset into `data`, channel."""
+
+    def clear(self) -> None:
+        """Make it empty again."""
+
+@final
+class Capture:
+    """Records endpoints side by side, each by a passive subscriber that nobody else uses. For one thread at a time."""
+
+    @property
+    def clock_offset_ns(self) -> int:
+        """CLOCK_REALTIME - CLOCK_MONOTONIC; log_time is the latter plus this, and so never goes back."""
+
+    def add(self, socket: SubSocket, publish_offset: int = -1) -> int:
+        """Record what comes to a connected subscriber from now on; return the number of the source.
+
+        Parameters
+        ----------
+        socket : connected, passive.
+        publish_offset : where in a message its publishing time is (u64, ns since the epoch); -1: nowhere.
+        """
+
+    def begin_epoch(self, source: int, publish_offset: int = -1) -> None:
+        """Let the next message of a source begin another channel."""
+
+    def replace(self, source: int, socket: SubSocket, publish_offset: int = -1) -> None:
+        """Go on with another subscriber, because the endpoint was made anew, or after a pause. Begins a new epoch.
+
+        Parameters
+        ----------
+        source : as `add` returned it.
+        socket : as for `add`.
+        publish_offset : as for `add`.
+        """
+
+    def run(self, chunk: Chunk, seconds: float) -> bool:
+        """Record into the chunk, without the GIL, until it is full (True) or the time is over.
+
+        Parameters
+        ----------
+        chunk : what it holds stays.
+        seconds : at most 3600.
+
+        Raises
+        ------
+        CorruptSegmentError : a ring holds nonsense; what was recorded is in the chunk, and a next call goes on.
+        RecordingError : no channel is left, after 65535.
+        """
+
+    def channels(self, start: int = 1) -> list[tuple[int, int, bool]]:
+        """Return source, epoch, and whether publishers count, of the channels from number `start` on."""
+
+    def lost(self, source: int) -> int | None:
+        """Return the messages that its subscriber has lost; None: unknown, under a stock publisher."""
+
+    def received(self, source: int) -> int:
+        """Return the messages that its subscriber has received."""

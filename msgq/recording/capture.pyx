@@ -1,0 +1,199 @@
+# cython: language_level=3, freethreading_compatible=False
+"""Rings into chunks: a Python face on capture.h."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from msgq.impl.connection cimport Connection, enter
+from msgq.impl.core cimport mq_now_ns, mq_subscriber, mq_subscriber_reset
+
+import time
+
+from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError
+
+
+cdef extern from "capture.h" nogil:
+    enum:
+        MQ_CAPTURE_CHANNELS
+        MQ_RECORD_HEADER
+    ctypedef struct mq_entry:
+        uint64_t log_time
+        uint64_t offset
+        uint32_t channel
+    ctypedef struct mq_capture_chunk:
+        uint8_t *bytes
+        uint64_t room
+        uint64_t used
+        uint64_t enough
+        mq_entry *entries
+        uint32_t entries_room
+        uint32_t entries_used
+    ctypedef struct mq_channel:
+        uint32_t source
+        uint32_t epoch
+        bint counted
+    ctypedef struct mq_source:
+        mq_subscriber *from_ "from"
+        int64_t publish_offset
+        bint begun
+    ctypedef struct mq_capture:
+        mq_source *sources
+        uint32_t source_count
+        uint32_t turn
+        mq_channel *channels
+        uint32_t channel_count
+        int64_t clock_offset_ns
+        uint32_t stuck
+    ctypedef enum mq_capture_end:
+        MQ_CAPTURE_TIME
+        MQ_CAPTURE_FULL
+        MQ_CAPTURE_CORRUPT
+        MQ_CAPTURE_NO_CHANNEL
+    mq_capture_end mq_capture_run(mq_capture *c, mq_capture_chunk *chunk, int64_t until_ns)
+
+RECORD_HEADER = MQ_RECORD_HEADER
+ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("unused", "<u4")]
+
+cdef enum:
+    SMALLEST_RECORD = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
+
+
+cdef class _Part:
+    """Some bytes of a chunk, as a buffer that keeps the chunk."""
+
+    cdef Chunk _owner
+    cdef void *_start
+    cdef Py_ssize_t _size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._start, self._size, True, flags)
+
+
+cdef class Chunk:
+    """See capture.pyi."""
+
+    cdef mq_capture_chunk _chunk
+
+    def __cinit__(self, uint64_t enough, uint64_t largest):
+        cdef uint64_t room = enough + largest + MQ_RECORD_HEADER
+        memset(&self._chunk, 0, sizeof(self._chunk))
+        self._chunk.room, self._chunk.enough = room, enough
+        self._chunk.entries_room = <uint32_t> min(enough // SMALLEST_RECORD + 1, 1 << 24)
+        self._chunk.bytes = <uint8_t *> malloc(room)
+        self._chunk.entries = <mq_entry *> malloc(self._chunk.entries_room * sizeof(mq_entry))
+        if self._chunk.bytes == NULL or self._chunk.entries == NULL:
+            raise MemoryError(f"no memory for a chunk of {room} bytes")
+
+    def __dealloc__(self):
+        free(self._chunk.bytes)
+        free(self._chunk.entries)
+
+    @property
+    def room(self):
+        return self._chunk.room
+
+    @property
+    def used(self):
+        return self._chunk.used
+
+    def __len__(self):
+        return self._chunk.entries_used
+
+    cdef _Part _part(self, void *start, Py_ssize_t size):
+        cdef _Part part = _Part.__new__(_Part)
+        part._owner, part._start, part._size = self, start, size
+        return part
+
+    @property
+    def data(self):
+        return memoryview(self._part(self._chunk.bytes, self._chunk.used))
+
+    @property
+    def entries(self):
+        return memoryview(self._part(self._chunk.entries, self._chunk.entries_used * sizeof(mq_entry)))
+
+    def clear(self):
+        self._chunk.used = self._chunk.entries_used = 0
+
+
+cdef class Capture:
+    """See capture.pyi."""
+
+    cdef mq_capture _capture
+    cdef list _sockets
+
+    def __cinit__(self):
+        memset(&self._capture, 0, sizeof(self._capture))
+        self._capture.channels = <mq_channel *> calloc(MQ_CAPTURE_CHANNELS, sizeof(mq_channel))
+        if self._capture.channels == NULL:
+            raise MemoryError()
+        self._capture.clock_offset_ns = time.time_ns() - mq_now_ns()
+        self._sockets = []
+
+    def __dealloc__(self):
+        free(self._capture.channels)
+        PyMem_Free(self._capture.sources)
+
+    @property
+    def clock_offset_ns(self):
+        return self._capture.clock_offset_ns
+
+    def add(self, Connection socket not None, int64_t publish_offset=-1):
+        cdef uint32_t count = self._capture.source_count
+        cdef mq_source *grown
+        enter(socket)
+        grown = <mq_source *> PyMem_Realloc(self._capture.sources, (count + 1) * sizeof(mq_source))
+        if grown == NULL:
+            raise MemoryError()
+        memset(&grown[count], 0, sizeof(mq_source))
+        grown[count].from_ = &socket._subscriber
+        grown[count].publish_offset = publish_offset
+        self._sockets.append(socket)
+        self._capture.sources = grown
+        self._capture.source_count = count + 1
+        return count
+
+    def begin_epoch(self, uint32_t source, int64_t publish_offset=-1):
+        if source >= self._capture.source_count:
+            raise InvalidValueError(f"source {source} of {self._capture.source_count}")
+        self._capture.sources[source].begun = False
+        self._capture.sources[source].publish_offset = publish_offset
+
+    def replace(self, uint32_t source, Connection socket not None, int64_t publish_offset=-1):
+        self.begin_epoch(source, publish_offset)  # what it counts has nothing to do with what the former one did
+        enter(socket)
+        self._sockets[source] = socket
+        self._capture.sources[source].from_ = &socket._subscriber
+
+    def run(self, Chunk chunk not None, double seconds):
+        cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
+        cdef mq_capture_end end
+        for socket in self._sockets:
+            enter(<Connection> socket)  # who had no side segment looks for one
+        with nogil:
+            end = mq_capture_run(&self._capture, &chunk._chunk, until)
+        if end == MQ_CAPTURE_CORRUPT:
+            self._resume(self._capture.stuck)
+        if end == MQ_CAPTURE_NO_CHANNEL:
+            raise RecordingError(f"{MQ_CAPTURE_CHANNELS - 1} endpoints and epochs are all that MCAP can number; "
+                                 "begin another recording")
+        return end == MQ_CAPTURE_FULL
+
+    cdef int _resume(self, uint32_t source) except -1:
+        cdef Connection socket = self._sockets[source]
+        mq_subscriber_reset(&socket._subscriber)
+        raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; recording "
+                                  "goes on at the present", socket._endpoint, socket._ring.path)
+
+    def channels(self, uint32_t start=1):
+        return [(self._capture.channels[i].source, self._capture.channels[i].epoch, self._capture.channels[i].counted)
+                for i in range(start, self._capture.channel_count + 1)]
+
+    def lost(self, uint32_t source):
+        return self._sockets[source].lost
+
+    def received(self, uint32_t source):
+        return (<Connection> self._sockets[source])._subscriber.received

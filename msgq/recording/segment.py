@@ -1,0 +1,239 @@
+"""One MCAP file that is being written: chunk after chunk, each of which can be read by itself.
+
+Format: https://mcap.dev/spec. The records come from the `mcap` library, apart from the two that have to be fast.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap import records
+from mcap.data_stream import RecordBuilder
+from mcap.opcode import Opcode
+
+from msgq import __version__
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import layout
+from msgq.recording.capture import ENTRY, Chunk
+
+MAGIC = b"\x89MCAP0\r\n"
+COMPRESSIONS = ("zstd", "lz4", "none")
+
+_CHUNK = struct.Struct("<BQQQQI")  # opcode, length, start, end, uncompressed size, uncompressed crc
+_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRecords:
+    """A channel, with its schema if it has one, and both as bytes for the start of a chunk."""
+
+    channel: records.Channel
+    schema: records.Schema | None
+    data: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
+
+
+def encoded(*parts: Any) -> bytes:
+    """Return records of the library's as bytes."""
+    builder = RecordBuilder()
+    for part in parts:
+        part.write(builder)
+    return bytes(builder.end())  # type: ignore[no-untyped-call]
+
+
+class Compressor:
+    """One way to compress chunks. For one thread at a time."""
+
+    def __init__(self, name: str, level: int | None) -> None:
+        if name not in COMPRESSIONS:
+            raise InvalidValueError(f"compression {name!r} is not known; give one of {', '.join(COMPRESSIONS)}")
+        self.name = "" if name == "none" else name
+        self._level = level
+        if name == "zstd":
+            import zstandard
+
+            self._zstd = zstandard.ZstdCompressor(level=1 if level is None else level)
+
+    def compress(self, start: bytes, data: memoryview[int]) -> bytes:
+        """Return both parts as one stream."""
+        if not self.name:
+            return b"".join((start, data))
+        if self.name == "zstd":
+            stream = self._zstd.compressobj(size=len(start) + len(data))
+            return b"".join((stream.compress(start), stream.compress(data), stream.flush()))
+        import lz4.frame
+
+        level = 0 if self._level is None else self._level
+        compressed: bytes = lz4.frame.compress(b"".join((start, data)), compression_level=level)
+        return compressed
+
+
+class Segment:
+    """The file. Whole after `close`; before that, readers of truncated files find every chunk that was written.
+
+    Attributes
+    ----------
+    path : where.
+    size : bytes written.
+    messages : in it.
+    started_ns : CLOCK_REALTIME.
+    """
+
+    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str], started_ns: int) -> None:
+        """Create the file, which must not exist.
+
+        Raises
+        ------
+        RecordingError : it exists, or cannot be created.
+        """
+        self.path = path
+        self.size = self.messages = 0
+        self.started_ns = started_ns
+        self._compressor = compressor
+        self._channels: dict[int, ChannelRecords] = {}
+        self._counts: dict[int, int] = {}
+        self._chunks: list[records.ChunkIndex] = []
+        self._metadata: list[records.MetadataIndex] = []
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
+            raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
+        header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {__version__}")
+        self._write(MAGIC, encoded(header))
+        self._write_metadata(layout.RECORDING, metadata)
+
+    def _write(self, *parts: bytes | memoryview[int]) -> None:
+        """Append, whole."""
+        wanted = sum(map(len, parts))
+        try:
+            done = os.writev(self._fd, parts)
+            if done < wanted:  # a signal, or the disk is nearly full: the rest says which
+                rest = memoryview(b"".join(parts))[done:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            os.ftruncate(self._fd, self.size)  # half a record would hide what a later one says
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+            text = f"cannot write {wanted} bytes to {self.path}: {error.strerror}"
+            raise RecordingError(text, errno=error.errno) from error
+        self.size += wanted
+
+    def _write_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
+        data = encoded(records.Metadata(name=name, metadata=dict(metadata)))
+        self._metadata.append(records.MetadataIndex(offset=self.size, length=len(data), name=name))
+        self._write(data)
+
+    def write_chunk(self, chunk: Chunk, channels: Mapping[int, ChannelRecords]) -> None:
+        """Write a chunk that is not empty, with the channels it uses, and its index.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; the file is as it was before.
+        """
+        entries = np.frombuffer(chunk.entries, ENTRY)
+        order = np.argsort(entries["channel"], kind="stable")
+        used, starts = np.unique(entries["channel"][order], return_index=True)
+        start = b"".join([channels[number].data for number in used.tolist()])
+        compressed = self._compressor.compress(start, chunk.data)
+        name = self._compressor.name.encode()
+        size = len(start) + chunk.used
+        first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])
+        length = _CHUNK.size - 9 + 4 + len(name) + 8 + len(compressed)
+        crc = zlib.crc32(chunk.data, zlib.crc32(start))
+        head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)
+        head += struct.pack(f"<I{len(name)}sQ", len(name), name, len(compressed))
+        places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)[order].tobytes()
+        bounds = [*(starts * 16).tolist(), len(places)]
+        index: list[bytes] = []
+        offsets: dict[int, int] = {}
+        here = self.size + length + 9
+        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
+            offsets[number] = here
+            part = _INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
+            index.append(part)
+            here += len(part)
+        index_bytes = b"".join(index)
+        at = self.size
+        self._write(head, compressed, index_bytes)
+        self._chunks.append(
+            records.ChunkIndex(
+                chunk_length=length + 9,
+                chunk_start_offset=at,
+                compression=self._compressor.name,
+                compressed_size=len(compressed),
+                message_end_time=last,
+                message_index_length=len(index_bytes),
+                message_index_offsets=offsets,
+                message_start_time=first,
+                uncompressed_size=size,
+            )
+        )
+        self.messages += len(entries)
+        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
+            self._channels[number] = channels[number]
+            self._counts[number] = self._counts.get(number, 0) + (end - begin) // 16
+
+    def sync(self) -> None:
+        """Let the disk have what was written."""
+        os.fdatasync(self._fd)
+
+    def close(self, losses: Mapping[str, str]) -> None:
+        """Write the summary, and close. The file is closed in any case.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; readers of truncated files can read it.
+        """
+        try:
+            self._write_metadata(layout.LOSSES, losses)
+            self._write(encoded(records.DataEnd(data_section_crc=0)))
+            self._write(self._summary())
+            os.fsync(self._fd)
+        finally:
+            os.close(self._fd)
+
+    def _summary(self) -> bytes:
+        """Return all that comes behind the data, to the file's end."""
+        schemas = {c.schema.id: c.schema for c in self._channels.values() if c.schema is not None}
+        groups: list[tuple[Opcode, list[Any]]] = [
+            (Opcode.SCHEMA, list(schemas.values())),
+            (Opcode.CHANNEL, [c.channel for c in self._channels.values()]),
+            (Opcode.STATISTICS, [self._statistics(len(schemas))]),
+            (Opcode.CHUNK_INDEX, self._chunks),
+            (Opcode.METADATA_INDEX, self._metadata),
+        ]
+        start = here = self.size
+        data, offsets = b"", []
+        for opcode, group in groups:
+            part = encoded(*group)
+            if part:
+                offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(part)))
+            data += part
+            here += len(part)
+        data += encoded(*offsets)
+        return data + footer(data, start, here) + MAGIC
+
+    def _statistics(self, schemas: int) -> records.Statistics:
+        return records.Statistics(
+            attachment_count=0, channel_count=len(self._channels), channel_message_counts=self._counts,
+            chunk_count=len(self._chunks), message_count=self.messages, metadata_count=len(self._metadata),
+            message_start_time=min((c.message_start_time for c in self._chunks), default=0),
+            message_end_time=max((c.message_end_time for c in self._chunks), default=0),
+            schema_count=schemas,
+        )  # fmt: skip
+
+
+def footer(summary: bytes, summary_start: int, offsets_start: int) -> bytes:
+    """Return the footer record for a summary (with its offsets); its CRC covers all up to itself."""
+    head = struct.pack("<BQQQ", Opcode.FOOTER, 20, summary_start, offsets_start)
+    return head + struct.pack("<I", zlib.crc32(head, zlib.crc32(summary)))

@@ -1,0 +1,142 @@
+"""Which endpoints are recorded: those that are there, and those that appear."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgq import naming, stats
+from msgq.errors import IpcError, SegmentError
+from msgq.impl.ring import Context, SubSocket
+from msgq.recording.capture import Capture
+from msgq.schema import Schema
+
+_SCHEMAS_A_LOOK = 32  # to be read again each time, for publishers that changed theirs
+
+
+class Selection:
+    """Names and patterns that endpoints must match, and others that they must not."""
+
+    def __init__(
+        self, endpoints: Iterable[str | re.Pattern[str]] = (), exclude: Iterable[str | re.Pattern[str]] = ()
+    ) -> None:
+        """Choose. endpoints : none: all that `exclude` leaves. Patterns are searched for."""
+        self._wanted = list(endpoints)
+        self._unwanted = list(exclude)
+
+    def __contains__(self, endpoint: str) -> bool:
+        wanted = not self._wanted or any(_matches(choice, endpoint) for choice in self._wanted)
+        return wanted and not any(_matches(choice, endpoint) for choice in self._unwanted)
+
+
+def _matches(choice: str | re.Pattern[str], endpoint: str) -> bool:
+    return choice == endpoint if isinstance(choice, str) else choice.search(endpoint) is not None
+
+
+def publish_offset(schema: Schema | None) -> int:
+    """Return where in a message its publishing time is: the field `publish_time`, 8 bytes, of a NumPy dtype; or -1."""
+    if schema is None or schema.encoding != "struct":
+        return -1
+    import numpy as np
+
+    try:
+        dtype = np.lib.format.descr_to_dtype(json.loads(schema.data, object_hook=None))
+        field = dtype.fields["publish_time"] if dtype.fields else None
+    except (ValueError, KeyError, TypeError, UnicodeError):
+        return -1
+    return int(field[1]) if field is not None and field[0] in (np.int64, np.uint64) else -1
+
+
+@dataclass(slots=True)
+class Source:
+    """An endpoint that is recorded.
+
+    Attributes
+    ----------
+    inode : of its ring; another one is another ring.
+    lost : on former rings; None: unknown.
+    """
+
+    endpoint: str
+    inode: int
+    schema: Schema | None
+    largest: int
+    lost: int | None = 0
+
+
+class Sources:
+    """The endpoints of a capture, in its order."""
+
+    def __init__(self, capture: Capture, selection: Selection, prefix: str | None) -> None:
+        self.all: list[Source] = []
+        self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
+        self._capture = capture
+        self._selection = selection
+        self._prefix = naming.checked_prefix(prefix)
+        self._known: dict[str, int] = {}
+        self._turn = 0
+
+    def look(self) -> None:
+        """Join endpoints that appeared or were made anew; notice schemas that changed."""
+        directory, start = naming.topic_files(self._prefix)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+            for entry in entries:
+                endpoint = entry.name[len(start) :]
+                if not entry.name.startswith(start) or endpoint not in self._selection:
+                    continue
+                index = self._known.get(endpoint)
+                if index is None or self.all[index].inode != entry.inode():
+                    self._join(endpoint, index, entry.inode())
+        self._look_at_schemas()
+
+    def _join(self, endpoint: str, index: int | None, inode: int) -> None:
+        socket = SubSocket()
+        try:
+            with naming.chosen(in_prefix=self._prefix):
+                socket.connect(Context(), endpoint, passive=True)
+            topic = stats.topic(endpoint, self._prefix)
+        except (IpcError, OSError) as error:
+            self.refused[endpoint] = str(error)
+            return
+        self.refused.pop(endpoint, None)
+        source = Source(endpoint, inode, topic.schema, topic.data_bytes // 3)
+        if index is None:
+            self._known[endpoint] = self._capture.add(socket, publish_offset(topic.schema))
+            self.all.append(source)
+            return
+        source.lost = self.lost(index)
+        self._capture.replace(index, socket, publish_offset(topic.schema))
+        self.all[index] = source
+
+    def _look_at_schemas(self) -> None:
+        for _ in range(min(_SCHEMAS_A_LOOK, len(self.all))):
+            self._turn = (self._turn + 1) % len(self.all)
+            source = self.all[self._turn]
+            with contextlib.suppress(SegmentError):
+                schema = stats.topic(source.endpoint, self._prefix).schema
+                if schema is not None and schema != source.schema:
+                    source.schema = schema
+                    self._capture.begin_epoch(self._turn, publish_offset(schema))
+
+    def rejoin(self) -> None:
+        """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
+        for index, source in enumerate(self.all):
+            self._join(source.endpoint, index, source.inode)
+
+    def lost(self, index: int) -> int | None:
+        """Return the messages of a source that were lost so far; None: unknown."""
+        before, now = self.all[index].lost, self._capture.lost(index)
+        return None if before is None or now is None else before + now
+
+    def losses(self) -> dict[str, int | None]:
+        """Return what each endpoint has lost so far."""
+        return {source.endpoint: self.lost(index) for index, source in enumerate(self.all)}
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that can come."""
+        return max((source.largest for source in self.all), default=0)

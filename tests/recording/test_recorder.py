@@ -1,0 +1,425 @@
+"""What a recorder writes: read back by the `mcap` library, which knows nothing of ours."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap.reader import make_reader
+from mcap.stream_reader import StreamReader
+
+import msgq
+from msgq import errors, stats
+from msgq.impl.segment import unlink_topic
+from msgq.recording.output import Limits
+from msgq.recording.recorder import Recorder
+from tests.support import Child, run_child, wait_until
+
+
+@pytest.fixture
+def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
+    """A function that starts a recorder in a fresh directory; it is stopped at the end in any case."""
+    made: list[Recorder] = []
+
+    def started(*endpoints: Any, path: Path | None = None, **options: Any) -> Recorder:
+        recorder = Recorder(path or tmp_path / "log", endpoints, **{"chunk_seconds": 0.02, **options})
+        made.append(recorder)
+        return recorder
+
+    yield started
+    for recorder in made:
+        try:
+            recorder.stop()
+        except errors.RecordingError:
+            continue
+
+
+def messages(path: Path) -> list[tuple[str, bytes, Any, Any]]:
+    """Return (endpoint, data, message, channel) of all segments, CRCs checked."""
+    found = []
+    for segment in sorted(path.glob("*.mcap")) if path.is_dir() else [path]:
+        with segment.open("rb") as file:
+            for _, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+                found.append((channel.topic, message.data, message, channel))
+    return found
+
+
+def taken(recorder: Recorder, count: int) -> None:
+    wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
+
+
+def test_messages_of_several_endpoints(start, tmp_path):
+    pubs = [msgq.pub_sock(f"e{i}") for i in range(3)]
+    recorder = start()
+    before = time.time_ns()
+    for number in range(100):
+        for i, pub in enumerate(pubs):
+            pub.send(b"%d-%d" % (i, number))
+    stopped = recorder.stop()
+    after = time.time_ns()
+    found = messages(tmp_path / "log")
+    for i in range(3):
+        mine = [(data, message) for endpoint, data, message, _ in found if endpoint == f"e{i}"]
+        assert [data for data, _ in mine] == [b"%d-%d" % (i, number) for number in range(100)]
+        assert [message.sequence for _, message in mine] == list(range(100))
+    times = [message.log_time for *_, message, _ in found]
+    assert times == sorted(times)
+    assert before - 10**7 <= times[0] <= times[-1] <= after + 10**7
+    assert all(message.publish_time == message.log_time for *_, message, _ in found)
+    assert (stopped.messages, stopped.lost, stopped.endpoints, stopped.segments) == (300, 0, 3, 1)
+    assert {channel.metadata["sequence"] for *_, channel in found} == {"published"}
+
+
+def test_leaves_no_trace_in_the_ring(start):
+    pub = msgq.pub_sock("quiet")
+    recorder = start()
+    pub.send(b"x")
+    taken(recorder, 1)
+    assert stats.topic("quiet").subscribers == ()
+    with pytest.raises(errors.WaitTimeoutError, match="0 subscribers"):
+        pub.wait_for_readers(timeout=0)
+
+
+def test_schema_and_publish_time(start, tmp_path):
+    dtype = np.dtype([("value", "<f8"), ("publish_time", "<i8")])
+    schema = msgq.Schema("sample", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
+    pub = msgq.PubSocket()
+    pub.connect(msgq.context, "samples", schema=schema)
+    recorder = start()
+    pub.send(np.array([(1.5, 1234567890)], dtype))
+    pub.send(b"short")
+    recorder.stop()
+    (_, first, one, channel), (_, _, two, _) = messages(tmp_path / "log")
+    assert np.frombuffer(first, dtype)["value"] == 1.5
+    assert one.publish_time == 1234567890 < one.log_time
+    assert two.publish_time == two.log_time
+    assert channel.message_encoding == "struct"
+    with (tmp_path / "log/000000.mcap").open("rb") as file:
+        (found,) = make_reader(file).get_summary().schemas.values()
+    assert (found.name, found.encoding, found.data) == (schema.name, "struct", schema.data)
+
+
+def test_json_has_mcaps_names(start, tmp_path):
+    pub = msgq.PubSocket()
+    pub.connect(msgq.context, "j", schema=msgq.Schema("thing", "json", b'{"type": "object"}'))
+    recorder = start()
+    pub.send(b"{}")
+    recorder.stop()
+    with (tmp_path / "log/000000.mcap").open("rb") as file:
+        ((schema, channel, _),) = make_reader(file).iter_messages()
+    assert (schema.encoding, channel.message_encoding) == ("jsonschema", "json")
+
+
+def test_a_gap_is_a_loss(start, tmp_path):
+    pub = msgq.pub_sock("busy", segment_size=4096)
+    recorder = start(chunk_bytes=1024)
+    pub.send_many(np.zeros((20_000, 64), np.uint8))
+    stopped = recorder.stop()
+    sequences = [message.sequence for *_, message, _ in messages(tmp_path / "log")]
+    assert stopped.lost > 0
+    assert stopped.messages + stopped.lost == 20_000
+    # What was lost before the first and behind the last leaves no gap between two.
+    gaps = sum(b - a - 1 for a, b in itertools.pairwise([-1, *sequences, 20_000]))
+    assert gaps == stopped.lost
+    with (tmp_path / "log/000000.mcap").open("rb") as file:
+        metadata = {record.name: record.metadata for record in make_reader(file).iter_metadata()}
+    assert metadata["msgq.losses"] == {"busy": str(stopped.lost)}
+
+
+def test_a_publisher_that_restarts_goes_on_counting(start, tmp_path):
+    recorder = start()
+    for life in range(3):
+        with msgq.pub_sock("e") as pub:
+            if life == 0:
+                wait_until(lambda: recorder.stats().endpoints == 1)
+            pub.send(b"a")
+            pub.send(b"b")
+    recorder.stop()
+    found = messages(tmp_path / "log")
+    assert [message.sequence for *_, message, _ in found] == [0, 1, 2, 3, 4, 5]
+    assert {channel.metadata["epoch"] for *_, channel in found} == {"1"}
+
+
+def test_a_ring_made_anew_begins_an_epoch(start, tmp_path):
+    recorder = start()
+    for life in (1, 2):
+        with msgq.pub_sock("e") as pub:
+            inode = os.stat(stats.topic("e").path).st_ino
+            wait_until(lambda: [s.inode for s in recorder._sources.all] == [inode])  # noqa: B023
+            pub.send(b"%d" % life)
+            taken(recorder, life)
+        unlink_topic("e")
+    recorder.stop()
+    found = [
+        (data, channel.metadata["epoch"], message.sequence) for _, data, message, channel in messages(tmp_path / "log")
+    ]
+    assert found == [(b"1", "1", 0), (b"2", "2", 0)]
+
+
+def test_selection(start, tmp_path):
+    pubs = [msgq.pub_sock(name) for name in ("front", "back", "rear.left", "rear.right")]
+    recorder = start("front", re.compile("^rear"), exclude=[re.compile("right$")])
+    for pub in pubs:
+        pub.send(pub.endpoint.encode())
+    recorder.stop()
+    assert sorted(data for _, data, _, _ in messages(tmp_path / "log")) == [b"front", b"rear.left"]
+
+
+def test_split_by_messages_and_self_contained_chunks(start, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = start(limits=Limits(split_messages=5), chunk_bytes=1024)
+    for number in range(100):
+        pub.send(b"%1000d" % number)
+        taken(recorder, number + 1)
+    stopped = recorder.stop()
+    segments = sorted((tmp_path / "log").glob("*.mcap"))
+    assert len(segments) == stopped.segments > 10
+    assert [data for _, data, _, _ in messages(tmp_path / "log")] == [b"%1000d" % number for number in range(100)]
+    with segments[1].open("rb") as file:
+        kinds = [type(record).__name__ for record in StreamReader(file, emit_chunks=False).records]
+    assert kinds.index("Channel") < kinds.index("Message")
+
+
+def test_one_file(start, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = start(path=tmp_path / "one.mcap", limits=Limits(split_messages=1))
+    for number in range(20):
+        pub.send(b"%d" % number)
+        taken(recorder, number + 1)
+    recorder.stop()
+    assert len(messages(tmp_path / "one.mcap")) == 20
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
+def test_compressions(start, tmp_path, compression):
+    pub = msgq.pub_sock("e")
+    recorder = start(compression=compression)
+    pub.send_many([b"x" * 1000] * 50)
+    recorder.stop()
+    assert [data for _, data, _, _ in messages(tmp_path / "log")] == [b"x" * 1000] * 50
+
+
+def test_large_messages(start, tmp_path):
+    pub = msgq.pub_sock("large", segment_size=32 << 20)
+    recorder = start(chunk_bytes=1 << 16)
+    payloads = [os.urandom(10 << 20), b"", os.urandom(5 << 20)]
+    for number, payload in enumerate(payloads):
+        pub.send(payload)
+        taken(recorder, number + 1)
+    recorder.stop()
+    assert [data for _, data, _, _ in messages(tmp_path / "log")] == payloads
+
+
+def test_pause_is_no_loss(start, tmp_path):
+    pub = msgq.pub_sock("e", segment_size=4096)
+    recorder = start(paused=True)
+    pub.send_many([b"unwanted" * 8] * 1000)
+    recorder.resume()
+    wait_until(lambda: not recorder.paused)
+    wait_until(lambda: pub.send(b"wanted") or recorder.stats().messages)
+    stopped = recorder.stop()
+    assert {data for _, data, _, _ in messages(tmp_path / "log")} == {b"wanted"}
+    assert stopped.lost == 0
+
+
+def test_snapshot(start, tmp_path):
+    pub = msgq.pub_sock("e", segment_size=8 << 20)
+    recorder = start(snapshot_bytes=100_000, chunk_bytes=10_000)
+    for number in range(1000):
+        pub.send(b"%1000d" % number)
+    taken(recorder, 1000)
+    assert recorder.stats().written_bytes == 0
+    recorder.snapshot()
+    wait_until(lambda: recorder.stats().written_bytes)
+    stopped = recorder.stop()
+    found = [int(data) for _, data, _, _ in messages(tmp_path / "log")]
+    assert found == list(range(found[0], 1000))
+    assert 80 <= len(found) <= 110
+    assert stopped.waiting_bytes == 0
+    with pytest.raises(errors.InvalidValueError, match="snapshot_seconds"):
+        start(path=tmp_path / "other").snapshot()
+
+
+def test_max_bytes_removes_the_oldest(start, tmp_path):
+    pub = msgq.pub_sock("e", segment_size=8 << 20)
+    recorder = start(compression="none", chunk_bytes=10_000, limits=Limits(split_bytes=50_000, max_bytes=200_000))
+    for number in range(1000):
+        pub.send(b"%1000d" % number)
+    taken(recorder, 1000)
+    stopped = recorder.stop()
+    found = [int(data) for _, data, _, _ in messages(tmp_path / "log")]
+    assert found == list(range(found[0], 1000))
+    assert stopped.removed_segments > 10
+    assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 300_000
+
+
+def test_too_little_space(start, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = start(limits=replace(Limits(), min_free_bytes=1 << 60))
+    pub.send(b"x")
+    wait_until(lambda: not recorder.running)
+    with pytest.raises(errors.RecordingError, match="free"):
+        recorder.stop()
+
+
+def fill_the_disk(path: str) -> list[str]:
+    """Child: record more than a file may have."""
+    pub = msgq.pub_sock("e", segment_size=8 << 20)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    recorder = Recorder(path, chunk_bytes=10_000, chunk_seconds=0.02, compression="none")
+    for number in range(1000):
+        pub.send(b"%1000d" % number)
+    wait_until(lambda: not recorder.running)
+    try:
+        recorder.stop()
+    except errors.RecordingError as error:
+        return [str(error), str(error.errno)]
+    return []
+
+
+def test_a_full_disk_keeps_what_was_written(prefix, tmp_path):
+    text, number = run_child(fill_the_disk, str(tmp_path / "log"))
+    assert "000000.mcap" in text
+    assert int(number) == 27  # EFBIG
+    with (tmp_path / "log/000000.mcap").open("rb") as file:
+        found = []
+        try:
+            for record in StreamReader(file, emit_chunks=False).records:
+                if type(record).__name__ == "Message":
+                    found.append(int(record.data))
+        except Exception:  # the file has no end
+            assert found
+    assert found == list(range(len(found)))
+    assert len(found) > 100
+
+
+def test_refuses_to_overwrite(start, tmp_path):
+    start().stop()
+    with pytest.raises(errors.RecordingError, match="already"):
+        start()
+    (tmp_path / "file.mcap").write_bytes(b"")
+    with pytest.raises(errors.RecordingError, match="already"):
+        start(path=tmp_path / "file.mcap")
+
+
+def test_nothing_to_record_is_a_whole_file(start, tmp_path):
+    start().stop()
+    assert messages(tmp_path / "log") == []
+
+
+@pytest.mark.parametrize("options", [{"chunk_bytes": 10}, {"chunk_seconds": 0}, {"compression": "zip"}])
+def test_wrong_options(start, options):
+    with pytest.raises(errors.InvalidValueError):
+        start(**options)
+
+
+def record(path: str) -> None:
+    """Child: record until killed."""
+    recorder = Recorder(path, chunk_bytes=4096, chunk_seconds=0.01)
+    print(json.dumps("recording"), flush=True)
+    wait_until(lambda: not recorder.running, deadline=60)
+
+
+def whole_records(path: Path) -> list[int]:
+    """Return the messages of a file that may end anywhere."""
+    found = []
+    with path.open("rb") as file:
+        try:
+            for record in StreamReader(file, emit_chunks=False, validate_crcs=True).records:
+                if type(record).__name__ == "Message":
+                    found.append(int(record.data))
+        except Exception:  # whichever the library raises where the file ends
+            return found
+    return found
+
+
+@pytest.mark.parametrize("round_", range(5))
+def test_kill_9_loses_the_open_chunk_only(prefix, tmp_path, round_):
+    pub = msgq.pub_sock("e", segment_size=8 << 20)
+    with Child(record, str(tmp_path / "log")) as child:
+        assert child.hear() == "recording"
+        sent = 0
+        path = tmp_path / "log/000000.mcap"
+        while sent < 2000 + 700 * round_ or not path.exists() or path.stat().st_size < 2000:
+            pub.send(b"%100d" % sent)
+            sent += 1
+        on_disk = whole_records(path)
+        os.kill(child.pid, signal.SIGKILL)
+    found = whole_records(path)
+    assert found[: len(on_disk)] == on_disk
+    assert found == list(range(len(found)))
+
+
+def test_the_command(prefix, tmp_path):
+    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "e", "--json", "-n", "10"]
+    pub = msgq.pub_sock("e")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: pub.send(b"x") or process.poll() is not None)
+        lines = [json.loads(line) for line in process.stdout]
+    assert process.returncode == 0
+    assert lines[-1]["final"] is True
+    assert lines[-1]["messages"] == len(messages(tmp_path / "log")) >= 10
+
+
+def test_the_command_ends_properly_when_told_to(prefix, tmp_path):
+    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "--all"]
+    pub = msgq.pub_sock("e")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: pub.send(b"x") or list((tmp_path / "log").glob("*.mcap")))
+        process.send_signal(signal.SIGTERM)
+        text = process.stdout.read()
+    assert process.returncode == 0
+    assert "messages of 1 endpoints" in text
+    assert messages(tmp_path / "log")
+
+
+def test_the_command_is_triggered(prefix, tmp_path):
+    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "e", "--last-bytes", "1MB",
+               "--trigger", "go"]  # fmt: skip
+    pub = msgq.pub_sock("e")
+    trigger = msgq.pub_sock("go")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        trigger.wait_for_readers(timeout=30)
+
+        def triggered() -> bool:
+            pub.send(b"x")
+            trigger.send(b"now")
+            return any((tmp_path / "log").glob("*.mcap"))
+
+        wait_until(triggered)
+        process.send_signal(signal.SIGINT)
+        text = process.stdout.read()
+    assert process.returncode == 0, text
+    assert messages(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["-o", "x"], 2, "--all"),
+        (["e"], 2, "--output"),
+        (["-e", "(", "-o", "x"], 2, "regular expression"),
+        (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "no size"),
+        (["e", "-o", "/proc/nowhere/x"], 1, "directory"),
+    ],
+)
+def test_wrong_commands(prefix, arguments, code, word):
+    done = subprocess.run(
+        [sys.executable, "-m", "msgq", "record", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr

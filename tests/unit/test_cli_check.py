@@ -1,0 +1,129 @@
+"""`msgq check`: what a file expects, against live topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import msgq
+from msgq.cli.app import app
+from msgq.stats import topic
+from tests.support import Child, wait_until
+from tests.unit import live_actors
+
+
+@pytest.fixture
+def traffic(prefix: str) -> Iterator[Child]:
+    with Child(live_actors.publish_steadily, ["camera", "wheel.left", "wheel.right"], 0.01) as child:
+        assert child.hear() == "up"
+        wait_until(lambda: topic("wheel.right").messages)
+        yield child
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Any:
+    def check(text: str, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        file = tmp_path / "expected.toml"
+        file.write_text(text)
+        result = CliRunner().invoke(app, ["check", str(file), "--json", *arguments], catch_exceptions=False)
+        return result.exit_code, [json.loads(line) for line in result.output.splitlines() if line.startswith("{")]
+
+    return check
+
+
+GOOD = """
+seconds = 0.3
+only = true
+[endpoints.camera]
+subscribers = 0
+rate = [1, 1000]
+size = 10
+lost = 0
+[endpoints."wheel.*"]
+rate = 1
+size = [1, 100]
+[endpoints.radar]
+optional = true
+"""
+
+
+def test_all_as_expected(traffic: Child, check: Any) -> None:
+    code, found = check(GOOD)
+    assert code == 0, found
+    assert {(line["endpoint"], line["what"]) for line in found} >= {("camera", "lost"), ("wheel.left", "rate")}
+    assert all(line["ok"] for line in found)
+
+
+@pytest.mark.parametrize(
+    ("expected", "endpoint", "what"),
+    [
+        ("[endpoints.radar]", "radar", "exists"),
+        ("[endpoints.camera]\nrate = 5000", "camera", "rate"),
+        ("[endpoints.camera]\nrate = [0, 2]", "camera", "rate"),
+        ("[endpoints.camera]\nsize = [0, 9]", "camera", "size"),
+        ("[endpoints.camera]\nsubscribers = 2", "camera", "subscribers"),
+        ("[endpoints.camera]\npublisher = false", "camera", "publisher"),
+        ("only = true\n[endpoints.camera]", "wheel.left", "only"),
+    ],
+)
+def test_what_is_not_so_fails(traffic: Child, check: Any, expected: str, endpoint: str, what: str) -> None:
+    code, found = check(f"seconds = 0.2\n{expected}")
+    assert code == 1
+    assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+
+
+def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:
+    with Child(live_actors.die_publishing, "camera") as child:
+        child.process.wait()
+    code, found = check("seconds = 0.01\n[endpoints.camera]")
+    assert code == 1
+    assert [(line["what"], line["ok"]) for line in found] == [("publisher", False)]
+
+
+def test_losses_of_subscribers_are_found(prefix: str, check: Any) -> None:
+    with msgq.pub_sock("camera") as publisher, msgq.sub_sock("camera", timeout=0) as subscriber:
+        code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
+        assert code == 0
+        publisher.send_many([bytes(1000)] * 3000)
+        subscriber.receive_many()
+        assert subscriber.lost
+        code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
+        assert code == 0  # what was lost before the measurement is not counted
+
+
+def test_it_waits_for_endpoints_that_come_late(prefix: str, check: Any) -> None:
+    with Child(live_actors.publish_steadily, ["camera"]):
+        code, _ = check("seconds = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "seconds = 'two'\n[endpoints.a]",
+        "seconds = 0\n[endpoints.a]",
+        "endpoints = 3",
+        "[endpoints]\na = 3",
+        "[endpoints.a]\nspeed = 3",
+        "[endpoints.a]\nrate = 'fast'",
+        "[endpoints.a]\nrate = [3, 1]",
+        "[endpoints.a]\nlost = true",
+        "[endpoints.'(']",
+        "[endpoint.a]",
+    ],
+)
+def test_a_file_that_makes_no_sense_is_wrong_usage(prefix: str, check: Any, text: str) -> None:
+    assert check(text)[0] == 2
+
+
+def test_a_file_that_is_missing_is_wrong_usage(prefix: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "none")], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

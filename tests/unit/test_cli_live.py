@@ -1,0 +1,281 @@
+"""The verbs that look at live topics, as processes of their own beside real publishers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.stats import topic
+from tests.support import DEADLINE, Child, wait_until
+from tests.unit import live_actors
+
+COMMAND = [sys.executable, "-m", "msgq"]
+
+
+def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=DEADLINE)
+
+
+def lines(*arguments: str) -> list[dict[str, Any]]:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def traffic(prefix: str) -> Iterator[Child]:
+    """A process that publishes on three endpoints, some 100 messages a second each."""
+    with Child(live_actors.publish_steadily, ["car", "weather", "plain"], 0.01) as child:
+        assert child.hear() == "up"
+        wait_until(lambda: topic("plain").messages)
+        yield child
+
+
+def test_list_has_rates_and_takes_names_and_expressions(traffic: Child) -> None:
+    found = {line["endpoint"]: line for line in lines("list", "--interval", "0.3")}
+    assert found.keys() == {"car", "weather", "plain"}
+    assert found["plain"]["rate"] > 5
+    assert found["plain"]["byte_rate"] == pytest.approx(10 * found["plain"]["rate"])
+    assert found["plain"]["kind"] == "ring"
+    assert [line["endpoint"] for line in lines("list", "car", "w.*")] == ["car", "weather"]
+    assert lines("list", "plain", "--interval", "0")[0]["rate"] is None
+
+
+def test_info_shows_publisher_schema_and_file(traffic: Child) -> None:
+    (found,) = lines("info", "car", "--interval", "0.05")
+    assert (found["publisher"]["pid"], found["mode"], found["schema"]["encoding"]) == (traffic.pid, "600", "struct")
+    text = run("info", "car", "--interval", "0.05").stdout
+    assert f"{traffic.pid}" in text
+    assert "Car, struct" in text
+    done = run("info", "bicycle")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+def test_echo_decodes_by_schema(traffic: Child) -> None:
+    for line in lines("echo", "car", "-n", "3"):
+        assert line["value"].keys() == {"publish_time", "speed", "wheels"}
+        assert line["value"]["wheels"] == [line["value"]["speed"], -1]
+    (said,) = lines("echo", "weather", "--once")
+    assert said["value"]["text"] == "grüß"
+    assert json.loads(run("echo", "weather", "--once").stdout)["text"] == "grüß"
+
+
+def test_echo_shows_bytes_without_a_schema_in_hexadecimal(traffic: Child) -> None:
+    (said,) = lines("echo", "plain", "--once")
+    assert (said["size"], said["hex"][:4]) == (10, "0001")
+    assert len(bytes.fromhex(run("echo", "plain", "--once").stdout)) == 10
+    assert json.loads(bytes.fromhex(run("echo", "weather", "--once", "--hex").stdout))["text"] == "grüß"
+    raw = subprocess.run([*COMMAND, "echo", "plain", "-n", "2", "--raw"], capture_output=True, timeout=DEADLINE)
+    assert (len(raw.stdout), raw.stdout[:2]) == (20, b"\x00\x01")
+
+
+def test_echo_of_several_names_each(traffic: Child) -> None:
+    done = run("echo", "car|weather", "-n", "4")
+    assert {line.partition(":")[0] for line in done.stdout.splitlines()} == {"car", "weather"}
+
+
+@pytest.mark.parametrize("verb", ["echo", "hz", "bw"])
+def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str) -> None:
+    done = run(verb, "nothing", "--timeout", "0.2")
+    assert (done.returncode, done.stdout) == (3, "")
+    with msgq.pub_sock("silent"):
+        done = run(verb, "silent", "--timeout", "0.2")
+    assert done.returncode == 3
+    assert "nothing came within 0.2 s" in done.stderr
+
+
+def test_hz_is_exact_at_full_speed(prefix: str) -> None:
+    with Child(live_actors.publish_blocks, "busy", 2000) as child:
+        child.hear()
+        with start("hz", "busy", "--json", "--interval", "0.2") as meter:
+            assert meter.stdout is not None
+            assert json.loads(meter.stdout.readline())["messages"] == 0  # it is there before the first one
+            child.say()
+            sent = child.result()
+            seen = 0
+            while seen < sent:
+                reading = json.loads(meter.stdout.readline())
+                assert reading["lost"] is not None
+                seen += reading["messages"] + reading["lost"]
+            assert seen == sent == topic("busy").messages
+            meter.send_signal(signal.SIGINT)
+            assert (meter.wait(DEADLINE), meter.stderr.read() if meter.stderr else "") == (0, "")
+
+
+def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
+    (hz,) = lines("hz", "car", "--once", "--interval", "0.3")
+    assert hz["periods_us"]["min"] <= hz["periods_us"]["p50"] <= hz["periods_us"]["max"]
+    assert hz["rate"] == pytest.approx(1e6 / hz["periods_us"]["mean"])
+    (bw,) = lines("bw", "car", "-n", "1", "--interval", "0.3")
+    assert (bw["sizes"]["min"], bw["sizes"]["max"]) == (16, 16)
+    assert bw["byte_rate"] == pytest.approx(16 * bw["rate"])
+    for offset in ([], ["--offset", "0"]):
+        (delay,) = lines("delay", "car", "--once", "--interval", "0.3", *offset)
+        assert 0 < delay["delays_us"]["p50"] < 60e6
+        assert delay["early"] == 0
+    assert topic("car").subscribers == ()
+    assert "p99.9" in run("hz", "car", "--once", "--interval", "0.1").stdout
+
+
+def test_delay_needs_to_know_where_the_time_is(traffic: Child) -> None:
+    done = run("delay", "weather", "--once")
+    assert done.returncode == 1
+    assert "--offset" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_stat_adds_up_and_top_sorts(traffic: Child) -> None:
+    (line,) = lines("stat", "--once", "--interval", "0.3")
+    assert (line["topics"], line["publishers"], line["dead"], line["silent"]) == (3, 1 * 3, 0, 0)
+    assert line["rate"] > 15
+    rows = lines("top", "-n", "2", "--interval", "0.2", "--sort", "name")
+    assert [row["endpoint"] for row in rows] == ["car", "plain", "weather"] * 2
+    assert rows[0]["rate"] > 5
+    shown = run("top", "--once", "--interval", "0.2", "--sort", "bytes").stdout.splitlines()
+    assert shown[0].startswith("3 topics")
+    assert [line.split()[0] for line in shown[2:]] == ["weather", "car", "plain"]
+
+
+def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path) -> None:
+    subscriber = msgq.sub_sock("said", timeout=0)
+
+    def pub(*arguments: str, stdin: str | None = None) -> list[bytes]:
+        done = run("pub", "said", *arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return subscriber.receive_many()
+
+    file = tmp_path / "message"
+    file.write_bytes(b"\x00file")
+    assert pub("grüß") == ["grüß".encode()]
+    assert pub("00 ff", "--as", "hex") == [b"\x00\xff"]
+    assert pub("--file", str(file), "-n", "2") == [b"\x00file"] * 2
+    assert pub("--lines", stdin="a\nb\n") == [b"a", b"b"]
+    assert pub("x", "--rate", "500", "-n", "3") == [b"x"] * 3
+    assert pub('{"a": [1]}', "--as", "json") == [b'{"a":[1]}']
+    found = topic("said").schema
+    assert found is not None
+    assert found.encoding == "json"
+    subscriber.close()
+
+
+def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
+    with live_actors.publisher("car"):
+        pass
+    with msgq.sub_sock("car", timeout=0) as subscriber:
+        assert run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--as", "json").returncode == 0
+        (row,) = subscriber.receive_array(live_actors.CAR)
+        assert (row["speed"], *row["wheels"]) == (2.5, 1, 2)
+        done = run("pub", "car", '{"wings": 2}', "--as", "json")
+        assert done.returncode == 1
+        assert "wings" in done.stderr
+
+
+def test_pub_leaves_a_living_publisher_alone(traffic: Child) -> None:
+    done = run("pub", "plain", "mine")
+    assert done.returncode == 1
+    assert str(traffic.pid) in done.stderr
+    publisher = topic("plain").publisher
+    assert publisher is not None
+    assert publisher.pid == traffic.pid
+    assert run("pub", "plain", "mine", "--force").returncode == 0
+
+
+def test_pub_waits_for_subscribers(prefix: str) -> None:
+    done = run("pub", "said", "x", "--wait", "1", "--timeout", "0.1")
+    assert done.returncode == 3
+    with msgq.sub_sock("said", timeout=0) as subscriber:
+        assert run("pub", "said", "x", "--wait", "1", "--timeout", "20").returncode == 0
+        assert subscriber.receive() == b"x"
+
+
+@pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--as", "xml")])
+def test_pub_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
+    assert run("pub", "said", *arguments).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("echo", "plain"), ("hz", "plain"), ("bw", "plain"), ("delay", "car"), ("stat",), ("top",), ("pub", "new", "x")],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_quietly(traffic: Child, arguments: tuple[str, ...], number: int) -> None:
+    pace = ["--rate", "50"] if arguments[0] == "pub" else [] if arguments[0] == "echo" else ["--interval", "0.1"]
+    with start(*arguments, *pace) as running:
+        assert running.stdout is not None
+        if arguments[0] == "pub":
+            wait_until(lambda: "new" in {line.endpoint for line in msgq.stats.topics()} and topic("new").messages)
+        else:
+            assert running.stdout.readline()
+        running.send_signal(number)
+        _, complaints = running.communicate(timeout=DEADLINE)
+        assert (running.returncode, complaints) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", ["echo plain", "hz plain", "stat", "top", "echo plain --json"])
+def test_a_closed_pipe_ends_it_quietly(traffic: Child, arguments: str) -> None:
+    pace = [] if arguments.startswith("echo") else ["--interval", "0.05"]
+    with start(*arguments.split(), *pace) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        running.stdout.close()
+        assert running.wait(DEADLINE) == 0
+        assert running.stderr is not None
+        assert running.stderr.read() == ""
+
+
+def test_an_endpoint_that_is_made_anew_is_followed(prefix: str) -> None:
+    with msgq.pub_sock("x"):
+        pass
+    with start("echo", "x", "-n", "1") as running:
+        wait_until(lambda: "msgq_" + prefix in Path(f"/proc/{running.pid}/maps").read_text())
+        assert run("clean", "x").returncode == 0
+        with msgq.pub_sock("x") as publisher:
+            while running.poll() is None:
+                publisher.send(b"\xab")
+        assert running.communicate()[0] == "ab\n"
+
+
+def test_a_prefix_is_looked_under(traffic: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = os.environ["OPENPILOT_PREFIX"]
+    monkeypatch.delenv("OPENPILOT_PREFIX")
+    assert len(lines("echo", "plain", "--once", "--prefix", prefix)) == 1
+    assert len(lines("hz", "plain", "--once", "--interval", "0.05", "--prefix", prefix)) == 1
+    assert lines("info", "plain", "--interval", "0.01", "--prefix", prefix)[0]["endpoint"] == "plain"
+
+
+def test_names_are_completed(traffic: Child) -> None:
+    environment = {**os.environ, "_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq echo w", "COMP_CWORD": "2"}
+    code = "from msgq.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["plain,weather"]
+
+
+@pytest.mark.parametrize("verb", ["list", "echo", "hz", "top", "stat"])
+def test_a_bad_expression_is_wrong_usage(prefix: str, verb: str) -> None:
+    done = run(verb, "(")
+    assert done.returncode == 2
+    assert "no regular expression" in done.stderr
+
+
+def test_bench_measures_and_leaves_nothing(prefix: str) -> None:
+    found = lines("bench", "--seconds", "0.05", "--size", "64", "--size", "4096")
+    assert [line["size"] for line in found] == [64, 4096]
+    for line in found:
+        assert 0 < line["p50_us"] <= line["p99_us"] <= line["max_us"]
+        assert line["rate"] > 0
+        assert 0 <= line["received_share"] <= 1  # a busy machine may run the other process too late
+    assert msgq.stats.topics(prefix) == []

@@ -1,0 +1,58 @@
+"""`msgq clean` and `msgq doctor` find what the killed leave of gates and ZMQ claims, and leave the living alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import msgq
+from msgq import naming
+from msgq.cli.app import app
+from msgq.cli.remains import dead_claims
+from tests.contract import zmq_actors
+from tests.support import SHM, Child
+from tests.unit import gate_actors
+
+
+def run(*args: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(app, [*args, "--json"], catch_exceptions=False)
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def noted() -> str:
+    (check,) = (check for check in run("doctor") if check["check"] == "remains")
+    return f"{check['status']}: {check['text']}"
+
+
+def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> None:
+    with msgq.fake_event_handle("lives", "", enable=True) as alive:
+        assert alive.recv_called_event.fd >= 0
+        with Child(gate_actors.controller, "left", "recv_ready_event", env={"CEREAL_FAKE_PREFIX": "a:%b"}) as child:
+            assert child.hear() == "made"
+            assert run("clean") == []
+            child.kill()
+        assert f"left: a gate whose controller, process {child.pid}" in noted()
+        assert [one["action"] for one in run("clean", "--dry-run")] == ["would remove"]
+        (removed,) = run("clean")
+        assert (removed["endpoint"], removed["action"]) == ("left", "removed")
+        assert noted().startswith("ok")
+        assert alive.enabled
+        assert msgq.fake_event_handle("lives", "", override=False).enabled
+    assert not list(SHM.glob(f"msgqgate_{prefix}:*"))
+
+
+def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
+    before = set(naming.zmq_claims())
+    with Child(zmq_actors.plain_claim, "left") as child:
+        assert child.hear() == "published"
+        assert list(dead_claims(prefix)) == []
+        child.kill()
+    assert f"left: the claim of a ZMQ publisher, process {child.pid}" in noted()
+    (removed,) = run("clean")
+    assert (removed["endpoint"], removed["action"]) == ("left", "removed")
+    assert set(naming.zmq_claims()) <= before
+    assert noted().startswith("ok")

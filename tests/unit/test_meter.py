@@ -1,0 +1,189 @@
+"""The meter: counts, distributions, losses, and that nobody notices it."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+import msgq
+from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
+from msgq.impl.meter import Meter, watch
+from msgq.impl.snapshot import TopicWatch
+from msgq.stats import topic, topic_inodes
+from tests.support import SHM, Task
+
+
+def test_counts_messages_bytes_and_sizes(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        publisher.send(b"before")
+        meter = Meter(msgq.context, endpoint)
+        publisher.send_many([bytes(10), bytes(20), bytes(60)])
+        watch([meter], 0.01)
+        reading = meter.reading()
+    assert (reading.messages, reading.bytes, reading.lost) == (3, 90, 0)
+    assert reading.sizes is not None
+    assert (reading.sizes.min, reading.sizes.mean, reading.sizes.max) == (10, 30, 60)
+    assert reading.sizes.p50 == 20
+    assert reading.delays_us is None
+
+
+def test_nothing_has_no_rate(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint):
+        meter = Meter(msgq.context, endpoint)
+        watch([meter], 0.001)
+    reading = meter.reading()
+    assert (reading.messages, reading.rate, reading.byte_rate, reading.periods_us) == (0, None, None, None)
+
+
+def test_clear_begins_anew_and_goes_on_from_the_last_message(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = Meter(msgq.context, endpoint)
+        publisher.send(b"a")
+        watch([meter], 0.001)
+        meter.clear()
+        assert meter.reading().messages == 0
+        publisher.send(b"b")
+        watch([meter], 0.001)
+    reading = meter.reading()
+    assert reading.messages == 1
+    assert reading.periods_us is not None
+    assert reading.periods_us.count == 1
+    assert reading.rate is not None
+
+
+def test_percentiles_are_within_a_percent(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, 4 << 20) as publisher:
+        meter = Meter(msgq.context, endpoint)
+        sizes = [17 * i for i in range(500)]
+        publisher.send_many([bytes(size) for size in sizes])
+        watch([meter], 0.001)
+    found = meter.reading().sizes
+    assert found is not None
+    assert found.p50 == pytest.approx(sizes[250], rel=0.01)
+    assert found.p90 == pytest.approx(sizes[450], rel=0.01)
+    assert found.p99 == pytest.approx(sizes[495], rel=0.01)
+    assert found.max == sizes[-1]
+
+
+@pytest.mark.parametrize("spin", [False, True])
+def test_the_mean_period_is_exact_however_it_looks(endpoint: str, spin: bool) -> None:
+    def publish() -> None:
+        for _ in range(50):
+            publisher.send(b"tick")
+            time.sleep(0.001)
+
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = Meter(msgq.context, endpoint)
+        task = Task(publish)
+        while meter.reading().messages < 50:
+            watch([meter], 0.01, spin)
+        task.result()
+    reading = meter.reading()
+    assert reading.periods_us is not None
+    assert reading.periods_us.count == 49
+    assert reading.periods_us.mean * 49 == pytest.approx(reading.span_s * 1e6, rel=1e-6)
+    assert reading.periods_us.mean >= 950  # 1 ms of sleep, and a look that may be late by a nap
+
+
+def test_what_was_overwritten_is_lost_and_counts_for_the_rate(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = Meter(msgq.context, endpoint)
+        publisher.send(b"first")
+        watch([meter], 0.001)
+        publisher.send_many([bytes(1000)] * 5000)  # five laps
+        publisher.send(b"last")
+        watch([meter], 0.001)
+        publisher.send(b"after")
+        watch([meter], 0.001)
+    reading = meter.reading()
+    assert reading.lost
+    assert reading.messages + reading.lost == 5003
+    assert reading.rate is not None
+    assert reading.periods_us is not None
+    assert reading.rate == pytest.approx((reading.periods_us.count + reading.lost) / reading.span_s)
+
+
+def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = Meter(msgq.context, endpoint, stamp_offset=4)
+        now = time.time_ns()
+        for stamp in (now - 5_000_000, now + 3_600_000_000_000):
+            publisher.send(b"head" + struct.pack("<Q", stamp))
+        publisher.send(b"head" + bytes(7))
+        watch([meter], 0.001)
+    reading = meter.reading()
+    assert (reading.messages, reading.undated, reading.early) == (3, 1, 1)
+    assert reading.delays_us is not None
+    assert reading.delays_us.count == 2
+    assert reading.delays_us.min == 0
+    assert reading.delays_us.max >= 5000
+
+
+def test_delays_by_the_monotonic_clock(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = Meter(msgq.context, endpoint, 0, monotonic=True)
+        publisher.send(struct.pack("<Q", time.monotonic_ns()))
+        watch([meter], 0.001)
+    delays = meter.reading().delays_us
+    assert delays is not None
+    assert 0 < delays.max < 60e6
+
+
+def test_many_meters_at_once(prefix: str) -> None:
+    publishers = [msgq.pub_sock(f"e{i}") for i in range(150)]  # more than one futex call takes
+    meters = [Meter(msgq.context, f"e{i}") for i in range(150)]
+    for publisher in publishers:
+        publisher.send(b"x")
+    watch(meters, 0.005)
+    assert [meter.reading().messages for meter in meters] == [1] * 150
+
+
+def test_it_leaves_no_trace(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        publisher.send(b"x")
+        files = [(SHM / f"{kind}{endpoint}") for kind in ("msgq_", "msgqside_")]
+        before = [path.read_bytes() for path in files]
+        meter = Meter(msgq.context, endpoint)
+        watch([meter], 0.005)
+        assert [path.read_bytes() for path in files] == before
+        assert topic(endpoint).subscribers == ()
+
+
+def test_errors_name_the_endpoint(endpoint: str) -> None:
+    with pytest.raises(SegmentError, match=endpoint):
+        Meter(msgq.context, endpoint)
+    with pytest.raises(InvalidValueError, match="byte -1"):
+        Meter(msgq.context, endpoint, -1)
+    with msgq.pub_sock(endpoint):
+        meter = Meter(msgq.context, endpoint)
+        meter.close()
+        with pytest.raises(EndpointClosedError, match=endpoint):
+            watch([meter], 0.001)
+
+
+def test_a_watch_counts_what_its_participants_do(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        look = TopicWatch(endpoint, "")
+        before = look.counts()
+        with msgq.sub_sock(endpoint) as subscriber:
+            publisher.send_many([bytes(100)] * 3)
+            assert subscriber.receive() is not None
+            now = look.counts()
+            assert look.stats() == topic(endpoint)
+    assert (before.messages, before.subscribers, before.lost) == (0, 0, 0)
+    assert (now.messages, now.bytes, now.subscribers, now.lost) == (3, 300, 1, 0)
+    assert now.position_bytes - before.position_bytes == 3 * 112
+
+
+def test_inodes_tell_a_ring_that_was_made_anew(prefix: str) -> None:
+    with msgq.pub_sock("x"):
+        before = topic_inodes(prefix)
+    for kind in ("msgq_", "msgqside_"):
+        (SHM / f"{kind}{prefix}" / "x").rename(SHM / f"{kind}{prefix}" / "old")
+    with msgq.pub_sock("x"):
+        now = topic_inodes(prefix)
+    assert set(before) == {"x"}
+    assert set(now) == {"old", "x"}
+    assert now["x"] != before["x"] == now["old"]

@@ -1,0 +1,306 @@
+"""Hostile and half-dead clients: the server gives them an error or nothing, serves the others, and loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import mmap
+import os
+import random
+import resource
+import select
+import signal
+import socket
+import time
+
+import pytest
+
+from msgq.errors import IpcError
+from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say, wait_until
+from visionipc import VisionIpcClient, VisionIpcServer, wire
+from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES
+
+ASK = wire.REQUEST.pack(0)
+ASK_AS_OURS = ASK + wire.HELLO
+ANSWER_BYTES = 1 << 16
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def raw(name: str) -> socket.socket:
+    """Return a connection to the server, as a program of anybody may open it."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(wire.socket_path(name))  # waits while the server's queue is full
+    connection.settimeout(DEADLINE)
+    return connection
+
+
+def ask(name: str, request: bytes) -> tuple[bytes, list[int]]:
+    with raw(name) as connection:
+        connection.send(request)
+        data, fds, _, _ = socket.recv_fds(connection, ANSWER_BYTES, 253)
+    return data, fds
+
+
+def sent_away(connection: socket.socket) -> bool:
+    """Whether the server has closed the connection, without an answer."""
+    try:
+        return connection.recv(ANSWER_BYTES) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.fixture
+def served(server, connect):
+    """A function that lets a newcomer, and one who was there, receive a frame; and sees that no descriptor is lost."""
+    ids = itertools.count(1)
+    client = connect()
+    data = bytes(client.buffer_len)
+    before = descriptors()
+
+    def check() -> None:
+        for one in (client, newcomer := VisionIpcClient(server.name, 0, False)):
+            assert one.connect(False) if one is newcomer else one.is_connected()
+        frame_id = next(ids)
+        assert server.send(0, data, frame_id)
+        for one in (client, newcomer):
+            while one.frame(DEADLINE_MS).frame_id != frame_id:  # what was sent meanwhile
+                assert one is client
+        newcomer.close()
+
+    yield check
+    check()
+    wait_until(lambda: descriptors() <= before, "the descriptors of the hostile are closed")
+    assert server.stats(0).held == 0
+
+
+# ---- what they say ----
+
+
+def test_a_client_that_says_nothing_is_sent_away(server, served):
+    with raw(server.name) as silent:
+        served()
+        assert sent_away(silent)
+
+
+@pytest.mark.parametrize("count", [64, 65, 200, 1000])
+def test_many_clients_that_say_nothing(server, served, count):
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(raw(server.name)) for _ in range(count)]
+        served()
+        assert all(sent_away(connection) for connection in silent[:-64])
+        served()
+
+
+def test_1000_connections_one_after_another(server, served):
+    for _ in range(1000):
+        raw(server.name).close()
+    served()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"", b"\0", b"\0\0\0", wire.REQUEST.pack(7), wire.REQUEST.pack(7) + wire.HELLO, wire.REQUEST.pack(wire.LIST - 1)],
+    ids=["empty", "1 byte", "3 bytes", "unknown", "unknown as ours", "largest"],
+)
+def test_a_request_that_is_none_gets_no_answer(server, served, request_):
+    with raw(server.name) as connection:
+        connection.send(request_)
+        assert sent_away(connection)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"mqframe", b"mqframe2", b"\0" * 8, b"x" * 100_000], ids=["short", "later", "zeros", "100 kB"]
+)
+def test_what_follows_a_request_and_is_not_known_is_ignored(server, served, rest):
+    data, fds = ask(server.name, ASK + rest)
+    for fd in fds:
+        os.close(fd)
+    assert (len(data), len(fds)) == (4 * wire.RECORD.size, 4)
+
+
+def test_random_requests(server, served):
+    chance = random.Random(4)
+    for _ in range(500):
+        with raw(server.name) as connection:
+            connection.send(chance.randbytes(chance.randrange(40)))
+    served()
+
+
+def test_descriptors_that_come_with_a_request_are_dropped(server, served):
+    before = descriptors()
+    end, other = os.pipe()
+    with raw(server.name) as connection:
+        socket.send_fds(connection, [ASK[:3]], [end] * 100)
+        assert sent_away(connection)
+    os.close(end)
+    os.close(other)
+    wait_until(lambda: descriptors() <= before)
+
+
+# ---- how they leave ----
+
+
+@pytest.mark.parametrize("request_", [ASK, wire.REQUEST.pack(wire.LIST)], ids=["stream", "list"])
+def test_stock_clients_that_ask_and_go(server, served, request_):
+    for _ in range(500):
+        with raw(server.name) as connection:
+            connection.send(request_)
+    served()
+
+
+def told(child: Child, what: object) -> object:
+    child.say(what)
+    return child.hear()
+
+
+def serve_one_stream(name: str) -> None:
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 4, 64, 48)
+        server.start_listener()
+        say(descriptors())
+        while hear():
+            say([descriptors(), server.stats(0).clients])
+
+
+def test_an_answer_that_reaches_nobody_costs_no_place(name):
+    """Clients whose time is up before a server that was stopped goes on; more than it has places."""
+    with Child(serve_one_stream, name) as child:
+        before = child.hear()
+        for _ in range(3):
+            child.kill(signal.SIGSTOP)
+            for _ in range(100):
+                with raw(name) as connection:
+                    connection.send(ASK_AS_OURS)
+            child.kill(signal.SIGCONT)
+            VisionIpcClient.available_streams(name)  # answered after them
+        with VisionIpcClient(name, 0, False) as client:
+            assert client.connect(False)
+            wait_until(lambda: told(child, True) == [before, [os.getpid()]], "all is closed and free")
+        child.say(False)
+        child.result()
+
+
+@pytest.mark.parametrize("request_", [ASK, ASK_AS_OURS], ids=["stock", "ours"])
+def test_clients_that_do_not_read_the_answer(server, served, request_):
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            connection = stack.enter_context(raw(server.name))
+            connection.send(request_)
+        served()
+
+
+def ask_and_wait(name: str) -> None:
+    kept = []
+    for _ in range(40):
+        kept.append(raw(name))
+        kept[-1].send(ASK_AS_OURS)
+    silent = raw(name)
+    for connection in kept:
+        select.select([connection], [], [], DEADLINE)
+    say(silent.fileno())
+    hear()
+
+
+def test_clients_that_are_killed_in_the_middle(server, served):
+    """More in all than the table has rows."""
+    for _ in range(8):
+        with Child(ask_and_wait, server.name) as child:
+            child.hear()
+            assert child.pid in server.stats(0).clients
+            served()
+            child.kill()
+        assert child.pid not in server.stats(0).clients
+    served()
+
+
+# ---- a server without descriptors ----
+
+
+def serve_with_limits(name: str) -> None:
+    """A server that has, on being told a number, only so many free descriptors; it answers how many it has open."""
+    with VisionIpcServer(name) as server:
+        server.create_buffers(0, 4, 64, 48)
+        server.start_listener()
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        say(descriptors())
+        while (room := hear()) is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            lowest = os.dup(0)  # the limit is of the numbers: this is the first free one
+            os.close(lowest)
+            if room >= 0:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
+            say(descriptors() if room < 0 else 0)
+
+
+def test_a_server_without_descriptors_recovers(name):
+    with Child(serve_with_limits, name) as child:
+        before = child.hear()
+        for room in (*range(7), *range(7)):
+            told(child, room)
+            for _ in range(MAX_CLIENTS // 2 if 1 < room < 6 else 1):
+                with VisionIpcClient(name, 0, False) as client, contextlib.suppress(IpcError):
+                    client.connect(False)
+            told(child, -1)
+            with VisionIpcClient(name, 0, False) as client:
+                assert client.connect(False)
+        wait_until(lambda: told(child, -1) == before, "all descriptors are closed")
+        child.say(None)
+        child.result()
+
+
+# ---- what they write ----
+
+
+@contextlib.contextmanager
+def table_of(name: str):
+    """The table of leases, as a hostile client may write into it."""
+    _, fds = ask(name, ASK_AS_OURS)
+    with mmap.mmap(fds[-1], TABLE_BYTES) as table:
+        for fd in fds:
+            os.close(fd)
+        yield table
+
+
+LEFT = (bytes(512) + (b"\2\0\0\0" + bytes(572)) * MAX_CLIENTS)[:TABLE_BYTES]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [b"\xff" * TABLE_BYTES, bytes(TABLE_BYTES), LEFT, random.Random(1).randbytes(TABLE_BYTES)],
+    ids=["ones", "zeros", "all left", "random"],
+)
+def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server, served, fill):
+    """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""
+    data = bytes(64 * 48 * 3 // 2)
+    with table_of(server.name) as table:
+        for _ in range(3):
+            table[:] = fill
+            for _ in range(10):
+                server.send(0, data)
+            server.stats(0)
+    served()
+    dropped = server.stats(0).dropped
+    for _ in range(100):
+        served()
+    assert server.stats(0).dropped == dropped
+
+
+def test_random_words_in_the_table_under_live_traffic(server, connect):
+    chance = random.Random(2)
+    client, data = connect(), bytes(64 * 48 * 3 // 2)
+    until = time.monotonic() + 1
+    with table_of(server.name) as table:
+        while time.monotonic() < until:
+            start = chance.randrange(0, TABLE_BYTES, 4)
+            table[start : start + 4] = chance.choice([bytes(4), b"\xff" * 4, chance.randbytes(4), b"\1\0\0\0"])
+            server.send(0, data)
+            with client.recv(0) or contextlib.nullcontext():
+                pass
+    with VisionIpcClient(server.name, 0, False) as other:
+        assert other.connect(False)
+        assert server.send(0, data, 77)
+        with other.frame(DEADLINE_MS) as frame:
+            assert frame.frame_id == 77

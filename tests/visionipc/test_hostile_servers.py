@@ -1,0 +1,504 @@
+"""Hostile and half-dead servers: a client gets an error or a time-out, loses no descriptor, and can be used again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import resource
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq.errors import (
+    CorruptSegmentError,
+    InvalidValueError,
+    IpcError,
+    SegmentError,
+    StreamNotFoundError,
+    WaitTimeoutError,
+)
+from tests.support import DEADLINE_MS, Child, say, wait_until
+from tests.visionipc.conftest import HEIGHT, WIDTH
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire
+from visionipc.formats import Geometry, geometry
+from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION
+
+COUNT = 3
+LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
+BYTES = LAYOUT.size + wire.FRAME_ID_BYTES
+SERVER_ID = 0x1234_5678_9ABC_DEF0
+FIELDS = {"len": 0, "mmap_len": 8, "width": 40, "height": 48, "stride": 56, "uv_offset": 64, "server_id": 88,
+          "idx": 96, "type": 104}  # fmt: skip
+WIDTHS = dict.fromkeys(("type", "version", "format", "channels", "row"), "<I")
+GRANT_FIELDS = {"magic": 0, "version": 8, "format": 12, "channels": 16, "row": 20}
+
+Behaviour = Callable[[socket.socket, bytes], object]
+
+
+class Impostor:
+    """Listens where a server would, and does with each connection what the test says."""
+
+    def __init__(self, name: str, behave: Behaviour, backlog: int = 128, accepts: bool = True) -> None:
+        self.behave = behave
+        self._path = wire.socket_path(name)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(self._path)
+        self._socket.listen(backlog)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        if accepts:
+            self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):  # shut down
+            while True:
+                client, _ = self._socket.accept()
+                with client, contextlib.suppress(OSError):  # it has gone
+                    self.behave(client, client.recv(256))
+
+    def __enter__(self) -> Impostor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread.ident:
+            self._thread.join()
+        self._socket.close()
+        os.unlink(self._path)
+
+
+def records(count: int = COUNT, layout: Geometry = LAYOUT) -> bytearray:
+    return bytearray(b"".join(wire.Record(layout, SERVER_ID, index, 0).pack(-1) for index in range(count)))
+
+
+def grant(row: int = 0) -> bytearray:
+    return bytearray(wire.Grant(FrameFormat.NV12, 1, row).pack(VERSION))
+
+
+@contextlib.contextmanager
+def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
+    """Descriptors as a server sends them: of buffers, and of the table if it is one of ours."""
+    sizes = [BYTES] * count + [TABLE_BYTES] * ours
+    fds = [shared.create("test", size, "test") for size in sizes]
+    try:
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def answering(data: bytes, fds: list[int]) -> Behaviour:
+    """Answer any question for a stream so, and list stream 0."""
+
+    def behave(client: socket.socket, request: bytes) -> None:
+        if request[:4] == wire.REQUEST.pack(wire.LIST):
+            client.send(wire.REQUEST.pack(0))
+        else:
+            socket.send_fds(client, [data], fds)
+
+    return behave
+
+
+@pytest.fixture
+def client(name):
+    """A client that is used by the test; afterwards it connects to an honest server."""
+    with VisionIpcClient(name, 0, False) as client:
+        assert not client.connect(False)  # opens what it keeps
+        yield client
+        with VisionIpcServer(name) as server:
+            server.create_buffers(0, 2, WIDTH, HEIGHT)
+            server.start_listener()
+            assert client.connect(False)
+
+            def received() -> bool:  # not the first frame, perhaps: who lags in the ring goes to its end
+                server.send(0, bytes(LAYOUT.size), 99)
+                frame = client.recv(20)
+                return frame is not None and frame.frame_id == 99
+
+            wait_until(received, "a frame of an honest server comes")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def refused(client: VisionIpcClient, behave: Behaviour, kind: type[Exception], text: str) -> None:
+    """The client says what is wrong, and has closed what came by then."""
+    with Impostor(client._name, behave):
+        before = descriptors()
+        with pytest.raises(kind, match=text) as caught:
+            client.connect(False)
+        assert not client.is_connected()
+        wait_until(lambda: descriptors() <= before, "what came is closed")
+        assert caught.value  # so far somebody kept the error
+
+
+def packed(table: dict[str, int], data: bytearray, at: int, **changes: int | bytes) -> bytes:
+    """Return the answer with other values in the structure that begins there."""
+    for field, value in changes.items():
+        word = value if isinstance(value, bytes) else struct.pack(WIDTHS.get(field, "<Q"), value)
+        data[at + table[field] : at + table[field] + len(word)] = word
+    return bytes(data)
+
+
+# ---- no answer ----
+
+
+def test_a_server_that_says_nothing(client):
+    free = threading.Event()
+    with Impostor(client._name, lambda *_: free.wait()):
+        with pytest.raises(WaitTimeoutError, match="does not answer; is it stopped"):
+            client.connect(True)
+        with pytest.raises(WaitTimeoutError, match="does not answer"):
+            VisionIpcClient.available_streams(client._name)
+        free.set()
+
+
+def test_a_server_whose_queue_stays_full(client):
+    with Impostor(client._name, lambda *_: None, backlog=0, accepts=False), contextlib.ExitStack() as stack:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                waiting.setblocking(False)
+                waiting.connect(wire.socket_path(client._name))
+        with pytest.raises(WaitTimeoutError, match="does not answer"):
+            client.connect(True)
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["at all", "for the stream"])
+def test_a_server_that_closes_without_an_answer(client, listed):
+    def behave(connection: socket.socket, request: bytes) -> None:
+        if listed and request == wire.REQUEST.pack(wire.LIST):
+            connection.send(wire.REQUEST.pack(0))
+
+    kind, text = (IpcError, "did not admit us") if listed else (StreamNotFoundError, "no stream 0")
+    refused(client, behave, kind, text)
+
+
+def test_an_empty_answer_with_descriptors(client):
+    with memory(True) as fds:
+        refused(client, answering(b"", fds), IpcError, "did not admit us")
+
+
+def test_a_server_that_dies_at_every_request(client):
+    """As if nobody were there, or no such stream."""
+    refused(client, lambda connection, _: connection.shutdown(socket.SHUT_RDWR), StreamNotFoundError, "no stream 0")
+    assert VisionIpcClient.available_streams(client._name, False) == set()
+
+
+@pytest.mark.parametrize("listing", [b"\0\0\0", bytes(65 * 4), bytes(100_000)], ids=["3", "65 streams", "100 kB"])
+def test_a_listing_of_impossible_size(client, listing):
+    with memory(True) as fds, Impostor(client._name, lambda connection, _: socket.send_fds(connection, [listing], fds)):
+        before = descriptors()
+        with pytest.raises(CorruptSegmentError, match=r"lists its streams in|answers too much"):
+            VisionIpcClient.available_streams(client._name)
+        wait_until(lambda: descriptors() <= before)
+
+
+# ---- answers that contradict themselves ----
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize(
+    "changes",
+    [{"len": 0}, {"len": 2**64 - 8}, {"len": LAYOUT.size + 1}, {"mmap_len": 0}, {"mmap_len": LAYOUT.size},
+     {"len": 2**40, "mmap_len": 2**40 + 8}, {"idx": 0}, {"idx": 2}, {"idx": 2**63}, {"type": 1}, {"server_id": 1},
+     {"width": WIDTH + 2}, {"height": 2}, {"stride": 0}, {"uv_offset": 0}],
+    ids=str,
+)  # fmt: skip
+def test_records_that_contradict_each_other(client, ours, changes):
+    data = packed(FIELDS, records() + (grant() if ours else b""), wire.RECORD.size, **changes)
+    with memory(ours) as fds:
+        refused(client, answering(data, fds), CorruptSegmentError, "buffer 1 is number|not alike|cannot be")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"width": 0}, {"width": 2**64 - 1}, {"height": 2**63}, {"height": 0}, {"stride": 1}, {"stride": 2**64 - 1},
+     {"uv_offset": 2**64 - 1}, {"uv_offset": 0}, {"width": 63}, {"height": HEIGHT * 2}],
+    ids=str,
+)  # fmt: skip
+def test_geometry_that_cannot_be(client, changes):
+    """From ours it is refused. Stock's may send anything as NV12: its bytes can be had, its picture cannot."""
+    data = records()
+    for index in range(COUNT):
+        packed(FIELDS, data, index * wire.RECORD.size, **changes)
+    with memory(True) as fds:
+        refused(client, answering(data + grant(), fds), CorruptSegmentError, "layout that cannot be")
+    with memory(False) as fds, Impostor(client._name, answering(data, fds)), publisher(client._name) as pub:
+        assert client.connect(False)
+        pub.send(wire.PACKET.pack(SERVER_ID, 0, 0, 0, 0, 0, 1))
+        with client.frame(DEADLINE_MS) as frame:
+            assert len(frame.data) == LAYOUT.size
+            with pytest.raises(InvalidValueError):
+                _ = frame.image
+            with pytest.raises(InvalidValueError):
+                _ = frame.planes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"magic": b"mqframe2"}, {"version": VERSION + 1}, {"version": 0}, {"format": 10}, {"format": 2**32 - 1},
+     {"channels": 0}, {"channels": 2**32 - 1}, {"row": MAX_CLIENTS}, {"row": 2**32 - 1}],
+    ids=str,
+)  # fmt: skip
+def test_a_grant_that_is_not_of_this_library(client, changes):
+    data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.RECORD.size, **changes)
+    with memory(True) as fds:
+        refused(client, answering(data, fds), SegmentError, "another version|cannot be|not a table")
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 111, 113, 112 * 129, 112 * 128 + 65, 100_000])
+def test_sizes_that_are_no_answer(client, size):
+    with memory(True) as fds:
+        refused(client, answering(bytes(size), fds), CorruptSegmentError, "no list of|too much|another version")
+
+
+def test_random_answers(client):
+    chance = random.Random(3)
+    sizes = [wire.RECORD.size * n + extra for n in range(4) for extra in (0, wire.GRANT.size)]
+
+    def behave(connection: socket.socket, request: bytes) -> None:
+        size = chance.choice([*sizes, chance.randrange(1, 2000)])
+        socket.send_fds(connection, [chance.randbytes(size)], [0] * chance.randrange(5))
+
+    before = descriptors()
+    with Impostor(client._name, behave):
+        for _ in range(300):
+            with pytest.raises(IpcError):
+                client.connect(False)
+    wait_until(lambda: descriptors() <= before)
+
+
+def test_honest_answers_with_one_random_byte(client):
+    """Connected or refused, nothing else; and nothing that is unsafe to look at."""
+    chance = random.Random(5)
+    connected = 0
+    for round_ in range(200):
+        ours = bool(round_ % 2)
+        data = records() + (grant() if ours else b"")
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        suppressed = contextlib.suppress(CorruptSegmentError, SegmentError)
+        with memory(ours) as fds, Impostor(client._name, answering(bytes(data), fds)), suppressed:
+            connected += client.connect(False)
+            assert client.buffer_len == LAYOUT.size
+    assert 0 < connected < 200
+
+
+# ---- descriptors ----
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("count", [0, 1, COUNT - 1, COUNT + 2, 127])
+def test_other_descriptors_than_buffers(client, ours, count):
+    data = bytes(records() + (grant() if ours else b""))
+    with memory(True, count) as fds:
+        refused(client, answering(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers")
+
+
+def test_more_descriptors_than_any_server_sends(client):
+    with memory(False, 1) as fds:
+        refused(client, answering(bytes(records()), fds * 250), CorruptSegmentError, "answers too much")
+
+
+def unsealed(size: int) -> int:
+    fd = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    return fd
+
+
+def write_only(folder: Path, size: int) -> int:
+    path = folder / "file"
+    path.write_bytes(bytes(size))
+    return os.open(path, os.O_WRONLY)
+
+
+STRANGE = {
+    "pipe": lambda folder: os.pipe()[0],
+    "directory": lambda folder: os.open(folder, os.O_RDONLY),
+    "device": lambda folder: os.open("/dev/zero", os.O_RDWR),
+    "path": lambda folder: os.open(folder, os.O_PATH),
+    "short": lambda folder: shared.create("short", BYTES - 1, "test"),
+    "empty": lambda folder: os.memfd_create("empty"),
+    "write only": lambda folder: write_only(folder, max(BYTES, TABLE_BYTES)),
+}
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("place", [0, COUNT - 1, COUNT], ids=["first", "last", "table"])
+@pytest.mark.parametrize("strange", STRANGE)
+def test_descriptors_of_something_else(client, tmp_path, ours, place, strange):
+    if place == COUNT and not ours:
+        pytest.skip("stock has no table")
+    fd = STRANGE[strange](tmp_path)
+    with memory(ours) as fds:
+        bad = [*fds[:place], fd, *fds[place + 1 :]]
+        answer = answering(bytes(records() + (grant() if ours else b"")), bad)
+        refused(client, answer, SegmentError, "not memory of|can shrink|cannot map")
+    os.close(fd)
+
+
+@pytest.mark.parametrize("place", [0, COUNT], ids=["buffer", "table"])
+def test_memory_that_can_shrink_is_not_of_ours(client, tmp_path, place):
+    """Whoever reads behind the end of a file dies of SIGBUS."""
+    for fd in (unsealed(TABLE_BYTES), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)):
+        os.truncate(fd, TABLE_BYTES)
+        with memory(True) as fds:
+            bad = [*fds[:place], fd, *fds[place + 1 :]]
+            refused(client, answering(bytes(records() + grant()), bad), CorruptSegmentError, "can shrink")
+        os.close(fd)
+
+
+def test_a_table_that_we_may_not_write(client):
+    with memory(True) as fds:
+        table = shared.read_only(fds[-1])
+        answer = answering(bytes(records() + grant()), [*fds[:-1], table])
+        refused(client, answer, SegmentError, "cannot map")
+        os.close(table)
+
+
+def test_a_client_without_descriptors(client):
+    """It cannot take those that are sent; the system closes what has no place."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
+        lowest = os.dup(0)
+        os.close(lowest)
+        before = descriptors()
+        for room in range(4, 7):  # ours, the impostor's, and too few for the descriptors
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
+            try:
+                with pytest.raises(IpcError, match=r"no descriptor is left|descriptors for"):
+                    client.connect(False)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            wait_until(lambda: descriptors() <= before)
+
+
+# ---- packets ----
+
+
+@contextlib.contextmanager
+def publisher(name: str) -> Iterator[msgq.PubSocket]:
+    with msgq.PubSocket() as pub:
+        pub.connect(msgq.Context(), get_endpoint_name(name, 0))
+        yield pub
+
+
+def good(ours: bool, index: int = 0) -> bytes:
+    return wire.PACKET.pack(SERVER_ID, index, 5, int(ours), 1, 2, 1)
+
+
+@pytest.fixture(params=[False, True], ids=["stock", "ours"])
+def topic(request, client):
+    """A client of an impostor whose buffers all hold frame 5, and the publisher of its topic."""
+    ours = request.param
+    with memory(ours) as fds, Impostor(client._name, answering(bytes(records() + (grant() if ours else b"")), fds)):
+        for fd in fds[:COUNT]:
+            os.pwrite(fd, struct.pack("<Q", 5), LAYOUT.size)
+        if ours:
+            os.pwrite(fds[-1], struct.pack(f"<{COUNT}I", *[1] * COUNT), 0)
+        with publisher(client._name) as pub:
+            assert client.connect(False)
+            yield client, pub, ours
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [b"\0", bytes(47), bytes(49), bytes(4096), bytes(48), b"\xff" * 48,
+     wire.PACKET.pack(SERVER_ID, COUNT, 0, 1, 0, 0, 1),
+     wire.PACKET.pack(SERVER_ID, 2**64 - 1, 0, 1, 0, 0, 1), wire.PACKET.pack(SERVER_ID, 2**32, 0, 1, 0, 0, 1),
+     wire.PACKET.pack(SERVER_ID + 1, 0, 0, 1, 0, 0, 1)],
+    ids=["1", "47", "49", "4096", "zeros", "ones", "index", "largest index", "index of 33 bits", "server"],
+)  # fmt: skip
+def test_packets_that_are_no_frames_are_passed_over(topic, packet):
+    client, pub, ours = topic
+    for _ in range(3):
+        pub.send(packet)
+    assert client.recv(0) is None
+    pub.send(packet)
+    pub.send(good(ours))
+    with client.frame(DEADLINE_MS) as frame:
+        assert frame.frame_id == 5
+        assert frame.valid()
+
+
+def test_random_packets(topic):
+    client, pub, ours = topic
+    chance = random.Random(6)
+    for _ in range(300):
+        start = good(ours)[: chance.choice([0, 8, 16, 24])]
+        pub.send(start + chance.randbytes(48 - len(start)))
+        if frame := client.recv(0):
+            assert frame.data.sum() == 0
+            frame.release()
+    pub.send(good(ours))
+    assert client.frame(DEADLINE_MS).frame_id == 5
+
+
+@pytest.mark.parametrize("generation", [0, 2, 2**32 - 1])
+def test_a_generation_that_the_buffer_does_not_have(topic, generation):
+    client, pub, ours = topic
+    if not ours:
+        pytest.skip("stock has none")
+    for _ in range(5000):  # each sends the client to the newest that is there
+        pub.send(wire.PACKET.pack(SERVER_ID, 0, 0, generation, 0, 0, 1))
+    assert client.recv(0) is None
+    pub.send(good(ours))
+    assert client.frame(DEADLINE_MS).frame_id == 5
+
+
+def test_the_same_frame_announced_twice_while_it_is_held(topic):
+    client, pub, ours = topic
+    pub.send(good(ours))
+    pub.send(good(ours))
+    held = client.recv(0)
+    again = client.recv(0)
+    assert (again is None) == ours
+    assert held.valid()
+    pub.send(good(ours, 1))
+    assert client.frame(DEADLINE_MS).idx == 1
+
+
+def flood(name: str, other_servers: bool) -> None:
+    """Publish packets that are no frames for ever, each of another server or all of one generation."""
+    with publisher(name) as pub:
+        for i in itertools.count(1):
+            pub.send(wire.PACKET.pack((SERVER_ID + other_servers * i) % 2**64, 0, 0, 7, 0, 0, 1))
+            if i == 1:
+                say()
+
+
+@pytest.mark.parametrize("other_servers", [True, False], ids=["other servers", "other generations"])
+@pytest.mark.parametrize("timeout_ms", [0, 50])
+def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(topic, other_servers, timeout_ms):
+    client, _, ours = topic
+    if not other_servers and not ours:
+        pytest.skip("stock has no generations")
+    with Child(flood, client._name, other_servers) as child:
+        child.hear()
+        begin = time.monotonic()
+        for _ in range(10):
+            assert client.recv(timeout_ms) is None
+        assert client.connections <= 2 + (time.monotonic() - begin) / 0.02  # not one for each packet
+
+
+def test_recv_does_not_wait_for_a_new_server_that_says_nothing(topic):
+    client, pub, _ = topic
+    path = wire.socket_path(client._name)
+    os.rename(path, f"{path}.former")
+    try:
+        with Impostor(client._name, lambda connection, _: connection.recv(1)):
+            for index in range(100):
+                pub.send(wire.PACKET.pack(index, 0, 0, 0, 0, 0, 1))
+            begin = time.monotonic()
+            assert client.recv(10) is None
+            assert time.monotonic() - begin < 2  # not 100 time-outs
+    finally:
+        os.rename(f"{path}.former", path)

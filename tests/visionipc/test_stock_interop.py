@@ -1,0 +1,388 @@
+"""Stock servers and clients of frames (`tests/stock/frames_peer.c`) with ours, both ways, restarts included."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import numpy as np
+import pytest
+
+from msgq.errors import MultiplePublishersError, StreamNotFoundError
+from tests.stock.frames import SMALL, Layout, StockClient, StockFrame, StockServer, nv12, picture
+from tests.support import DEADLINE_MS, wait_until
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, wire
+
+pytest_plugins = ("tests.stock.fixtures",)
+PADDED = Layout(buffers=3, width=60, height=40, stride=64, uv_offset=64 * 48, size=64 * 48 * 2)
+LAYOUTS = pytest.mark.parametrize("layout", [SMALL, PADDED], ids=["dense", "padded"])
+
+
+@pytest.fixture
+def name(prefix):
+    """A server of this test alone; stock servers leave their socket behind."""
+    yield "camera"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(wire.socket_path("camera"))
+
+
+class OurServer:
+    """Ours with the face of a StockServer."""
+
+    def __init__(self, name: str, streams: dict[int, Layout]) -> None:
+        self.server = VisionIpcServer(name)
+        self.streams = streams
+        for kind, g in streams.items():
+            self.server.create_buffers_with_sizes(kind, g.buffers, g.width, g.height, g.size, g.stride, g.uv_offset)
+        self.server.start_listener()
+
+    def publish(self, kind: int, first: int, count: int = 1) -> None:
+        for i in range(first, first + count):
+            assert self.server.send(kind, picture(i, self.streams[kind].size), i, 1000 * i, 2000 * i)
+
+    def __enter__(self) -> OurServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.close()
+
+
+SERVERS = {"ours": OurServer, "stock": StockServer}
+
+
+def connected(stack, name, kind=0, **options):
+    client = stack.enter_context(VisionIpcClient(name, kind, options.get("conflate", False)))
+    assert client.connect(True)
+    return client
+
+
+def connected_stock(stack, name, kind=0, conflate=False):
+    client = stack.enter_context(StockClient(name, kind, conflate))
+    assert client.connect().buffers
+    return client
+
+
+def expect(frame, frame_id, layout):
+    """The frame is the one that was sent, in every byte, whoever received it."""
+    if isinstance(frame, StockFrame):
+        assert frame.trailing == frame_id
+        assert frame.valid == 1
+        data = frame.data
+    else:
+        assert frame is not None, f"frame {frame_id} did not come"
+        assert frame.valid()
+        data = frame.data.tobytes()
+    assert frame.frame_id == frame_id
+    assert (frame.timestamp_sof, frame.timestamp_eof) == (1000 * frame_id, 2000 * frame_id)
+    assert data == picture(frame_id, layout.size)
+
+
+# ---- our server, stock's clients ----
+
+
+@LAYOUTS
+def test_stock_client_gets_our_frames(name, stack, layout):
+    server = stack.enter_context(OurServer(name, {5: layout}))
+    client = stack.enter_context(StockClient(name, 5))
+    assert client.connect() == layout
+    for frame_id in range(20):
+        server.publish(5, frame_id)
+        expect(client.receive(DEADLINE_MS), frame_id, layout)
+    assert client.receive() == "nothing"
+
+
+def test_stock_client_is_woken_by_our_frame(name, stack):
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    client = connected_stock(stack, name)
+    client.begin("receive", DEADLINE_MS)
+    client.wait_asleep()
+    server.publish(0, 7)
+    assert client.reply()[:3] == ["frame", "0", "7"]
+
+
+def test_stock_client_that_conflates_gets_our_newest_frame(name, stack):
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    client = connected_stock(stack, name, conflate=True)
+    server.publish(0, 1, 4)
+    expect(client.receive(), 4, SMALL)
+
+
+def test_stock_client_lists_our_streams(name, stack):
+    kinds = [0, 1, 2, 77, wire.LIST - 1]
+    stack.enter_context(OurServer(name, dict.fromkeys(kinds, SMALL)))
+    assert StockClient.streams(stack.enter_context(StockClient(name, 0))) == kinds
+
+
+def test_stock_client_of_a_stream_that_we_do_not_have(name, stack):
+    stack.enter_context(OurServer(name, {0: SMALL}))
+    client = stack.enter_context(StockClient(name, 3))
+    assert client.connect().buffers == 0
+
+
+def test_stock_client_of_as_many_buffers_as_possible(name, stack):
+    layout = nv12(16, 16, buffers=wire.BUFFERS_MAX)
+    server = stack.enter_context(OurServer(name, {0: layout}))
+    client = stack.enter_context(StockClient(name, 0))
+    assert client.connect() == layout
+    server.publish(0, 0, 130)
+    for frame_id in (128, 129):  # their buffers were written twice
+        frames = [client.receive() for _ in range(128)] if frame_id == 128 else []
+        assert len(frames) in (0, 128)
+        expect(client.receive(), frame_id, layout)
+
+
+def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name, stack):
+    """Stock leases nothing: what ours hold is not written, the other buffers go round."""
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    ours, stock = connected(stack, name), connected_stock(stack, name)
+    server.publish(0, 1)
+    held = ours.recv(0)
+    expect(stock.receive(), 1, SMALL)
+    for frame_id in range(2, 50):
+        server.publish(0, frame_id)
+        expect(stock.receive(), frame_id, SMALL)
+        expect(ours.recv(0), frame_id, SMALL)
+    expect(held, 1, SMALL)
+
+
+def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name, stack):
+    """Stock lets clients write, and asks for it: a server of ours cannot take that away from stock's clients."""
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    stock, ours = connected_stock(stack, name), connected(stack, name)
+    stock.scribble(0xEE)
+    server.publish(0, 1)
+    expect(ours.recv(0), 1, SMALL)
+    expect(stock.receive(), 1, SMALL)
+
+
+def test_stock_client_that_is_killed_harms_nobody(name, stack):
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    ours = connected(stack, name)
+    for round_ in range(5):
+        client = connected_stock(stack, name)
+        server.publish(0, round_)
+        client.kill()
+        expect(ours.recv(0), round_, SMALL)
+    assert server.server.stats(0).held == 0
+
+
+# ---- stock's server, our clients ----
+
+
+@LAYOUTS
+def test_our_client_gets_stock_frames(name, stack, layout):
+    server = stack.enter_context(StockServer(name, {5: layout}))
+    client = connected(stack, name, 5)
+    told = (client.num_buffers, client.width, client.height, client.stride, client.uv_offset, client.buffer_len)
+    assert Layout(*told) == layout
+    assert client.format is FrameFormat.NV12
+    for frame_id in range(20):
+        server.publish(5, frame_id)
+        frame = client.recv(DEADLINE_MS)
+        expect(frame, frame_id, layout)
+        assert frame.idx == frame_id % layout.buffers
+        luma, chroma = frame.planes
+        rows = np.frombuffer(picture(frame_id, layout.size), np.uint8)[: layout.stride * layout.height]
+        assert (luma == rows.reshape(layout.height, layout.stride)[:, : layout.width]).all()
+        assert chroma.shape == (layout.height // 2, layout.width // 2, 2)
+    assert client.recv(0) is None
+    assert client.lost in (0, None)
+
+
+def test_frames_of_stock_are_read_only_too(name, stack):
+    server = stack.enter_context(StockServer(name, {0: SMALL}))
+    client = connected(stack, name)
+    server.publish(0, 1)
+    with pytest.raises(ValueError, match="read-only"):
+        client.recv(DEADLINE_MS).data[0] = 1
+
+
+def test_our_client_lists_stock_streams(name, stack):
+    stack.enter_context(StockServer(name, dict.fromkeys(range(64), nv12(2, 2, buffers=1))))
+    assert VisionIpcClient.available_streams(name, False) == set(range(64))
+
+
+def test_our_client_of_a_stream_that_stock_does_not_have(name, stack):
+    stack.enter_context(StockServer(name, {0: SMALL, 2: SMALL}))
+    client = stack.enter_context(VisionIpcClient(name, 1, False))
+    with pytest.raises(StreamNotFoundError, match=r"no stream 1, only \[0, 2\]"):
+        client.connect(True)
+    assert not client.is_connected()
+
+
+def test_our_client_finds_that_nobody_listens(name, stack):
+    """A stock server leaves its socket behind when it ends."""
+    stack.enter_context(StockServer(name, {0: SMALL})).kill()
+    client = stack.enter_context(VisionIpcClient(name, 0, False))
+    assert client.connect(False) is False
+    assert VisionIpcClient.available_streams(name, False) == set()
+
+
+def test_our_client_that_conflates_gets_stocks_newest_frame(name, stack):
+    server = stack.enter_context(StockServer(name, {0: SMALL}))
+    client = connected(stack, name, conflate=True)
+    server.publish(0, 1, 4)
+    expect(client.recv(DEADLINE_MS), 4, SMALL)
+    assert client.recv(0) is None
+
+
+def test_frame_of_stock_tells_that_it_was_overwritten(name, stack):
+    """Stock writes into its buffers in turn, whoever looks at them."""
+    server = stack.enter_context(StockServer(name, {0: SMALL}))
+    client = connected(stack, name)
+    server.publish(0, 1)
+    frame = client.recv(DEADLINE_MS)
+    copy = frame.data.copy()
+    assert frame.valid()
+    server.publish(0, 2, SMALL.buffers - 1)
+    expect(frame, 1, SMALL)
+    server.publish(0, 5)
+    assert not frame.valid()
+    assert frame.data.tobytes() == picture(5, SMALL.size)
+    assert copy.tobytes() == picture(1, SMALL.size)
+
+
+def test_frames_that_stock_overwrote_before_they_were_received_say_so(name, stack):
+    server = stack.enter_context(StockServer(name, {0: SMALL}))
+    client = connected(stack, name)
+    server.publish(0, 0, 10)
+    frames = [client.recv(0) for _ in range(10)]
+    assert [frame.frame_id for frame in frames] == list(range(10))
+    assert [frame.valid() for frame in frames] == [False] * 6 + [True] * 4
+    assert client.recv(0) is None
+
+
+def test_frames_of_stock_outlive_server_and_client(name, stack):
+    server = stack.enter_context(StockServer(name, {0: SMALL}))
+    client = connected(stack, name)
+    server.publish(0, 3)
+    frame = client.recv(DEADLINE_MS)
+    data = frame.data
+    client.close()
+    server.kill()
+    expect(frame, 3, SMALL)
+    del frame, client
+    assert data.tobytes() == picture(3, SMALL.size)
+
+
+# ---- restarts ----
+
+
+RESTARTS = pytest.mark.parametrize(
+    "kinds", [("ours", "ours"), ("stock", "ours"), ("ours", "stock"), ("stock", "stock")], ids="->".join
+)
+ENDINGS = pytest.mark.parametrize("layout", [SMALL, PADDED], ids=["same geometry", "other geometry"])
+
+
+def end(server):
+    if isinstance(server, OurServer):
+        server.server.close()
+    else:
+        server.kill()
+
+
+@RESTARTS
+@ENDINGS
+def test_our_client_follows_a_server_that_restarts(name, stack, kinds, layout):
+    first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
+    client = connected(stack, name)
+    first.publish(0, 1)
+    held = client.recv(DEADLINE_MS)
+    end(first)
+    second = stack.enter_context(SERVERS[kinds[1]](name, {0: layout}))
+    for frame_id in (2, 3):
+        second.publish(0, frame_id)
+        expect(client.recv(DEADLINE_MS), frame_id, layout)
+    assert client.connections == 2
+    assert (client.width, client.num_buffers) == (layout.width, layout.buffers)
+    expect(held, 1, SMALL)
+
+
+@RESTARTS
+@ENDINGS
+def test_stock_client_follows_a_server_that_restarts(name, stack, kinds, layout):
+    first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
+    client = connected_stock(stack, name)
+    first.publish(0, 1)
+    expect(client.receive(), 1, SMALL)
+    end(first)
+    second = stack.enter_context(SERVERS[kinds[1]](name, {0: layout}))
+
+    def told_of_the_change():  # a stock reader whose place a stock publisher wiped loses a frame before it joins anew
+        second.publish(0, 2)
+        return client.receive() == "lost"
+
+    wait_until(told_of_the_change)
+    assert client.connect() == layout
+    second.publish(0, 3)
+    expect(client.receive(DEADLINE_MS), 3, layout)
+
+
+@pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock")], ids="->".join)
+def test_frames_of_the_server_that_ended_are_passed_over(name, stack, kinds):
+    """They were queued when it ended; their buffers are gone with the connection to it."""
+    first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
+    client = connected(stack, name)
+    first.publish(0, 1, 3)
+    end(first)
+    second = stack.enter_context(SERVERS[kinds[1]](name, {0: SMALL}))
+    second.publish(0, 10)
+    got = [frame.frame_id for frame in iter(lambda: client.recv(0), None)]
+    assert got[-1] == 10
+    assert set(got) <= {1, 2, 3, 10}
+    second.publish(0, 11)
+    expect(client.recv(DEADLINE_MS), 11, SMALL)
+
+
+def test_client_lives_through_a_row_of_servers(name, stack):
+    client, stock = None, None
+    for life, kind in enumerate(["ours", "stock", "ours", "ours", "stock", "stock", "ours"], 1):
+        layout = nv12(16 * life, 16, buffers=2 + life)
+        server = stack.enter_context(SERVERS[kind](name, {0: layout}))
+        if client is None:
+            client, stock = connected(stack, name), stack.enter_context(StockClient(name, 0))
+        assert stock.connect() == layout
+        stock.receive()  # a stock reader that a stock publisher has wiped joins again at its next call
+        for frame_id in range(10):
+            server.publish(0, frame_id)
+            expect(client.recv(DEADLINE_MS), frame_id, layout)
+            expect(stock.receive(DEADLINE_MS), frame_id, layout)
+        assert client.connections == life
+        end(server)
+
+
+def test_our_server_does_not_take_the_place_of_a_live_stock_server(name, stack):
+    stock = stack.enter_context(StockServer(name, {0: SMALL}))
+    with pytest.raises(MultiplePublishersError, match=f"process {stock.pid} serves"):
+        stack.enter_context(OurServer(name, {1: SMALL}))
+    client = connected(stack, name)
+    stock.publish(0, 1)
+    expect(client.recv(DEADLINE_MS), 1, SMALL)
+
+
+def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name, stack):
+    """It unlinks whatever is there; our server must not unlink the newcomer's socket in turn."""
+    ours = stack.enter_context(OurServer(name, {0: SMALL}))
+    client = connected(stack, name)
+    stock = stack.enter_context(StockServer(name, {0: PADDED}))
+    ours.server.close()
+    stock.publish(0, 1)
+    expect(client.recv(DEADLINE_MS), 1, PADDED)
+    assert connected(stack, name).num_buffers == PADDED.buffers
+
+
+def test_stream_of_ours_that_is_made_anew_reaches_clients_of_both_kinds(name, stack):
+    server = stack.enter_context(OurServer(name, {0: SMALL}))
+    ours, stock = connected(stack, name), connected_stock(stack, name)
+    server.publish(0, 1)
+    held = ours.recv(0)
+    expect(stock.receive(), 1, SMALL)
+    server.server.create_buffers(0, 2, 32, 16)
+    server.streams[0] = small = nv12(32, 16, buffers=2)
+    server.publish(0, 2)
+    expect(ours.recv(0), 2, small)
+    assert stock.receive() == "lost"
+    assert stock.connect() == small
+    server.publish(0, 3)
+    expect(stock.receive(), 3, small)
+    expect(held, 1, SMALL)

@@ -1,0 +1,183 @@
+"""Frames that belong together: every match that is possible, every other frame counted, at most one a stream held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgq.errors import EndpointClosedError, InvalidValueError
+from visionipc import FrameSync, VisionIpcClient, VisionIpcServer
+
+WIDTH, HEIGHT = 64, 48
+
+
+@dataclass(frozen=True)
+class Frame:
+    timestamp_sof: int
+
+
+class Script:
+    """A client that returns what it is given, and nothing more."""
+
+    def __init__(self, times: Sequence[int]) -> None:
+        self.frames = deque(map(Frame, times))
+
+    def recv(self, timeout_ms: float = 100) -> Any:
+        return self.frames.popleft() if self.frames else None
+
+    async def arecv(self) -> Any:
+        if not self.frames:
+            await asyncio.Event().wait()
+        return self.frames.popleft()
+
+
+def matches(sync: FrameSync) -> list[tuple[int, ...]]:
+    found = []
+    while (frames := sync.recv(0)) is not None:
+        found.append(tuple(frame.timestamp_sof for frame in frames))
+    return found
+
+
+def most_matches(streams: Sequence[Sequence[int]], tolerance: int) -> int:
+    """As many as there can be, by trying everything."""
+
+    @cache
+    def best(*at: int) -> int:
+        if any(i == len(times) for i, times in zip(at, streams, strict=True)):
+            return 0
+        heads = [times[i] for i, times in zip(at, streams, strict=True)]
+        found = 0
+        if max(heads) - min(heads) <= tolerance:
+            found = 1 + best(*(i + 1 for i in at))
+        return max(found, *(best(*at[:i], at[i] + 1, *at[i + 1 :]) for i in range(len(at))))
+
+    return best(*(0 for _ in streams))
+
+
+times = st.lists(st.integers(0, 60), max_size=9).map(sorted)
+
+
+@given(st.lists(times, min_size=1, max_size=3), st.integers(0, 8))
+def test_no_match_is_missed_and_every_frame_is_accounted_for(streams: list[list[int]], tolerance: int) -> None:
+    clients = [Script(one) for one in streams]
+    sync = FrameSync(clients, tolerance)
+    found = matches(sync)
+    assert all(max(frames) - min(frames) <= tolerance for frames in found)
+    assert len(found) == most_matches(streams, tolerance)
+    for stream, client in enumerate(clients):
+        taken = [frames[stream] for frames in found]
+        received = len(streams[stream]) - len(client.frames)
+        assert taken == sorted(taken)
+        assert 0 <= received - len(taken) - sync.dropped[stream] <= 1, "more than one frame is held"
+
+
+def test_cameras_of_different_rates_meet_where_they_can() -> None:
+    fast, slow = Script([0, 33, 66, 100, 133, 166, 200]), Script([2, 101, 199])
+    sync = FrameSync([fast, slow], 5)
+    assert matches(sync) == [(0, 2), (100, 101), (200, 199)]
+    assert sync.dropped == (4, 0)
+
+
+def test_a_stream_that_begins_again_does_not_wait_for_its_past() -> None:
+    left, right = Script([1000, 1033, 0, 33, 66]), Script([1000, 1066, 0, 33, 66])
+    sync = FrameSync([left, right], 5)
+    assert matches(sync) == [(1000, 1000), (0, 0), (33, 33), (66, 66)]
+    assert sync.dropped == (1, 1)
+
+
+@pytest.mark.parametrize("tolerance", [-1, float("nan")])
+def test_a_tolerance_that_is_not_possible_is_refused(tolerance: Any) -> None:
+    with pytest.raises(InvalidValueError, match="tolerance"):
+        FrameSync([Script([])], tolerance)
+
+
+def test_each_stream_needs_a_client_of_its_own() -> None:
+    with pytest.raises(InvalidValueError, match="one client a stream"):
+        FrameSync([], 1)
+    one = Script([])
+    with pytest.raises(InvalidValueError, match="one client a stream"):
+        FrameSync([one, one], 1)
+
+
+@pytest.fixture
+def cameras(name: str) -> Iterator[VisionIpcServer]:
+    with VisionIpcServer(name) as server:
+        for kind in (0, 1):
+            server.create_buffers(kind, 3, WIDTH, HEIGHT)
+        server.start_listener()
+        yield server
+
+
+def send(server: VisionIpcServer, kind: int, sof: int) -> None:
+    assert server.send(kind, bytes([sof % 256]) * (WIDTH * HEIGHT * 3 // 2), sof, sof, sof)
+
+
+def test_real_streams_are_matched_and_lend_at_most_one_buffer_each(
+    cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
+) -> None:
+    sync = FrameSync([connect(0), connect(1)], 3)
+    assert sync.recv(0) is None
+    send(cameras, 0, 10)
+    send(cameras, 0, 20)
+    assert sync.recv(1) is None
+    assert (cameras.stats(0).held, cameras.stats(1).held) == (1, 0)
+    send(cameras, 1, 21)
+    pair = sync.recv(1000)
+    assert pair is not None
+    assert [frame.timestamp_sof for frame in pair] == [20, 21]
+    assert [int(frame.data[0]) for frame in pair] == [20, 21]
+    assert sync.dropped == (1, 0)
+    assert (cameras.stats(0).held, cameras.stats(1).held) == (1, 1)
+    del pair
+    assert (cameras.stats(0).held, cameras.stats(1).held) == (0, 0)
+
+
+def test_close_lets_go_of_what_is_held(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+    with FrameSync([connect(0), connect(1)], 3) as sync:
+        send(cameras, 0, 10)
+        assert sync.recv(0) is None
+        assert cameras.stats(0).held == 1
+    assert cameras.stats(0).held == 0
+    assert sync.dropped == (0, 0)
+
+
+def test_in_a_task_nothing_is_lost_by_cancelling(
+    cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
+) -> None:
+    async def pairs() -> list[tuple[int, ...]]:
+        sync = FrameSync([connect(0), connect(1)], 3)
+        send(cameras, 0, 10)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sync.arecv(), 0.02)
+        send(cameras, 1, 11)
+        found = []
+        async for frames in sync:
+            found.append(tuple(frame.timestamp_sof for frame in frames))
+            if len(found) == 2:
+                return found
+            send(cameras, 1, 30)
+            send(cameras, 0, 31)
+        raise AssertionError("it ended")
+
+    assert asyncio.run(pairs()) == [(10, 11), (31, 30)]
+
+
+def test_a_closed_client_ends_it(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+    client = connect(0)
+    sync = FrameSync([client, connect(1)], 3)
+    client.close()
+    with pytest.raises(EndpointClosedError):
+        sync.recv(0)
+
+
+def test_impossible_time_outs_are_refused(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+    with pytest.raises(InvalidValueError):
+        FrameSync([connect(0), connect(1)], 3).recv(-2)

@@ -1,0 +1,108 @@
+"""Pictures of any format as RGB, and as PNG.
+
+What NumPy can do is done by NumPy. The rest is left to OpenCV or, without it, PyAV, imported when first needed: they
+come with the extra `frames`. Luma and chroma are taken as BT.601 video (16 to 235), as both libraries do by default.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidValueError, MissingLibraryError
+from visionipc.formats import FrameFormat, Geometry
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+_AV_FORMATS = {FrameFormat.NV12: "nv12", FrameFormat.YUV420P: "yuv420p", FrameFormat.BAYER8: "bayer_rggb8"}
+
+
+def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    """Return a picture as RGB.
+
+    Parameters
+    ----------
+    data : contiguous, at least the `geometry.size` bytes of the picture.
+    geometry : its layout.
+
+    Returns
+    -------
+    A copy, shape (H, W, 3), uint8. Grey becomes three equal channels, of GRAY16 the upper 8 bits; alpha is left out.
+
+    Raises
+    ------
+    MissingLibraryError : NV12, YUV420P and BAYER8 need OpenCV or PyAV, and neither is installed.
+    InvalidValueError : FLOAT32 and RAW are no pictures with a colour; or `data` is too short.
+    """
+    import numpy as np
+
+    pixels = geometry.format
+    view = memoryview(data).cast("B")
+    if len(view) < geometry.size:
+        raise InvalidValueError(f"{len(view)} bytes are no picture of {geometry.size}")
+    if pixels in _AV_FORMATS:
+        return _by_library(geometry.planes(view), pixels)
+    image = geometry.image(view)
+    match pixels:
+        case FrameFormat.RGB24 | FrameFormat.RGBA:
+            return image[:, :, :3].copy()
+        case FrameFormat.BGR24:
+            return image[:, :, ::-1].copy()
+        case FrameFormat.GRAY8 | FrameFormat.GRAY16:
+            grey = image if pixels is FrameFormat.GRAY8 else (image >> 8).astype(np.uint8)
+            return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
+    raise InvalidValueError(f"{pixels.name} has no colours; only who made the frame knows what its numbers mean")
+
+
+def encode_png(rgb: npt.NDArray[np.uint8]) -> bytes:
+    """Return a picture of shape (H, W, 3) as a PNG file.
+
+    Raises
+    ------
+    MissingLibraryError : neither OpenCV nor PyAV is installed.
+    """
+    library = _library("PNG")
+    if library.__name__ == "cv2":
+        _, data = library.imencode(".png", library.cvtColor(rgb, library.COLOR_RGB2BGR))
+        return bytes(data)
+    encoder = library.CodecContext.create("png", "w")
+    encoder.height, encoder.width, _ = rgb.shape
+    encoder.pix_fmt, encoder.framerate = "rgb24", 1
+    return b"".join(map(bytes, encoder.encode(library.VideoFrame.from_ndarray(rgb, "rgb24"))))
+
+
+def _library(task: str) -> Any:
+    for name in ("cv2", "av"):
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as missing:
+            if missing.name != name:
+                raise
+    text = f"{task} needs OpenCV (opencv-python-headless) or PyAV (av), and neither is installed"
+    raise MissingLibraryError(f"{text}: pip install 'msgq-bus[frames]'")
+
+
+def _by_library(planes: tuple[npt.NDArray[np.uint8], ...], pixels: FrameFormat) -> npt.NDArray[np.uint8]:
+    library = _library(f"{pixels.name} as RGB")
+    if library.__name__ == "av":
+        frame = library.VideoFrame.from_ndarray(_packed(planes), _AV_FORMATS[pixels])
+        rgb: npt.NDArray[np.uint8] = frame.to_ndarray(format="rgb24")
+        return rgb
+    if pixels is FrameFormat.NV12:
+        rgb = library.cvtColorTwoPlane(*planes, library.COLOR_YUV2RGB_NV12)
+    elif pixels is FrameFormat.YUV420P:
+        rgb = library.cvtColor(_packed(planes), library.COLOR_YUV2RGB_I420)
+    else:  # OpenCV names a pattern by its second row, from the second pixel: blue, green
+        rgb = library.cvtColor(planes[0], library.COLOR_BayerBG2RGB)
+    return rgb
+
+
+def _packed(planes: tuple[npt.NDArray[np.uint8], ...]) -> npt.NDArray[np.uint8]:
+    """Return the planes without gaps as one array, (rows, W) uint8, which is how libraries take them."""
+    import numpy as np
+
+    width = planes[0].shape[1]
+    return np.concatenate([plane.reshape(-1) for plane in planes]).reshape(-1, width)

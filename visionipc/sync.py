@@ -1,0 +1,140 @@
+"""Frames of several streams that belong together, by their timestamps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from msgq.errors import InvalidValueError
+from visionipc.buffers import VisionBuf
+
+
+class Receiver(Protocol):
+    """What is needed of a `VisionIpcClient`."""
+
+    def recv(self, timeout_ms: float = ...) -> VisionBuf | None:
+        """Return the next frame, or None."""
+
+    def arecv(self) -> Coroutine[Any, Any, VisionBuf]:
+        """Return the next frame, in a task of asyncio."""
+
+
+class FrameSync:
+    """Takes frames of several streams, and returns those that were begun at the same time: one of each stream.
+
+    A frame for which another stream has no partner is let go of, and counted. Of each stream at most one frame is held
+    while the others' are waited for. For sorted timestamps this finds as many matches as there are. When the timestamps
+    of a stream go back (a replay begins again, say), what is held of the other streams is let go of.
+
+    Frames that a client never got are not counted here, but in its `VisionIpcClient.lost`: give the streams enough
+    buffers for the longest delay between them. The streams may be of several servers, if all use the same clock.
+
+    The clients stay the caller's, to connect and to close. One thread or task at a time.
+
+    Attributes
+    ----------
+    tolerance_ns : by how much the `timestamp_sof` of frames of one match differ at most.
+    """
+
+    def __init__(self, clients: Sequence[Receiver], tolerance_ns: int) -> None:
+        """Nothing is received before `recv`.
+
+        Parameters
+        ----------
+        clients : one a stream, connected, not conflating unless partners always come at once.
+        tolerance_ns : nanoseconds, less than half of the time between two frames of the fastest stream.
+
+        Raises
+        ------
+        InvalidValueError : a negative tolerance, no clients, or one of them twice.
+        """
+        self._clients = list(clients)
+        if not self._clients or len({id(client) for client in self._clients}) < len(self._clients):
+            raise InvalidValueError(f"{len(self._clients)} clients cannot be matched; give one client a stream")
+        if not tolerance_ns >= 0:
+            raise InvalidValueError(f"a tolerance of {tolerance_ns} ns is not possible; give 0 or more")
+        self.tolerance_ns = tolerance_ns
+        self._held: list[VisionBuf | None] = [None] * len(self._clients)
+        self._latest = [0] * len(self._clients)
+        self._dropped = [0] * len(self._clients)
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Frames of each stream that were received and found no partners, in the order of the clients."""
+        return tuple(self._dropped)
+
+    def recv(self, timeout_ms: float = 100) -> tuple[VisionBuf, ...] | None:
+        """Return the next frames that belong together, in the order of the clients; None when there were none in time.
+
+        Parameters
+        ----------
+        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever.
+
+        Raises
+        ------
+        EndpointClosedError, InvalidValueError : as `VisionIpcClient.recv`.
+        """
+        until = time.monotonic() + timeout_ms / 1000
+        left_ms = timeout_ms
+        while (stream := self._wanted()) is not None:
+            frame = self._clients[stream].recv(left_ms)
+            if frame is None:
+                return None
+            self._hold(stream, frame)
+            if timeout_ms > 0:
+                left_ms = max(0.0, (until - time.monotonic()) * 1000)
+        return self._match()
+
+    async def arecv(self) -> tuple[VisionBuf, ...]:
+        """Return the next frames that belong together, in a task of an asyncio loop. A cancelled one loses nothing."""
+        while (stream := self._wanted()) is not None:
+            self._hold(stream, await self._clients[stream].arecv())
+        return self._match()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, tuple[VisionBuf, ...]]:
+        return self.arecv()
+
+    def _wanted(self) -> int | None:
+        """Return a stream of which a frame is needed; None: those that are held belong together."""
+        if None in self._held:
+            return self._held.index(None)
+        oldest_allowed = max(self._latest) - self.tolerance_ns
+        for stream, time_ns in enumerate(self._latest):
+            if time_ns < oldest_allowed:  # so will be every later frame of the newest stream: no partner can come
+                self._drop(stream)
+        return self._held.index(None) if None in self._held else None
+
+    def _hold(self, stream: int, frame: VisionBuf) -> None:
+        if frame.timestamp_sof < self._latest[stream]:
+            for other, held in enumerate(self._held):
+                if held is not None:
+                    self._drop(other)
+            self._latest = [0] * len(self._clients)  # the others will go back as well, and need not be told again
+        self._held[stream] = frame
+        self._latest[stream] = frame.timestamp_sof
+
+    def _drop(self, stream: int) -> None:
+        self._held[stream] = None
+        self._dropped[stream] += 1
+
+    def _match(self) -> tuple[VisionBuf, ...]:
+        frames = tuple(frame for frame in self._held if frame is not None)
+        self._held = [None] * len(self._clients)
+        return frames
+
+    def close(self) -> None:
+        """Let go of the frames that are held, without counting them."""
+        self._held = [None] * len(self._clients)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
