@@ -68,7 +68,8 @@ class Decoder:
         rows = None
         if bad.any():
             rows = np.flatnonzero(bad)
-            yield self._without(data.take(pa.array(rows)), f"its size is no number of elements of {dtype.itemsize} bytes", rows)
+            reason = f"its size is no number of elements of {dtype.itemsize} bytes"
+            yield self._without(data.take(pa.array(rows)), reason, rows)
             rows = np.flatnonzero(~bad)
             data, sizes = data.take(pa.array(rows)), sizes[~bad]
             offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -179,9 +180,9 @@ def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pa.nulls(len(array))
     if not (pa.types.is_struct(wanted) and pa.types.is_struct(array.type)):
         return array.cast(wanted)
-    names = {field.name: number for number, field in enumerate(array.type)}
+    there = {field.name: array.field(number) for number, field in enumerate(array.type)}
     parts = [
-        conformed(array.field(names[field.name]), field.type) if field.name in names else pa.nulls(len(array), field.type)
+        conformed(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
         for field in wanted
     ]
     return pa.StructArray.from_arrays(parts, fields=list(wanted))

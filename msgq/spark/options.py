@@ -101,7 +101,8 @@ class Options:
 
     def log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError where it is none."""
-        return LogReader(path, endpoints=self.endpoints, exclude=self.exclude, start=self.start, end=self.end, span=span)
+        only, but = self.endpoints, self.exclude
+        return LogReader(path, endpoints=only, exclude=but, start=self.start, end=self.end, span=span)
 
     def logs(self, problems: list[Problem]) -> list[LogReader]:
         """Return a reader of each file; those that cannot be read are noted."""

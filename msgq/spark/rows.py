@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,23 +20,25 @@ from msgq.spark.decode import Decoder, Values
 _ROWS = 65536
 _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
-#: What there is of each message. Times are ns since the epoch; `offset` is where in the file its chunk is.
+#: What there is of each message. Times are ns since the epoch.
 MESSAGES = pa.schema(
     [
         ("run", pa.string()), ("host", pa.string()), ("endpoint", pa.string()), ("epoch", pa.int64()),
         ("sequence", pa.int64()), ("publish_time", pa.int64()), ("log_time", pa.int64()), ("encoding", pa.string()),
-        ("schema", pa.string()), ("data", pa.binary()), ("file", pa.string()), ("offset", pa.int64()),
+        ("schema", pa.string()), ("data", pa.binary()),
     ]
 )  # fmt: skip
+#: What there is for those who ask: the file, and where in it the message's chunk is.
+PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64())])
 #: What was skipped, where, and why.
 PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
 
-_OF_CHANNEL: dict[str, Callable[[Channel], str | int]] = {
+_OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
     "run": lambda channel: channel.run,
     "endpoint": lambda channel: channel.endpoint,
     "epoch": lambda channel: channel.epoch,
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
-    "schema": lambda channel: channel.schema.name if channel.schema else "",
+    "schema": lambda channel: channel.schema.name if channel.schema else None,
 }
 _OF_FILE: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
@@ -61,6 +63,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return found
 
 
+def chosen(columns: Iterable[str]) -> pa.Schema:
+    """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
+    names = list(columns)
+    known = {field.name: field for field in (*MESSAGES, *PLACES)}
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidValueError(f"there is no column {unknown[0]!r}; there are {', '.join(known)}")
+    return pa.schema([known[name] for name in names])
+
+
 def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     """Return the columns that a user wants.
 
@@ -69,10 +80,11 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     InvalidValueError : there is no such column, or it has another type.
     """
     schema = to_arrow_schema(wanted)
+    types = {field.name: field.type for field in known}
     for field in schema:
-        if field.name not in known.names:
-            raise InvalidValueError(f"there is no column {field.name!r}; there are {', '.join(known.names)}")
-        of = known.field(field.name).type
+        if field.name not in types:
+            raise InvalidValueError(f"there is no column {field.name!r}; there are {', '.join(types)}")
+        of = types[field.name]
         if field.type != of and field.name != "value":
             raise InvalidValueError(f"the column {field.name!r} is {of}, not {field.type}")
     return schema

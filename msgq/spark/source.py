@@ -1,8 +1,8 @@
 """The source "msgq": MCAP recordings, ours and anybody's, as tables.
 
-There is no `pushFilters`, on purpose: Spark (4.3) plans a reader once for each `load`, and the filters of one query then
-act in all others on the same table. What prunes is: the options `endpoints`, `exclude`, `start` and `end`, and the
-columns of the schema that the user gives. `msgq.spark.read` does both.
+There is no `pushFilters`, on purpose: Spark (4.3) plans a reader once for each `load`, and the filters of one query
+then act in all others on the same table. What prunes is: the options `endpoints`, `exclude`, `start` and `end`, and
+the columns of the schema that the user gives. `msgq.spark.read` does both.
 """
 
 from __future__ import annotations
@@ -62,14 +62,16 @@ class RecordingSource(DataSource):
         raise RecordingError(text, self._wanted.decode or "")
 
     def _columns_of(self, wanted: StructType) -> pa.Schema:
-        known = rows.decoded_schema(pa.null()) if self._wanted.decode is not None else self._columns()
-        return rows.arrow_schema(wanted, known)
+        if self._wanted.problems:
+            return rows.arrow_schema(wanted, rows.PROBLEMS)
+        known = rows.MESSAGES if self._wanted.decode is None else rows.decoded_schema(pa.null())
+        return rows.arrow_schema(wanted, pa.schema([*known, *rows.PLACES]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
         return RecordingReader(self._wanted, self._columns_of(schema))
 
-    def streamReader(self, schema: StructType) -> RecordingStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> RecordingStreamReader:
         """Return what reads recordings that grow."""
         from msgq.spark.stream import RecordingStreamReader
 
