@@ -32,10 +32,11 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     from msgq.spark.options import Options
 
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    Options.parse({**given, "paths": json.dumps(paths)}).files([])  # said here, it is no page of Java
+    Options.parse({**given, "paths": json.dumps(paths)}).files([])  # said here, an error is no page of Java
+    schema = None if columns is None else rows.spark_schema(rows.chosen(columns))
     reader = spark.read.format("msgq").options(**given)
-    if columns is not None:
-        reader = reader.schema(rows.spark_schema(rows.chosen(columns)))
+    if schema is not None:
+        reader = reader.schema(schema)
     return reader.load(list(map(str, paths)))
 
 
