@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
         if field.name in made:
             arrays.append(made[field.name])
         elif field.name in _OF_FILE:
-            arrays.append(pa.repeat(pa.scalar(_OF_FILE[field.name](log), pa.string()), batch.num_rows))
+            arrays.append(_repeated(_OF_FILE[field.name](log), field.type, batch.num_rows))
         elif field.name in _OF_CHANNEL:
             arrays.append(_of_channel(log.channels, batch.column("channel"), field))
         else:
@@ -135,8 +136,20 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
 
 
 def _of_channel(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
-    values = pa.array([_OF_CHANNEL[field.name](channel) for channel in channels], field.type)
-    return values.take(codes)
+    values = [_OF_CHANNEL[field.name](channel) for channel in channels]
+    if len(set(values)) == 1:
+        return _repeated(values[0], field.type, len(codes))
+    return pa.array(values, field.type).take(codes)
+
+
+def _repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+    """Return what all messages of a file share, mostly."""
+    return _constant(value, kind)[:count] if count <= _ROWS else pa.repeat(pa.scalar(value, kind), count)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _ROWS)
 
 
 def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

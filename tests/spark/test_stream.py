@@ -1,0 +1,246 @@
+"""Streams: each message once, from recordings that are being written, across ends and starts of everybody."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+import msgq
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import LogReader
+from msgq.spark import Publisher, read
+from msgq.spark.options import Options
+from msgq.spark.rows import MESSAGES
+from msgq.spark.stream import RecordingStreamReader
+from tests.recording.logs import channel, chunk, head, message, write_foreign
+from tests.spark.children import record
+from tests.support import Child, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CLOSED = b"\x0f" + struct.pack("<QI", 4, 0) + b"\x02" + struct.pack("<QQQI", 20, 0, 0, 0) + b"\x89MCAP0\r\n"
+
+
+def part(first: int, count: int = 5) -> bytes:
+    return chunk(channel(1, "a"), *(message(1, i, 1000 + i) for i in range(first, first + count)))
+
+
+def reader(path: Path, **options: str) -> RecordingStreamReader:
+    return RecordingStreamReader(Options.parse({"path": str(path), **options}), MESSAGES)
+
+
+def times(found: RecordingStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    batches = [batch for piece in found.partitions(start, end) for batch in found.read(piece)]
+    return sorted(time - 1000 for batch in batches for time in batch.column("log_time").to_pylist())
+
+
+def append(path: Path, *data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(data))
+
+
+def test_what_is_whole_is_read_once(tmp_path: Path) -> None:
+    """Byte by byte, as it may be seen of a file that is being written."""
+    stream = reader(tmp_path)
+    path = tmp_path / "000000.mcap"
+    whole = head() + part(0) + part(5) + CLOSED
+    at, found = stream.initialOffset(), []
+    path.touch()
+    for size in range(0, len(whole) + 1, 3):
+        path.write_bytes(whole[:size])
+        following = json.loads(json.dumps(stream.latestOffset(at, ReadAllAvailable())))
+        new = times(stream, at, following)
+        assert len(new) in (0, 5)
+        found += new
+        at = following
+    path.write_bytes(whole)
+    end = stream.latestOffset(at, ReadAllAvailable())
+    assert found + times(stream, at, end) == list(range(10))
+    assert end[str(tmp_path)]["segment"] == 1, "the segment was closed: on to the next one"
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_batch_again_is_the_same_one(tmp_path: Path) -> None:
+    """After a crash of the driver Spark asks for the offsets that it had written down."""
+    path = tmp_path / "000000.mcap"
+    path.write_bytes(head() + part(0))
+    first = reader(tmp_path).latestOffset({}, ReadAllAvailable())
+    append(path, part(5))
+    second = reader(tmp_path).latestOffset(first, ReadAllAvailable())
+    append(path, part(10), CLOSED)
+    (tmp_path / "000001.mcap").write_bytes(head() + part(15))
+    assert times(reader(tmp_path), {}, first) == list(range(5))
+    assert times(reader(tmp_path), first, second) == list(range(5, 10))
+    last = reader(tmp_path).latestOffset(second, ReadAllAvailable())
+    assert times(reader(tmp_path), second, last) == list(range(10, 20))
+
+
+def test_a_killed_recorder_and_the_next_one(tmp_path: Path) -> None:
+    """The end that was cut off is passed over as soon as there is a later segment; other directories do not wait."""
+    cut = part(5)[:-9]
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "000000.mcap").write_bytes(head() + part(0) + cut)
+    stream = reader(tmp_path)
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert times(stream, {}, first) == list(range(5))
+    assert stream.latestOffset(first, ReadAllAvailable()) == first
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "000000.mcap").write_bytes(head() + part(10))
+    append(tmp_path / "1" / "000000.mcap", b"\x77" * 20, part(20))  # damage, and a chunk behind it
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert times(stream, first, second) == list(range(10, 15))
+    (tmp_path / "1" / "000001.mcap").write_bytes(head() + part(30))
+    last = stream.latestOffset(second, ReadAllAvailable())
+    assert times(stream, second, last) == [*range(20, 25), *range(30, 35)]
+
+
+def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
+    for index in range(3):
+        (tmp_path / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + part(10 * index + 5) + CLOSED)
+    stream = reader(tmp_path, maxBytesPerTrigger="1")
+    assert stream.getDefaultReadLimit() == ReadMaxBytes(1)
+    at, sizes, found = stream.initialOffset(), [], []
+    while (following := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        new = times(stream, at, following)
+        sizes.append(len(new))
+        found += new
+        at = following
+    assert found == list(range(30))
+    assert set(sizes) <= {0, 5}
+
+
+def test_available_now_ends(tmp_path: Path) -> None:
+    path = tmp_path / "000000.mcap"
+    path.write_bytes(head() + part(0))
+    stream = reader(tmp_path)
+    stream.prepareForTriggerAvailableNow()
+    append(path, part(5), CLOSED)
+    (tmp_path / "000001.mcap").write_bytes(head() + part(10))
+    (tmp_path / "new.mcap").write_bytes(head() + part(20))
+    end = stream.latestOffset({}, ReadAllAvailable())
+    assert times(stream, {}, end) == list(range(5))
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_segment_that_is_gone(tmp_path: Path) -> None:
+    for index in range(3):
+        (tmp_path / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + CLOSED)
+    stream = reader(tmp_path)
+    at = {str(tmp_path): {"first": 0, "segment": 1, "position": 0}}
+    end = stream.latestOffset(at, ReadAllAvailable())
+    (tmp_path / "000000.mcap").unlink()
+    assert stream.latestOffset(at, ReadAllAvailable()) == end, "it was read"
+    (tmp_path / "000001.mcap").unlink()
+    for call in (lambda: stream.latestOffset(at, ReadAllAvailable()), lambda: stream.partitions(at, end)):
+        with pytest.raises(RecordingError, match=r"segment 1 of .* is gone, and was not read"):
+            call()
+    careless = reader(tmp_path, failOnDataLoss="false")
+    assert times(careless, at, careless.latestOffset(at, ReadAllAvailable())) == list(range(20, 25))
+
+
+def test_foreign_files_as_they_arrive(tmp_path: Path) -> None:
+    """Channels that are described once, at the beginning, are known later."""
+    options = {"repeat_channels": False, "repeat_schemas": False}
+    whole = write_foreign(tmp_path / "a.mcap", **options).read_bytes()
+    expected = sorted(m.log_time for m in LogReader(tmp_path))
+    stream = reader(tmp_path)
+    at, found = stream.initialOffset(), []
+    for size in (*range(1, len(whole), 700), len(whole)):
+        (tmp_path / "a.mcap").write_bytes(whole[:size])
+        following = stream.latestOffset(at, ReadAllAvailable())
+        found += times(stream, at, following)
+        at = following
+    assert sorted(time + 1000 for time in found) == expected
+
+
+# With Spark, and recorders
+
+
+def start(spark: SparkSession, path: Path, out: Path) -> StreamingQuery:
+    table = spark.readStream.format("msgq").load(str(path))
+    writer = table.writeStream.format("parquet").option("checkpointLocation", str(out / "checkpoint"))
+    return writer.trigger(processingTime="50 milliseconds").start(str(out / "table"))
+
+
+def rows(table: DataFrame) -> list[tuple[Any, ...]]:
+    names = [name for name in table.columns if name != "data"]
+    texts = table.fillna("").toLocalIterator()
+    return sorted((*(row[name] for name in names), bytes(row.data)) for row in texts)
+
+
+def recorded(child: Child, messages: int) -> None:
+    child.say(messages)
+    child.hear()
+
+
+def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+    """What: a recorder is killed, another takes over, the stream is stopped between and goes on behind.
+
+    Why: the two promise together that each message that is recorded is in the table once.
+    """
+    log, out = tmp_path / "log", tmp_path / "out"
+    log.mkdir()
+    (log / "another.mcap").write_bytes(head() + part(0))
+    pubs = [msgq.pub_sock(name) for name in ("a", "b")]
+    numbers = iter(range(10**6))
+
+    def publish(count: int) -> None:
+        for _ in range(count):
+            for pub in pubs:
+                pub.send(b"%d" % next(numbers))
+
+    query = start(spark, log, out)
+    wait_until(lambda: query.lastProgress or query.exception(), "the first batch", 240)
+    with Child(record, str(log / "1")) as first:
+        first.hear()
+        publish(2000)
+        recorded(first, 4000)
+        wait_until(lambda: len(list((log / "1").iterdir())) > 2, "segments")
+        publish(1000)
+        first.kill()
+    query.stop()
+    with Child(record, str(log / "2")) as second:
+        second.hear()
+        publish(1000)
+        recorded(second, 2000)
+        query = start(spark, log, out)
+        publish(1000)
+        recorded(second, 4000)
+        second.say(None)
+        second.result()
+    query.processAllAvailable()
+    assert query.exception() is None
+    query.stop()
+    batch, table = rows(read(spark, str(log))), rows(spark.read.parquet(str(out / "table")))
+    assert len(batch) > 5 + 4000, "what the first recorder had written, and all of the second"
+    assert table == batch
+
+
+def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+    (tmp_path / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    sub = msgq.sub_sock(endpoint)
+    table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
+    counts = table.groupBy("endpoint").count()
+    with Publisher(endpoint) as publisher:
+        query = counts.writeStream.foreachBatch(publisher).outputMode("update").trigger(availableNow=True).start()
+        query.awaitTermination(240)
+    got = [json.loads(data) for data in msgq.drain_sock_raw(sub)]
+    assert [(row["endpoint"], row["count"]) for row in got] == [("a", 5), ("a", 10)]
+    assert got[0]["batch"] < got[1]["batch"]
+
+
+def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+    (tmp_path / "a.mcap").write_bytes(head() + part(0))
+    sub = msgq.sub_sock(endpoint)
+    with Publisher(endpoint, column="data") as publisher:
+        publisher(read(spark, str(tmp_path)), 0)
+        assert msgq.drain_sock_raw(sub) == [b"data"] * 5
+        with pytest.raises(InvalidValueError, match="no column 'data'"):
+            publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
