@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from msgq.recording.reader import LogReader
     from msgq.recording.recorder import Recorder, RecorderStats
 
-__all__ = ["EndpointInfo", "FrameChoice", "Limits", "LogReader", "Message", "Problem", "Recorder", "RecorderStats", "Undecoded"]
+__all__ = [
+    "EndpointInfo",
+    "FrameChoice",
+    "Limits",
+    "LogReader",
+    "Message",
+    "Problem",
+    "Recorder",
+    "RecorderStats",
+    "Undecoded",
+]
 
 _MODULES = {
     "EndpointInfo": "message",

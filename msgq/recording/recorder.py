@@ -15,7 +15,7 @@ from typing import Self
 from mcap import records
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError
+from msgq.errors import CorruptSegmentError, InvalidValueError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
@@ -123,7 +123,7 @@ class Recorder:
         self._paused = paused
         self._stopping = False
         self._snapshot_wanted = False
-        self._error: IpcError | None = None
+        self._error: Exception | None = None
         self._queue: list[Chunk] = []
         self._spare: list[Chunk] = []
         self._changed = threading.Condition()
@@ -224,7 +224,7 @@ class Recorder:
     def _guarded(self, work: object) -> None:
         try:
             work()  # type: ignore[operator]
-        except IpcError as error:
+        except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
             with self._changed:
                 self._error = self._error or error
                 self._stopping = True
