@@ -7,24 +7,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from msgq.recording.compare import Comparison, Difference, Tally, Tolerance, compare
     from msgq.recording.decode import Undecoded
     from msgq.recording.files import Problem
     from msgq.recording.message import EndpointInfo, Message
     from msgq.recording.output import Limits
+    from msgq.recording.player import Player, PlayerStats
     from msgq.recording.reader import LogReader
     from msgq.recording.recorder import Recorder, RecorderStats
+    from msgq.recording.replay import replay
+    from msgq.recording.schedule import played
 
-__all__ = ["EndpointInfo", "Limits", "LogReader", "Message", "Problem", "Recorder", "RecorderStats", "Undecoded"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "EndpointInfo",
+    "Limits",
+    "LogReader",
+    "Message",
+    "Player",
+    "PlayerStats",
+    "Problem",
+    "Recorder",
+    "RecorderStats",
+    "Tally",
+    "Tolerance",
+    "Undecoded",
+    "compare",
+    "played",
+    "replay",
+]
 
 _MODULES = {
+    "Comparison": "compare",
+    "Difference": "compare",
     "EndpointInfo": "message",
     "Limits": "output",
     "LogReader": "reader",
     "Message": "message",
+    "Player": "player",
+    "PlayerStats": "player",
     "Problem": "files",
     "Recorder": "recorder",
     "RecorderStats": "recorder",
+    "Tally": "compare",
+    "Tolerance": "compare",
     "Undecoded": "decode",
+    "compare": "compare",
+    "played": "schedule",
+    "replay": "replay",
 }
 
 
