@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msgq.recording.compare import Comparison, Difference, Tally, Tolerance, compare
+    from msgq.recording.comparing import Comparison, Difference, Tally, Tolerance, compare
     from msgq.recording.decode import Undecoded
     from msgq.recording.files import Problem
     from msgq.recording.message import EndpointInfo, Message
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msgq.recording.player import Player, PlayerStats
     from msgq.recording.reader import LogReader
     from msgq.recording.recorder import Recorder, RecorderStats
-    from msgq.recording.replay import replay
+    from msgq.recording.replaying import replay
     from msgq.recording.schedule import played
 
 __all__ = [
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Comparison": "compare",
-    "Difference": "compare",
+    "Comparison": "comparing",
+    "Difference": "comparing",
     "EndpointInfo": "message",
     "Limits": "output",
     "LogReader": "reader",
@@ -50,12 +50,12 @@ _MODULES = {
     "Problem": "files",
     "Recorder": "recorder",
     "RecorderStats": "recorder",
-    "Tally": "compare",
-    "Tolerance": "compare",
+    "Tally": "comparing",
+    "Tolerance": "comparing",
     "Undecoded": "decode",
-    "compare": "compare",
+    "compare": "comparing",
     "played": "schedule",
-    "replay": "replay",
+    "replay": "replaying",
 }
 
 

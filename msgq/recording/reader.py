@@ -241,7 +241,7 @@ class LogReader:
         found: dict[str, EndpointInfo] = {}
         for channel, tally, size in zip(self._channels, tallies.tolist(), largest.tolist(), strict=False):
             if tally[0]:
-                info = _info(channel, *tally[:5], largest=size)
+                info = _info(channel, size, *tally[:5])
                 found[channel.endpoint] = _together(found.get(channel.endpoint), info)
         return dict(sorted(found.items()))
 
@@ -322,7 +322,7 @@ def _before(waiting: list[tuple[int, int, Iterator[Message], Message]], time: in
             heappush(waiting, (following.log_time, number, rest, following))
 
 
-def _info(channel: Channel, messages: int, size: int, first: int, last: int, lost: int, largest: int) -> EndpointInfo:
+def _info(channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
     known = lost if channel.counted else None
     return EndpointInfo(channel.endpoint, channel.schema, messages, size, first, last, known, 1, largest)
 

@@ -239,7 +239,10 @@ class _Run:
                     channel.first = Difference(endpoint, min(channel.counts), "", *ends)
             if channel.first is not None:
                 firsts.append(channel.first)
-        tallies = {name: Tally(found.counts[0], found.counts[1], found.different) for name, found in sorted(self._channels.items())}
+        tallies = {
+            name: Tally(channel.counts[0], channel.counts[1], channel.different)
+            for name, channel in sorted(self._channels.items())
+        }
         return Comparison(tallies, min(firsts, key=self._elapsed, default=None))
 
     def _shown(self, item: _Item, schema: Schema | None) -> Any:
