@@ -72,7 +72,7 @@ class Player:
     Attributes
     ----------
     endpoints : the names to which it sends, without the clock's.
-    duration : seconds that one pass takes at rate 1.
+    begin, end : what is played, in seconds from the beginning of the log.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Player:
         if unknown := set(self._awaited) - set(self.endpoints):
             self._outlets.close()
             raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
-        self.duration = (self._end_ns - self._begin_ns) / NS
+        self.begin, self.end = ((time_ns - self._first_ns) / NS for time_ns in (self._begin_ns, self._end_ns))
         self._changed = threading.Condition()
         self._paused, self._stopping, self._running = paused, False, False
         self._steps = 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
+from pathlib import Path
 from typing import Any
+
+from mcap.writer import Writer
 
 import msgq
 from msgq.errors import RecordingError
+from msgq.recording import layout
+from msgq.recording.copying import new_file
 from msgq.recording.reader import LogReader
 from msgq.recording.schedule import played
 from msgq.simulation import Sent, Simulation
@@ -57,3 +62,21 @@ def replay(
         sim.play(chain([first], messages))
         sim.run()
         return [message for message in sim.sent if message.node != "play"]
+
+
+def write_sent(sent: Iterable[Sent], path: Path) -> None:
+    """Write what programs sent as a log, to compare later runs with.
+
+    Raises
+    ------
+    RecordingError : the file exists, or cannot be written.
+    """
+    channels: dict[str, int] = {}
+    with new_file(path) as part, part.open("wb") as file:
+        writer = Writer(file)
+        writer.start(profile=layout.PROFILE, library=f"msgq-bus {msgq.__version__}")
+        for message in sent:
+            if message.endpoint not in channels:
+                channels[message.endpoint] = writer.register_channel(message.endpoint, "", 0)
+            writer.add_message(channels[message.endpoint], message.time_ns, message.data, message.time_ns)
+        writer.finish()
