@@ -21,8 +21,8 @@ def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: boo
     """
     from msgq.recording import compare
 
-    logs = [bag_options.open_log([path], **chosen) for path in (a, b)]
-    found = compare(*logs, tolerances, time_tolerance=times)
-    for log in logs:
+    first, second = (bag_options.open_log([path], **chosen) for path in (a, b))
+    found = compare(first, second, tolerances, time_tolerance=times)
+    for log in (first, second):
         bag_options.tell_problems(log)
     comparisons.tell(found, as_json)

@@ -12,6 +12,7 @@ from msgq.cli.render import echo_json
 from msgq.recording import Comparison, Tolerance
 
 EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
+_FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
 _FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
 
 
@@ -42,11 +43,15 @@ def _tolerance(numbers: str, value: str) -> Tolerance:
 
 def tolerances(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say what counts as the same."""
-    return click.option(
-        "-t", "--tolerance", "tolerances", multiple=True, callback=_parsed, metavar="ENDPOINT[:FIELD]=NUMBER",
-        help="How far numbers may be apart; NUMBER% is relative, 'any' ignores. The endpoint * is all. Repeatable.",
-    )(click.option("--times", type=click.FloatRange(min=0), metavar="SECONDS",
-                   help="Compare times too, with this tolerance, from each one's first message on.")(function))  # fmt: skip
+    for option in (
+        click.option("--times", type=click.FloatRange(min=0), metavar="SECONDS",
+                     help="Compare times too, with this tolerance, from each one's first message on."),
+        click.option("-t", "--tolerance", "tolerances", multiple=True, callback=_parsed,
+                     metavar="ENDPOINT[:FIELD]=NUMBER", help="How far numbers may be apart; NUMBER% is relative, "
+                     "'any' ignores. The endpoint * is all. Repeatable."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 def tell(found: Comparison, as_json: bool, **more: Any) -> None:
@@ -54,9 +59,8 @@ def tell(found: Comparison, as_json: bool, **more: Any) -> None:
     if as_json:
         endpoints = {name: asdict(tally) for name, tally in found.endpoints.items()}
         first = found.first
-        shown = first and {name: getattr(first, name) for name in ("endpoint", "index", "field", "time_a", "time_b")}
-        values = first and {"a": _value(first.a), "b": _value(first.b)}
-        echo_json({**more, "same": bool(found), "endpoints": endpoints, "first": shown and {**shown, **(values or {})}})
+        shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
+        echo_json({**more, "same": bool(found), "endpoints": endpoints, "first": shown})
     else:
         click.echo(str(found))
     if not found:
