@@ -90,6 +90,8 @@ def command(
     ) as player:  # fmt: skip
         stats = _play(player, as_json)
     bag_options.tell_problems(log)
+    for name in player.skipped:
+        click.echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
     if as_json:
         echo_json({**asdict(stats), "paused": player.paused, "final": True})
     else:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from msgq.recording.comparing import Comparison, Difference, Tally, Tolerance, compare
     from msgq.recording.decode import Undecoded
     from msgq.recording.files import Problem
+    from msgq.recording.frames import FrameChoice
     from msgq.recording.message import EndpointInfo, Message
     from msgq.recording.output import Limits
     from msgq.recording.player import Player, PlayerStats
@@ -22,6 +23,7 @@ __all__ = [
     "Comparison",
     "Difference",
     "EndpointInfo",
+    "FrameChoice",
     "Limits",
     "LogReader",
     "Message",
@@ -43,6 +45,7 @@ _MODULES = {
     "Difference": "comparing",
     "EndpointInfo": "message",
     "Limits": "output",
+    "FrameChoice": "frames",
     "LogReader": "reader",
     "Message": "message",
     "Player": "player",

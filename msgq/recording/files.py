@@ -26,7 +26,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.compression import decompress
-from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
 from msgq.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
@@ -224,7 +224,7 @@ class LogFile:
             opcode, length = _RECORD.unpack_from(head)
             following = here + _RECORD.size + length
             if following > end or opcode == 0:
-                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk, if any"
+                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk"
                 self._problem(here, text if opcode else "zeros instead of a record")
                 here = next_chunk(fd, here, end)
                 continue
@@ -263,7 +263,7 @@ class LogFile:
         size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
-            return here + _RECORD.size + length
+            return here + _RECORD.size + int(length)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any part
         self.parts.append(Part(here, size, int(times.min()), int(times.max()), channels, False))
@@ -447,6 +447,6 @@ def chunk_content(record: bytes) -> bytes:
         raise ValueError(f"it claims to have {size} bytes")
     name = record[name_at : data_at - 8].decode(errors="replace")
     content = decompress(name, memoryview(record)[data_at:], size)
-    if crc and zlib.crc32(content) != crc:
+    if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")
     return content

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgq import backend as backends
 from msgq import naming, stats
-from msgq.errors import InvalidValueError, MultiplePublishersError, SegmentError, SegmentSizeError
+from msgq.errors import InvalidValueError, MultiplePublishersError, RecordingError, SegmentError, SegmentSizeError
 from msgq.recording.message import EndpointInfo
+from msgq.recording.schedule import new_name
 from msgq.schema import Schema
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Outlets:
     Attributes
     ----------
     sockets : by the new name of the endpoint.
+    skipped : endpoints of the log whose names cannot be endpoints here, and which were not remapped.
     closed : whether they were closed.
     """
 
@@ -39,7 +41,9 @@ class Outlets:
         self._segment_size, self._take_over = segment_size, take_over
         self.sockets: dict[str, PubSocket] = {}
         self.closed = False
-        wanted = {name: (_schema(infos[old].schema), infos[old].largest) for name, old in _names(infos, remap).items()}
+        names = _names(infos, remap)
+        self.skipped = tuple(sorted(set(infos) - set(names.values())))
+        wanted = {name: (_schema(infos[old].schema), infos[old].largest) for name, old in names.items()}
         if clock_endpoint in wanted:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
         if clock_endpoint is not None:
@@ -92,10 +96,15 @@ def _names(infos: Mapping[str, EndpointInfo], remap: Mapping[str, str]) -> dict[
         raise InvalidValueError(f"{', '.join(sorted(unknown))} cannot be remapped: it is not played")
     names: dict[str, str] = {}
     for old in infos:
-        new = naming.endpoint_name(remap.get(old, old))
+        new = new_name(old, remap)
+        if new is None:
+            continue
         if new in names:
             raise InvalidValueError(f"both {names[new]!r} and {old!r} would be played there; remap one of them", new)
         names[new] = old
+    if not names:
+        text = f"none of {', '.join(map(repr, infos))} can be the name of an endpoint; remap what is to be played"
+        raise RecordingError(f"there is nothing to play: {text}")
     return names
 
 

@@ -72,6 +72,7 @@ class Player:
     Attributes
     ----------
     endpoints : the names to which it sends, without the clock's.
+    skipped : what it does not play, as the name cannot be an endpoint: a picture's topic, or one of ROS, with "/".
     begin, end : what is played, in seconds from the beginning of the log.
     """
 
@@ -137,6 +138,7 @@ class Player:
         infos = self._log.endpoints
         self._outlets = Outlets(infos, self._remap, clock_endpoint, backend, prefix, segment_size, take_over)
         self.endpoints = tuple(name for name in self._outlets.sockets if name != clock_endpoint)
+        self.skipped = self._outlets.skipped
         self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(self._awaited) - set(self.endpoints):
             self._outlets.close()

@@ -158,16 +158,22 @@ class LogReader:
 
     def _rows(self, content: bytes, columns: Columns) -> list[Message]:
         rows = slice(columns.rows)
-        ends = columns.offset[rows] + columns.length[rows]
-        values = (columns.code, columns.offset, columns.log_time, columns.publish_time, columns.sequence)
-        described = [(channel.endpoint, channel.epoch, channel.schema) for channel in self._channels]
-        found = []
-        for code, begin, log_time, publish_time, sequence, end in zip(
-            *(column[rows].tolist() for column in values), ends.tolist(), strict=True
-        ):
-            endpoint, epoch, schema = described[code]
-            found.append(Message(endpoint, content[begin:end], log_time, publish_time, sequence, epoch, schema))
-        return found
+        codes, begins = columns.code[rows].tolist(), columns.offset[rows]
+        ends = (begins + columns.length[rows]).tolist()
+        endpoints = [channel.endpoint for channel in self._channels]
+        epochs = [channel.epoch for channel in self._channels]
+        schemas = [channel.schema for channel in self._channels]
+        fields = zip(
+            [endpoints[code] for code in codes],
+            [content[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)],
+            columns.log_time[rows].tolist(),
+            columns.publish_time[rows].tolist(),
+            columns.sequence[rows].tolist(),
+            [epochs[code] for code in codes],
+            [schemas[code] for code in codes],
+            strict=True,
+        )
+        return list(map(Message._make, fields))
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.

@@ -15,7 +15,7 @@ from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.copying import new_file
 from msgq.recording.reader import LogReader
-from msgq.recording.schedule import played
+from msgq.recording.schedule import new_name, played
 from msgq.simulation import Sent, Simulation
 
 _RING_BYTES = 1 << 20
@@ -55,8 +55,9 @@ def replay(
         sim.clock.now_ns = first[0]  # programs that look at the time begin when the log does
         for info in log.endpoints.values():
             needed = 3 * (info.largest + 64)
-            if needed > _RING_BYTES:  # the first who connects decides the size of a ring
-                msgq.pub_sock(remap.get(info.endpoint, info.endpoint), needed).close()
+            name = new_name(info.endpoint, remap)
+            if name is not None and needed > _RING_BYTES:  # the first who connects decides the size of a ring
+                msgq.pub_sock(name, needed).close()
         for program in programs:
             sim.add(program)
         sim.play(chain([first], messages))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from types import MappingProxyType
 
-from msgq.errors import InvalidValueError
+from msgq import naming
+from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.impl.fake.clock import NS
 from msgq.recording.message import Message
 from msgq.recording.reader import LogReader
@@ -30,7 +31,8 @@ def played(
     log : with the endpoints and the time that are wanted.
     by : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is more than a
         second away from the log_time is not believed, and messages of one endpoint keep their order in any case.
-    remap : new names of endpoints.
+    remap : new names of endpoints. What has none, and a name that cannot be an endpoint (a topic of a picture, or of
+        ROS, with "/"), is left out.
 
     Raises
     ------
@@ -39,7 +41,32 @@ def played(
     if by not in TIMES:
         raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
     ordered = _published(log) if by == "publish_time" else ((message.log_time, message) for message in log)
-    return ((time_ns, remap.get(message.endpoint, message.endpoint), message.data) for time_ns, message in ordered)
+    return _named(ordered, remap)
+
+
+def new_name(endpoint: str, remap: Mapping[str, str]) -> str | None:
+    """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
+
+    Raises
+    ------
+    EndpointNameError : the name that it was given cannot be one.
+    """
+    if endpoint in remap:
+        return naming.endpoint_name(remap[endpoint])
+    try:
+        return naming.endpoint_name(endpoint)
+    except EndpointNameError:
+        return None
+
+
+def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Played]:
+    names: dict[str, str | None] = {}
+    for time_ns, message in ordered:
+        if message.endpoint not in names:
+            names[message.endpoint] = new_name(message.endpoint, remap)
+        name = names[message.endpoint]
+        if name is not None:
+            yield time_ns, name, message.data
 
 
 def _published(log: LogReader) -> Iterator[tuple[int, Message]]:

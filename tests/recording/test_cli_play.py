@@ -89,8 +89,8 @@ def test_wrong_usage(tmp_path, options):
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [(("--endpoint", "x"), "nothing to play"), (("--remap", "x:=y"), "cannot be remapped"), (("--start", 9), "nothing to play"),
-     (("--remap", "number:=a/b"), "a/b")],
+    [(("--endpoint", "x"), "nothing to play"), (("--remap", "x:=y"), "cannot be remapped"),
+     (("--start", 9), "nothing to play"), (("--remap", "number:=a/b"), "a/b")],
 )  # fmt: skip
 def test_errors_are_one_line(prefix, tmp_path, options, word):
     result = run("play", numbers(tmp_path / "a.mcap"), *options, code=1)

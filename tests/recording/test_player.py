@@ -193,6 +193,19 @@ def test_selection_and_remap(sent, tmp_path, unique):
         virtual(log, remap={front: rear})
 
 
+def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent, tmp_path, unique):
+    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"{unique('camera')}/image")
+    player = virtual(path)
+    assert player.skipped == (f"{unique('camera')}/image",)
+    player.run()
+    assert [int(data) for *_, data in sent] == [0, 2]
+    sent.clear()
+    virtual(path, remap={f"{unique('camera')}/image": unique("image")}).run()
+    assert [int(data) for *_, data in sent] == [0, 1, 2, 3]
+    with pytest.raises(errors.RecordingError, match="remap what"):
+        virtual(LogReader(path, exclude=[unique("a")]))
+
+
 def test_clock_endpoint(sent, tmp_path, unique):
     path = numbered(tmp_path / "a.mcap", 3, NS, unique("a"))
     done = virtual(path, clock_endpoint=unique("clock"), clock_hz=4).run()
