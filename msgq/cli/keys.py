@@ -14,7 +14,12 @@ RIGHT = "\x1b[C"
 
 def has_keys() -> bool:
     """Whether there is a terminal whose keys are for this program, and not for what is in the foreground."""
-    return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # it controls nobody, so there is no foreground either
+        return True
 
 
 @contextmanager

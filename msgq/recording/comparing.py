@@ -135,7 +135,7 @@ def compare(
             item = next(sides[side], None)
             over[side] = item is None
             if item is not None:
-                run.take(side, item)
+                run.take(side, item, alone=over[1 - side])
     return run.result()
 
 
@@ -180,8 +180,8 @@ class _Run:
         self._channels: dict[str, _Channel] = {}
         self._decoders = Decoders()
 
-    def take(self, side: int, item: _Item) -> None:
-        """Take the next message of a side, and compare it if the other side has had its partner."""
+    def take(self, side: int, item: _Item, alone: bool) -> None:
+        """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
         channel = self._channels.setdefault(item.endpoint, _Channel())
         if self._begins[side] is None:
             self._begins[side] = item.time_ns
@@ -189,7 +189,8 @@ class _Run:
         other = channel.waiting[1 - side]
         channel.counts[side] += 1
         if not other:
-            channel.waiting[side].append(item)
+            if not (alone and channel.waiting[side]):  # the first one is to be shown, nobody will ask for the rest
+                channel.waiting[side].append(item)
             return
         a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
         found = self._differs(a, b, channel.schema)

@@ -15,7 +15,7 @@ from msgq.errors import InvalidValueError, RecordingError, WaitTimeoutError
 from msgq.impl.fake.clock import NS
 from msgq.recording.outlets import Outlets
 from msgq.recording.reader import LogReader
-from msgq.recording.schedule import TIMES, Played, played, with_ticks
+from msgq.recording.schedule import TIMES, Played, played, timed, with_ticks
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers
@@ -134,7 +134,7 @@ class Player:
         self._rate, self._by, self._loops, self._remap = rate, by, loops, dict(remap)
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
-        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration)
+        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, by)
         infos = self._log.endpoints
         self._outlets = Outlets(infos, self._remap, clock_endpoint, backend, prefix, segment_size, take_over)
         self.endpoints = tuple(name for name in self._outlets.sockets if name != clock_endpoint)
@@ -260,7 +260,7 @@ class Player:
         sockets = self._outlets.sockets
         for time_ns, endpoint, data in self._stream(begin_ns):
             is_tick = endpoint == clock_endpoint
-            if not self._await(time_ns, is_tick):
+            if not self._await(max(time_ns, begin_ns), is_tick):  # published before, and recorded after we begin
                 break
             sockets[endpoint].send(data)
             if not is_tick:
@@ -327,13 +327,14 @@ class Player:
 
 
 def _range(
-    log: LogReader | str | PathLike[str], start: float, duration: float | None
+    log: LogReader | str | PathLike[str], start: float, duration: float | None, by: str
 ) -> tuple[LogReader, int, int, int]:
     """Return the log with what is to be played; when it begins; when what is played begins and ends."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
-    first_ns = reader.start_time
-    if first_ns is None:
+    first = next(timed(reader, by), None)
+    if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+    first_ns = first[0]
     begin_ns = first_ns + round(start * NS)
     chosen = reader.between(begin_ns, None if duration is None else begin_ns + round(duration * NS))
     end_ns = chosen.end_time

@@ -40,8 +40,12 @@ def played(
     """
     if by not in TIMES:
         raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
-    ordered = _published(log) if by == "publish_time" else ((message.log_time, message) for message in log)
-    return _named(ordered, remap)
+    return _named(timed(log, by), remap)
+
+
+def timed(log: LogReader, by: str) -> Iterator[tuple[int, Message]]:
+    """Give messages with the time that counts, in its order."""
+    return _published(log) if by == "publish_time" else ((message.log_time, message) for message in log)
 
 
 def new_name(endpoint: str, remap: Mapping[str, str]) -> str | None:

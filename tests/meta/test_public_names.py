@@ -87,7 +87,7 @@ RECORDS = {
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
-    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest",
     recording.Problem: "path offset reason",
     recording.Undecoded: "data reason",
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
@@ -315,12 +315,17 @@ def test_names_of_the_simulation():
 
 
 def test_names_of_recordings():
-    ours = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
-    assert set(recording.__all__) == ours | {"Limits", "Recorder", "RecorderStats"}
+    reading = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    playing = {"Player", "PlayerStats", "played", "replay"}
+    comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
+    recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats"}
+    assert set(recording.__all__) == reading | playing | comparing | recorded
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
     assert recording.Message._fields == names
-    members = {"array", "batches", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
+    members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
+    members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
+    assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 
 def test_names_of_stats():

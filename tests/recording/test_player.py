@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from msgq import errors, stats
 from msgq.impl import fake
 from msgq.recording import LogReader, Player, Recorder, compare, played
 from tests.recording.logs import write_log
-from tests.support import DEADLINE_MS, Task, wait_until
+from tests.support import DEADLINE_MS, Child, Task, say, wait_until
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
@@ -54,7 +55,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, bytes]]:
     return found
 
 
-CLOCKS: list[VirtualClock] = []
+CLOCKS: list[Any] = []
 
 
 def virtual(log: Any, **options: Any) -> Player:
@@ -99,16 +100,36 @@ def test_loops_do_not_drift(sent, tmp_path, token):
     assert max(map(abs, off)) < NS // 1000
 
 
-def test_real_time(tmp_path, token, monkeypatch):
-    monkeypatch.setenv("MSGQ_BACKEND", "msgq")
-    path = numbered(tmp_path / "a.mcap", 200, NS // 100, token)
+class RealClock:
+    """The real time, in the form that `sent` looks at."""
+
+    @property
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+
+def test_real_time_does_not_drift(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 300, NS // 100, token)
     with Player(path, backend="fake") as player:
-        before = time.monotonic()
+        CLOCKS.append(RealClock())
+        begin = time.monotonic_ns()
         done = player.run()
-        took = time.monotonic() - before
-    assert took >= 1.99
-    assert done.messages == 200
-    assert done.position == pytest.approx(1.99)
+    off = [now - begin - i * NS // 100 for i, (now, *_) in enumerate(sent)]
+    assert min(off) >= 0
+    assert min(off[-100:]) < NS // 1000  # other load may delay many of them, but not all
+    assert done.position == pytest.approx(2.99)
+
+
+def test_the_first_message_is_not_late_for_having_been_recorded_late(sent, tmp_path, token):
+    messages = ((token, BEGIN + i * NS + NS // 20, b"%d" % i, BEGIN + i * NS) for i in range(3))
+    done = virtual(write_log(tmp_path / "a.mcap", *messages)).run()
+    assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 1000, 2000]
+    assert done.late_max_ns < NS // 1000
+    sent.clear()
+    player = virtual(LogReader(tmp_path / "a.mcap", start=BEGIN + NS), start=0.5, duration=1)
+    start = CLOCKS[-1].now
+    player.run()
+    assert [(round((now - start) / 1e6), data) for now, _, data in sent] == [(500, b"2")]
 
 
 def test_rate(sent, tmp_path, token):
@@ -363,6 +384,26 @@ def test_stop_from_another_thread_and_twice(prefix, tmp_path):
     with pytest.raises(errors.InvalidValueError, match="once"):
         player.run()
     assert stats.topic("a").publisher is None
+
+
+def play_until_interrupted(path: str) -> list[object]:
+    """Child: play in the main thread until Ctrl-C."""
+    player = Player(path)
+    say("connected")
+    try:
+        player.run()
+    except KeyboardInterrupt:
+        return ["interrupted", player.stats().messages, stats.topic("a").publisher is None]
+    return []
+
+
+def test_control_c_closes_the_publishers(prefix, tmp_path):
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    with Child(play_until_interrupted, str(numbered(tmp_path / "a.mcap", 10, 100 * NS, "a"))) as child:
+        assert child.hear() == "connected"
+        assert sub.receive() == b"0"
+        child.kill(signal.SIGINT)
+        assert child.result() == ["interrupted", 1, True]
 
 
 @pytest.mark.parametrize(
