@@ -322,7 +322,8 @@ def test_names_of_recordings():
     assert set(recording.__all__) == reading | playing | comparing | recorded
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
     assert recording.Message._fields == names
-    members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
+    members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages"}
+    members |= {"start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
