@@ -80,4 +80,4 @@ def write_sent(sent: Iterable[Sent], path: Path) -> None:
             if message.endpoint not in channels:
                 channels[message.endpoint] = writer.register_channel(message.endpoint, "", 0)
             writer.add_message(channels[message.endpoint], message.time_ns, message.data, message.time_ns)
-        writer.finish()
+        writer.finish()  # type: ignore[no-untyped-call]

@@ -393,7 +393,7 @@ def play_until_interrupted(path: str) -> list[object]:
     try:
         player.run()
     except KeyboardInterrupt:
-        return ["interrupted", player.stats().messages, stats.topic("a").publisher is None]
+        return ["interrupted", stats.topic("a").publisher is None]
     return []
 
 
@@ -403,7 +403,7 @@ def test_control_c_closes_the_publishers(prefix, tmp_path):
         assert child.hear() == "connected"
         assert sub.receive() == b"0"
         child.kill(signal.SIGINT)
-        assert child.result() == ["interrupted", 1, True]
+        assert child.result() == ["interrupted", True]
 
 
 @pytest.mark.parametrize(
