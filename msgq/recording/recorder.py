@@ -262,14 +262,14 @@ class Recorder:
             self._capture.run(chunk, seconds)
         except CorruptSegmentError:
             self._corrupt += 1
-        if not self._paused:
-            chunk = self._take_frames(chunk)
-        if not len(chunk):
-            return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
         for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]
             counting = layout.PUBLISHED if counted else layout.RECEIVED
             self._channels[number] = _channel(number, found.endpoint, found.schema, epoch, counting)
+        if not self._paused:
+            chunk = self._take_frames(chunk)
+        if not len(chunk):
+            return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
         self._hand_on(chunk)
         return self._fresh()
 
