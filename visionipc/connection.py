@@ -33,7 +33,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     path = wire.socket_path(name)
     room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
     until = time.monotonic() + within
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
+    with _unix_socket() as connection:
         try:
             _connect(connection, path, until)
             connection.settimeout(_left(until))
@@ -52,6 +52,10 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
         _give_back(name, request, data)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
     return data, fds, pid
+
+
+def _unix_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
 def _left(until: float) -> float:
@@ -139,11 +143,13 @@ def _table(fd: int, endpoint: str) -> Region:
 
 
 def _give_back(name: str, request: bytes, data: bytes) -> None:
-    """Tell the server that we cannot use the row that its answer gave us."""
-    if _granted(data) and len(data) > wire.RECORD.size:
-        row = wire.GRANT.unpack(data[-wire.GRANT.size :])[4]
-        with contextlib.suppress(IpcError):
-            _ask(name, request + wire.GIVE_BACK.pack(wire.RECORD.unpack_from(data)[7], row), ANSWER_S)
+    """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
+    if not _granted(data) or len(data) <= wire.RECORD.size:
+        return
+    server_id, (*_, row) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
+    with contextlib.suppress(OSError), _unix_socket() as connection:
+        _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_S)
+        connection.send(request + wire.GIVE_BACK.pack(server_id, row))
 
 
 def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None:
