@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq import naming
 from msgq.errors import (
-    ConcurrentUseError,
     EndpointClosedError,
     ForkedSocketError,
     InvalidValueError,
@@ -100,12 +99,14 @@ class OutgoingFrame(Draft):
     @property
     def image(self) -> np.ndarray[Any, Any]:
         """The picture as one array to write, shaped as `FrameFormat` says; see `VisionBuf.image`."""
-        return self._stream.geometry.image(memoryview(self.view))
+        image: np.ndarray[Any, Any] = self._stream.geometry.image(memoryview(self.view))
+        return image
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
         """The picture's planes to write; see `VisionBuf.planes`."""
-        return self._stream.geometry.planes(memoryview(self.view))
+        planes: tuple[np.ndarray[Any, Any], ...] = self._stream.geometry.planes(memoryview(self.view))
+        return planes
 
 
 class _Stream(Outgoing):
@@ -326,7 +327,8 @@ class VisionIpcServer:
                 return None
             leases, more = request[_HELLO].startswith(wire.HELLO), request[_HELLO.stop :]
             if leases and len(more) == wire.GIVE_BACK.size:
-                stream.take_back(*wire.GIVE_BACK.unpack(more), pid)
+                server_id, row = wire.GIVE_BACK.unpack(more)
+                stream.take_back(server_id, row, pid)
                 return None
             return stream.answer(leases, pid)
 
@@ -338,7 +340,8 @@ class VisionIpcServer:
         StreamNotFoundError : no such stream was made.
         ConcurrentUseError : another frame of the stream is open (when the block is entered).
         """
-        return OutgoingFrame(self._stream(type))
+        stream = self._streams.get(type)  # not by _stream: each call in Python costs microseconds after a sleep
+        return OutgoingFrame(self._stream(type) if stream is None else stream)
 
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.

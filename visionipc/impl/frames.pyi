@@ -8,6 +8,7 @@ from typing_extensions import Buffer, disjoint_base
 from msgq.impl.ring import PubSocket
 from visionipc.impl.leases import ClientLeases, ServerLeases
 from visionipc.impl.memory import Region, View
+from visionipc.wire import Record
 
 _F = TypeVar("_F", bound=Frame)
 
@@ -27,8 +28,15 @@ class Outgoing:
     def dropped(self) -> int:
         """Frames that were not, because clients held all buffers."""
 
-    def __init__(self, endpoint: str, publisher: PubSocket, leases: ServerLeases, regions: list[Region], size: int,
-                 server_id: int) -> None: ...
+    def __init__(
+        self,
+        endpoint: str,
+        publisher: PubSocket,
+        leases: ServerLeases,
+        regions: list[Region],
+        size: int,
+        server_id: int,
+    ) -> None: ...
     def scratch(self) -> View:
         """Return memory for a frame that will be dropped. To be defined by the subclass."""
 
@@ -39,7 +47,8 @@ class Outgoing:
         ----------
         data : contiguous; copied without the GIL.
         frame_id : 32 bits.
-        sof, eof : timestamps, 64 bits.
+        sof : when the exposure started, 64 bits.
+        eof : when it ended, 64 bits.
 
         Raises
         ------
@@ -77,7 +86,7 @@ class Frame:
 
     _view: View | None
     @property
-    def _record(self) -> Any: ...
+    def _record(self) -> Record: ...
     @property
     def _region(self) -> Region: ...
     @property
@@ -109,7 +118,7 @@ class Incoming:
     """A client's stream, in one life of it: the buffers, mapped, and the client's leases."""
 
     @property
-    def records(self) -> list[Any]:
+    def records(self) -> list[Record]:
         """One a buffer, `wire.Record`."""
 
     @property
@@ -129,7 +138,7 @@ class Incoming:
         """Of this life."""
 
     def __init__(
-        self, records: list[Any], regions: list[Region], fds: list[int], leases: ClientLeases | None
+        self, records: list[Record], regions: list[Region], fds: list[int], leases: ClientLeases | None
     ) -> None: ...
     def take(self, packet: bytes, kind: type[_F]) -> _F | None:
         """Return the frame that a packet announces, held.

@@ -138,6 +138,7 @@ cdef class Draft:
     cdef public object valid
 
     def __init__(self, Outgoing stream not None):
+        stream._check_open()
         self._stream = stream
         self.valid = True
 
