@@ -164,6 +164,7 @@ class VisionIpcClient:
             if timeout_ms >= 0:
                 left = deadline - time.monotonic()
                 if left < -_PASSING_OVER_S:
+                    self._stale += found is not None  # taken from the ring, and given up
                     break
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
             packet = socket.receive(timeout_ms == 0) if found is None else found
