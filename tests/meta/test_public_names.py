@@ -208,9 +208,11 @@ VISIONIPC = {
     },
     visionipc.VisionBuf: {
         "release": "(self)",
+        "to_rgb": "(self)",
         "valid": "(self)",
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
         **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
+        "valid_frame": "",
     },
     visionipc.OutgoingFrame: {
         **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
@@ -364,8 +366,9 @@ def test_masters_and_their_signatures(kind):
 
 
 def test_names_of_visionipc():
-    named = {"FrameFormat", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
-    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType", "get_endpoint_name"}
+    named = {"FrameFormat", "FrameSync", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
+    functions = {"get_endpoint_name", "to_rgb"}
+    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType"} | functions
     formats = ["NV12", "YUV420P", "RGB24", "BGR24", "RGBA", "GRAY8", "GRAY16", "BAYER8", "FLOAT32", "RAW"]
     assert [member.name for member in visionipc.FrameFormat] == formats
     assert importlib.import_module("msgq.visionipc").__all__ == visionipc.__all__
