@@ -38,7 +38,7 @@ def join_for_ever(endpoint: str, stream: Stream, rng: random.Random) -> None:
                 ledger.take([] if message is None else [message], socket.lost)
 
 
-PATIENCE = 25.0  # seconds of killing
+PATIENCE = 15.0  # seconds of killing
 
 
 def forked(function: Callable[..., None], *args: Any) -> int:
