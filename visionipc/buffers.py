@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq.errors import EndpointClosedError
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.memory import Region, View
+from visionipc.impl.frames import Frame
+from visionipc.impl.memory import View
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from visionipc.wire import Record
 
-
-class VisionBuf:
+class VisionBuf(Frame):
     """One frame. Read-only, and from a server of this library unchanged for as long as any view of it lives.
 
     The frame's buffer goes back to the server when the frame and all arrays made of it are gone; with a ``with`` block
@@ -33,16 +32,7 @@ class VisionBuf:
         CLOCK_BOOTTIME; see `VisionIpcServer`.
     """
 
-    __slots__ = ("_record", "_region", "_view", "fd", "frame_id", "leased", "timestamp_eof", "timestamp_sof")
-
-    def __init__(self, record: Record, region: Region, view: View, fd: int, leased: bool,
-                 times: tuple[int, int, int]) -> None:  # fmt: skip
-        self._record = record
-        self._region = region
-        self._view: View | None = view
-        self.fd = fd
-        self.leased = leased
-        self.frame_id, self.timestamp_sof, self.timestamp_eof = times
+    __slots__ = ()
 
     def __repr__(self) -> str:
         state = "" if self._view is not None else ", released"

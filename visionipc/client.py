@@ -14,8 +14,6 @@ from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat
-from visionipc.impl.leases import lease
-from visionipc.impl.memory import View
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -23,6 +21,10 @@ if TYPE_CHECKING:
 _TRY_AGAIN_S = 0.02  # nothing tells when a server starts to listen
 _REOPEN_S = 0.1  # that a new server has for its answer while somebody waits for a frame
 _PASSING_OVER_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
+
+
+def _is_of(stream: Stream, server_id: int, index: int) -> bool:
+    return server_id == stream.server_id and index < len(stream.regions)
 
 
 class VisionIpcClient:
@@ -162,6 +164,7 @@ class VisionIpcClient:
             if timeout_ms >= 0:
                 left = deadline - time.monotonic()
                 if left < -_PASSING_OVER_S:
+                    self._stale += found is not None  # taken from the ring, and given up
                     break
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
             packet = socket.receive(timeout_ms == 0) if found is None else found
@@ -189,28 +192,28 @@ class VisionIpcClient:
 
         None: it is of another life of the stream, or the frame is gone, and no other is there.
         """
-        if len(packet) != wire.PACKET.size:
-            self._stale += 1
-            return None
-        server_id, index, frame_id, generation, sof, eof, valid = wire.PACKET.unpack(packet)
-        stream = self._stream
-        lives = stream is not None and server_id == stream.server_id and self._forks == shared.forks
-        if stream is None or not lives or index >= len(stream.regions):
-            stream = self._reopened(server_id, index)
-            if stream is None or server_id != stream.server_id or index >= len(stream.regions):
+        frame = None if self._stream is None else self._stream.take(packet, VisionBuf)
+        if frame is None:
+            stream = self._stream_of(packet)
+            if stream is None:
                 self._stale += 1
                 return None
-        record, region = stream.records[index], stream.regions[index]
-        size = record.geometry.size
-        view: View | None
-        if stream.leases is None:
-            view = View(region, size, False)
-        else:
-            view = lease(stream.leases, region, size, index, generation)
-            if view is None:
+            frame = stream.take(packet, VisionBuf)
+            if frame is None:
                 return self._overtaken()
-        self.frame_id, self.timestamp_sof, self.timestamp_eof, self.valid = frame_id, sof, eof, bool(valid)
-        return VisionBuf(record, region, view, stream.fds[index], stream.leases is not None, (frame_id, sof, eof))
+        self.frame_id, self.valid = frame.frame_id, frame.valid_frame
+        self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
+        return frame
+
+    def _stream_of(self, packet: bytes) -> Stream | None:
+        """Return the stream that a packet is of, connecting anew if need be; None: that is not to be had."""
+        if len(packet) != wire.PACKET.size:
+            return None
+        server_id, index, *_ = wire.PACKET.unpack(packet)
+        stream = self._stream
+        if self._forks != shared.forks or stream is None or not _is_of(stream, server_id, index):
+            stream = self._reopened(server_id, index)
+        return stream if stream is not None and _is_of(stream, server_id, index) else None
 
     def _reopened(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
@@ -221,7 +224,7 @@ class VisionIpcClient:
         except IpcError:  # starting, stopping, or without this stream at the moment: the next frame asks again
             return None
         stream = self._stream
-        if stream is not None and (server_id != stream.server_id or index >= len(stream.regions)):
+        if stream is not None and not _is_of(stream, server_id, index):
             self._former = server_id
             self._not_before = time.monotonic() + _TRY_AGAIN_S
         return stream

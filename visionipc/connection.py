@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
 
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from visionipc import shared, wire
+from visionipc.impl.frames import Incoming
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.memory import Region
 from visionipc.listener import peer_pid
@@ -31,7 +33,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     path = wire.socket_path(name)
     room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
     until = time.monotonic() + within
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
+    with _unix_socket() as connection:
         try:
             _connect(connection, path, until)
             connection.settimeout(_left(until))
@@ -47,8 +49,13 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
             raise IpcError(f"cannot ask the server at {path}: {error.strerror}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)
+        _give_back(name, request, data)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
     return data, fds, pid
+
+
+def _unix_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
 def _left(until: float) -> float:
@@ -96,52 +103,53 @@ def serving(name: str, within: float = ANSWER_S) -> tuple[int, set[int]] | None:
     return pid, {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
 
 
-class Stream:
-    """One life of a stream, as its server told it: the buffers, mapped, and our row in the table of leases.
-
-    Attributes
-    ----------
-    records : one a buffer.
-    regions : their memory.
-    fds : their descriptors, closed with this object.
-    leases : ours; None when the server is stock.
-    """
-
-    def __init__(self, data: bytes, fds: list[int], kind: int, endpoint: str) -> None:
-        self.fds = fds
-        self.leases: ClientLeases | None = None
-        try:
-            self._take(data, kind, endpoint)
-        except BaseException:
-            _close(fds)  # now: somebody may keep the error, and with it this object
-            raise
-
-    def _take(self, data: bytes, kind: int, endpoint: str) -> None:
-        fds = self.fds
-        grant = None
-        if len(data) % wire.RECORD.size == wire.GRANT.size:
-            grant = wire.unpack_grant(data[-wire.GRANT.size :], VERSION, endpoint)
-            data = data[: -wire.GRANT.size]
-        self.records = wire.unpack_records(data, grant, kind, endpoint)
-        if len(fds) != len(self.records) + (grant is not None):
-            text = f"the server sent {len(fds)} descriptors for {len(self.records)} buffers"
-            raise CorruptSegmentError(text, endpoint)
-        if grant is not None:
-            table = fds.pop()
-            try:
-                shared.check(table, TABLE_BYTES, True, endpoint)
-                region = Region(table, TABLE_BYTES, True, endpoint)
-            finally:
-                os.close(table)
-            self.leases = ClientLeases(region, grant.row, endpoint)
-        size = self.records[0].geometry.size + wire.FRAME_ID_BYTES
-        for fd in fds:
-            shared.check(fd, size, grant is not None, endpoint)
-        self.regions = [Region(fd, size, False, endpoint) for fd in fds]
-        self.server_id = self.records[0].server_id
+class Stream(Incoming):
+    """One life of a stream, as its server told it. Its descriptors are closed with it; its row is given back."""
 
     def __del__(self) -> None:
         _close(self.fds)
+
+
+def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
+    """Return what an answer tells of; its descriptors are then the stream's. Our row is taken last of all."""
+    grant = None
+    if _granted(data):
+        grant = wire.unpack_grant(data[-wire.GRANT.size :], VERSION, endpoint)
+        data = data[: -wire.GRANT.size]
+    records = wire.unpack_records(data, grant, kind, endpoint)
+    if len(fds) != len(records) + (grant is not None):
+        text = f"the server sent {len(fds)} descriptors for {len(records)} buffers"
+        raise CorruptSegmentError(text, endpoint)
+    table = None if grant is None else _table(fds.pop(), endpoint)
+    size = records[0].geometry.size + wire.FRAME_ID_BYTES
+    for fd in fds:
+        shared.check(fd, size, grant is not None, endpoint)
+    regions = [Region(fd, size, False, endpoint) for fd in fds]
+    leases = None if grant is None or table is None else ClientLeases(table, grant.row, endpoint)
+    return Stream(records, regions, fds, leases)
+
+
+def _granted(data: bytes) -> bool:
+    """Return whether an answer has a grant behind its records."""
+    return len(data) % wire.RECORD.size == wire.GRANT.size
+
+
+def _table(fd: int, endpoint: str) -> Region:
+    try:
+        shared.check(fd, TABLE_BYTES, True, endpoint)
+        return Region(fd, TABLE_BYTES, True, endpoint)
+    finally:
+        os.close(fd)
+
+
+def _give_back(name: str, request: bytes, data: bytes) -> None:
+    """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
+    if not _granted(data) or len(data) <= wire.RECORD.size:
+        return
+    server_id, (*_, row) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
+    with contextlib.suppress(OSError), _unix_socket() as connection:
+        _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_S)
+        connection.send(request + wire.GIVE_BACK.pack(server_id, row))
 
 
 def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None:
@@ -153,7 +161,8 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
     IpcError : the server has as many clients as it can have.
     WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
     """
-    answer = _ask(name, wire.REQUEST.pack(kind) + wire.HELLO, within)
+    request = wire.REQUEST.pack(kind) + wire.HELLO
+    answer = _ask(name, request, within)
     if answer is None or not answer[0]:
         _close(answer[1] if answer else [])
         there = streams(name, within)
@@ -164,4 +173,9 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
             raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
         raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
     data, fds, _ = answer
-    return Stream(data, fds, kind, wire.get_endpoint_name(name, kind))
+    try:
+        return _stream(data, fds, kind, wire.get_endpoint_name(name, kind))
+    except BaseException:
+        _close(fds)
+        _give_back(name, request, data)
+        raise

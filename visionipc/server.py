@@ -7,7 +7,6 @@ import functools
 import os
 import secrets
 import threading
-import time
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq import naming
 from msgq.errors import (
-    ConcurrentUseError,
     EndpointClosedError,
     ForkedSocketError,
     InvalidValueError,
@@ -24,6 +22,7 @@ from msgq.errors import (
 from msgq.impl.ring import Context, PubSocket
 from visionipc import shared, wire
 from visionipc.formats import FrameFormat, Geometry, geometry
+from visionipc.impl.frames import Draft, Outgoing
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.memory import Region, View
 from visionipc.listener import Answer, Listener
@@ -31,6 +30,8 @@ from visionipc.listener import Answer, Listener
 if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
+
+_HELLO = slice(wire.REQUEST.size, wire.REQUEST.size + len(wire.HELLO))  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class StreamStats:
     taken_back: int
 
 
-class OutgoingFrame:
+class OutgoingFrame(Draft):
     """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
 
     Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
@@ -74,31 +75,7 @@ class OutgoingFrame:
     dropped : clients hold all buffers. What is rendered goes nowhere; the drop is counted (`VisionIpcServer.stats`).
     """
 
-    __slots__ = ("_buffer", "_stream", "_view", "dropped", "frame_id", "timestamp_eof", "timestamp_sof", "valid")
-
-    def __init__(self, stream: _Stream) -> None:
-        self._stream = stream
-        self._view: View | None = None
-        self.valid = True
-        self.dropped = False
-
-    def __enter__(self) -> Self:
-        self._buffer, self._view = self._stream.begin()
-        self.dropped = self._buffer < 0
-        self.frame_id = self._stream.published + self._stream.dropped
-        self.timestamp_sof = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        self.timestamp_eof = 0
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view = None
-        if kind is not None:
-            self._stream.abandon()
-            return
-        eof = self.timestamp_eof or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        self._stream.end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+    __slots__ = ()
 
     @property
     def view(self) -> View:
@@ -122,89 +99,54 @@ class OutgoingFrame:
     @property
     def image(self) -> np.ndarray[Any, Any]:
         """The picture as one array to write, shaped as `FrameFormat` says; see `VisionBuf.image`."""
-        return self._stream.geometry.image(memoryview(self.view))
+        image: np.ndarray[Any, Any] = self._stream.geometry.image(memoryview(self.view))
+        return image
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
         """The picture's planes to write; see `VisionBuf.planes`."""
-        return self._stream.geometry.planes(memoryview(self.view))
+        planes: tuple[np.ndarray[Any, Any], ...] = self._stream.geometry.planes(memoryview(self.view))
+        return planes
 
 
-class _Stream:
+class _Stream(Outgoing):
     """A stream's buffers, leases and topic."""
 
     def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
-        self.endpoint = endpoint
         self.type = kind
         self.geometry = layout
-        self.server_id = secrets.randbits(64) or 1
-        self.published = self.dropped = 0
-        self._busy = False
+        self.buffers = count
+        self.life = secrets.randbits(64) or 1
         self._scratch: View | None = None
         self._fds: list[int] = []
-        self._publisher = PubSocket()
+        self._socket = PubSocket()
         try:
-            size = layout.size + wire.FRAME_ID_BYTES
             for _ in range(count):
-                self._fds.append(shared.create(endpoint, size, endpoint, huge_pages))
-            self._table = shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint)
-            self._fds.append(self._table)
-            self._regions = [Region(fd, os.fstat(fd).st_size, True, endpoint) for fd in self._fds]
-            self._leases = ServerLeases(self._regions.pop(), count, endpoint)
-            self._publisher.connect(Context(), endpoint)
+                self._fds.append(shared.create(endpoint, layout.size + wire.FRAME_ID_BYTES, endpoint, huge_pages))
+            self._fds.append(shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
+            *regions, table = [Region(fd, os.fstat(fd).st_size, True, endpoint) for fd in self._fds]
+            self.leases = ServerLeases(table, count, endpoint)
+            self._socket.connect(Context(), endpoint)
         except BaseException:
             self.close()
             raise
+        super().__init__(endpoint, self._socket, self.leases, regions, layout.size, self.life)
 
-    def begin(self) -> tuple[int, View]:
-        """Return a free buffer's number and view; -1 and scratch memory when there is none."""
-        if self._busy:
-            raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
-        if self._publisher.closed:
-            raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
-        self._busy = True
-        buffer = self._leases.take()
-        if buffer >= 0:
-            return buffer, View(self._regions[buffer], self.geometry.size, True)
+    def scratch(self) -> View:
+        """Return memory for a frame that will be dropped."""
         if self._scratch is None:
             fd = shared.create("scratch", self.geometry.size, self.endpoint)
-            self._scratch = View(Region(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
-            os.close(fd)
-        return -1, self._scratch
-
-    def abandon(self) -> None:
-        self._busy = False
-
-    def end(self, buffer: int, frame_id: int, sof: int, eof: int, valid: bool) -> None:
-        """Publish what was begun."""
-        self._busy = False
-        if not (0 <= frame_id < 1 << 32 and 0 <= sof < 1 << 64 and 0 <= eof < 1 << 64):
-            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
-            raise InvalidValueError(text, self.endpoint)
-        if buffer < 0:
-            self.dropped += 1
-            return
-        self._regions[buffer].write_u64(self.geometry.size, frame_id)
-        generation = self._leases.publish(buffer)
-        self._publisher.send(wire.PACKET.pack(self.server_id, buffer, frame_id, generation, sof, eof, valid))
-        self.published += 1
-
-    def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
-        buffer, _ = self.begin()
-        try:
-            if buffer >= 0:
-                self._regions[buffer].copy_in(data, self.geometry.size)
-        except BaseException:
-            self.abandon()
-            raise
-        self.end(buffer, frame_id, sof, eof, True)
-        return buffer >= 0
+            try:
+                self._scratch = View(Region(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
+            finally:
+                os.close(fd)
+        return self._scratch
 
     def answer(self, leases: bool, pid: int) -> Answer:
         """Return records and descriptors for one client."""
         *buffers, table = self._fds
         records = b"".join(
-            wire.Record(self.geometry, self.server_id, index, self.type).pack(fd) for index, fd in enumerate(buffers)
+            wire.Record(self.geometry, self.life, index, self.type).pack(fd) for index, fd in enumerate(buffers)
         )
         answer = Answer([records])
         try:
@@ -212,20 +154,25 @@ class _Stream:
                 answer.fds.append(shared.read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
-                row = self._leases.admit(pid)
-                answer.undo = functools.partial(self._leases.dismiss, row)
+                row = self.leases.admit(pid)
+                answer.undo = functools.partial(self.leases.dismiss, row, pid)
                 answer.parts.append(wire.Grant(self.geometry.format, self.geometry.channels, row).pack(VERSION))
         except BaseException:
             answer.close()
             raise
         return answer
 
+    def take_back(self, server_id: int, row: int, pid: int) -> None:
+        """A client cannot use the row that it got. Who cannot be seen from here might be any other."""
+        if server_id == self.life and pid:
+            self.leases.dismiss(row, pid)
+
     def stats(self) -> StreamStats:
-        return StreamStats(self.endpoint, self.geometry, len(self._regions), self._leases.held(), self.published,
-                           self.dropped, self._leases.clients(), self._leases.taken_back)  # fmt: skip
+        return StreamStats(self.endpoint, self.geometry, self.buffers, self.leases.held(), self.published,
+                           self.dropped, self.leases.clients(), self.leases.taken_back)  # fmt: skip
 
     def close(self) -> None:
-        self._publisher.close()
+        self._socket.close()
         while self._fds:
             os.close(self._fds.pop())
 
@@ -378,7 +325,12 @@ class VisionIpcServer:
             stream = self._streams.get(kind)
             if stream is None:
                 return None
-            return stream.answer(request[wire.REQUEST.size :].startswith(wire.HELLO), pid)
+            leases, more = request[_HELLO].startswith(wire.HELLO), request[_HELLO.stop :]
+            if leases and len(more) == wire.GIVE_BACK.size:
+                server_id, row = wire.GIVE_BACK.unpack(more)
+                stream.take_back(server_id, row, pid)
+                return None
+            return stream.answer(leases, pid)
 
     def frame(self, type: int) -> OutgoingFrame:
         """Return a free buffer to render into; see `OutgoingFrame`.
@@ -388,7 +340,8 @@ class VisionIpcServer:
         StreamNotFoundError : no such stream was made.
         ConcurrentUseError : another frame of the stream is open (when the block is entered).
         """
-        return OutgoingFrame(self._stream(type))
+        stream = self._streams.get(type)  # not by _stream: each call in Python costs microseconds after a sleep
+        return OutgoingFrame(self._stream(type) if stream is None else stream)
 
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.

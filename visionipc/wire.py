@@ -2,7 +2,8 @@
 
 A request is one u32, the type of a stream, or LIST. Clients of this library append `HELLO`, which stock servers cut off
 unseen; a server that knows it answers with `Grant` behind the records, and with one more descriptor, the table of
-leases. The descriptors of buffers are then read-only.
+leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of descriptors for
+instance, asks once more with `GIVE_BACK` behind `HELLO`, and gets no answer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ FRAME_ID_BYTES = 8  # behind the picture
 REQUEST = struct.Struct("=I")
 RECORD = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
 GRANT = struct.Struct("=8sIIII40x")
+GIVE_BACK = struct.Struct("=QI")  # server_id, row
 #: server_id, buffer, frame_id, generation (0 from stock: padding), timestamp_sof, timestamp_eof, valid.
 PACKET = struct.Struct("=QQIIQQB7x")
 

@@ -25,6 +25,7 @@ VERBS = (
     "hz",
     "info",
     "list",
+    "play",
     "pub",
     "record",
     "stat",

@@ -7,7 +7,7 @@ import click
 from msgq.cli import options
 
 _MODULES = {"info": "bag_info", "recover": "bag_recover", "merge": "bag_merge", "filter": "bag_filter",
-            "cut": "bag_cut", "convert": "bag_convert"}  # fmt: skip
+            "cut": "bag_cut", "diff": "bag_diff", "convert": "bag_convert"}  # fmt: skip
 
 
 class _Commands(click.Group):

@@ -1,14 +1,9 @@
 """`msgq top`: all topics, live."""
 
-import os
-import select
 import sys
-import termios
 import time
-import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 import click
 from rich.live import Live
@@ -16,6 +11,7 @@ from rich.text import Text
 
 from msgq.cli import options
 from msgq.cli.board import Board, Row, subscriber_count
+from msgq.cli.keys import keys, pressed
 from msgq.cli.names import Names
 from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_units, publisher
 from msgq.cli.signals import until_interrupted
@@ -54,7 +50,7 @@ def command(
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
-            with Live(console=screen, screen=True, auto_refresh=False) as live, _keys():
+            with Live(console=screen, screen=True, auto_refresh=False) as live, keys():
                 _run_live(looks, live, sort)
             return
         for rows in looks(time.sleep):
@@ -98,7 +94,7 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[Row]]],
         nonlocal sort
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
-            key = _pressed(left_s)
+            key = pressed(left_s)
             if key == "q":
                 return key
             if key in _KEYS:
@@ -137,20 +133,3 @@ def sparkline(values: Sequence[float]) -> str:
     """Draw values as bars, the largest one full."""
     most = max(values, default=0)
     return "".join(_BARS[int(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in values)
-
-
-@contextmanager
-def _keys() -> Iterator[None]:
-    """Let each key come at once, and unseen."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _pressed(seconds: float) -> str:
-    """Return the next key; "" when none came in time."""
-    ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""

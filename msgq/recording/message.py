@@ -43,6 +43,7 @@ class EndpointInfo:
     first_time, last_time : log_time of the first and the last message, ns since the epoch.
     lost : messages that are missing between those that are there; None where the numbers do not tell.
     epochs : lives of the numbering.
+    largest : bytes of the largest payload.
     """
 
     endpoint: str
@@ -53,3 +54,4 @@ class EndpointInfo:
     last_time: int
     lost: int | None
     epochs: int
+    largest: int

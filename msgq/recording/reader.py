@@ -153,6 +153,20 @@ class LogReader:
                 position = file.scan(part, content, position, columns, self._start, self._end)
                 yield content
 
+    def between(self, start: int | None = None, end: int | None = None) -> LogReader:
+        """Return this log within a narrower time; it costs nothing. One thread at a time for both.
+
+        Parameters
+        ----------
+        start, end : only messages with start <= log_time < end, ns since the epoch; None leaves it as it is.
+        """
+        other = copy(self)
+        for known in ("endpoints", "start_time", "end_time"):
+            other.__dict__.pop(known, None)
+        other._start = max(self._start, start or 0)
+        other._end = min(self._end, TIME_MAX if end is None else end)
+        return other
+
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
@@ -267,15 +281,18 @@ class LogReader:
     def endpoints(self) -> dict[str, EndpointInfo]:
         """What there is of each endpoint, by name. Reads the whole log, once."""
         columns = Columns(_ROWS)
-        tallies = np.zeros(0, TALLY)
+        tallies, largest = np.zeros(0, TALLY), np.zeros(0, np.int64)
         for _ in self._scans(columns):
             if len(tallies) < len(self._channels):
-                tallies = np.concatenate((tallies, np.zeros(len(self._channels) - len(tallies), TALLY)))
+                more = len(self._channels) - len(tallies)
+                tallies = np.concatenate((tallies, np.zeros(more, TALLY)))
+                largest = np.concatenate((largest, np.zeros(more, np.int64)))
             columns.count(tallies, 0)
+            np.maximum.at(largest, columns.code[: columns.rows], columns.length[: columns.rows])
         found: dict[str, EndpointInfo] = {}
-        for channel, tally in zip(self._channels, tallies.tolist(), strict=False):
+        for channel, tally, size in zip(self._channels, tallies.tolist(), largest.tolist(), strict=False):
             if tally[0]:
-                info = _info(channel, *tally[:5])
+                info = _info(channel, size, *tally[:5])
                 found[channel.endpoint] = _together(found.get(channel.endpoint), info)
         return dict(sorted(found.items()))
 
@@ -356,9 +373,9 @@ def _before(waiting: list[tuple[int, int, Iterator[Message], Message]], time: in
             heappush(waiting, (following.log_time, number, rest, following))
 
 
-def _info(channel: Channel, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
+def _info(channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
     known = lost if channel.counted else None
-    return EndpointInfo(channel.endpoint, channel.schema, messages, size, first, last, known, 1)
+    return EndpointInfo(channel.endpoint, channel.schema, messages, size, first, last, known, 1, largest)
 
 
 def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
@@ -368,5 +385,5 @@ def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
     return EndpointInfo(
         info.endpoint, info.schema or before.schema, before.messages + info.messages, before.bytes + info.bytes,
         min(before.first_time, info.first_time), max(before.last_time, info.last_time), lost,
-        before.epochs + info.epochs,
+        before.epochs + info.epochs, max(before.largest, info.largest),
     )  # fmt: skip

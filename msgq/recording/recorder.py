@@ -15,7 +15,7 @@ from typing import Self
 from mcap import records
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError
+from msgq.errors import CorruptSegmentError, InvalidValueError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
@@ -123,7 +123,7 @@ class Recorder:
         self._paused = paused
         self._stopping = False
         self._snapshot_wanted = False
-        self._error: IpcError | None = None
+        self._error: Exception | None = None
         self._queue: list[Chunk] = []
         self._spare: list[Chunk] = []
         self._changed = threading.Condition()
@@ -224,7 +224,7 @@ class Recorder:
     def _guarded(self, work: object) -> None:
         try:
             work()  # type: ignore[operator]
-        except IpcError as error:
+        except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
             with self._changed:
                 self._error = self._error or error
                 self._stopping = True
@@ -262,14 +262,14 @@ class Recorder:
             self._capture.run(chunk, seconds)
         except CorruptSegmentError:
             self._corrupt += 1
-        if not self._paused:
-            chunk = self._take_frames(chunk)
-        if not len(chunk):
-            return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
         for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]
             counting = layout.PUBLISHED if counted else layout.RECEIVED
             self._channels[number] = _channel(number, found.endpoint, found.schema, epoch, counting)
+        if not self._paused:
+            chunk = self._take_frames(chunk)
+        if not len(chunk):
+            return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
         self._hand_on(chunk)
         return self._fresh()
 

@@ -15,8 +15,13 @@ UNWANTED: int
 #: What `Columns.count` counts of a code: messages, bytes, first_time, last_time, lost, sequence (of the newest).
 TALLY: np.dtype[Any]
 
-def crc32(data: bytes) -> int:
+def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     """Return what `zlib.crc32` does, several times as fast where the processor can multiply without carries.
+
+    Parameters
+    ----------
+    data : contiguous bytes.
+    start : the CRC of what comes before them.
 
     Notes
     -----

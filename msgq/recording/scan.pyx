@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, embedsignature.format=python
 """Chunks of messages into columns, below Python: see scan.h."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 import zlib
 
@@ -41,7 +41,7 @@ cdef extern from "scan.h" nogil:
 
 cdef extern from "crc.h" nogil:
     bint mq_can_fold()
-    void mq_fold(const uint8_t *data, int64_t size, uint8_t *folded)
+    void mq_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
 
 END = MQ_SCAN_END
 FULL = MQ_SCAN_FULL
@@ -136,13 +136,13 @@ cdef class Columns:
         return 0
 
 
-def crc32(const uint8_t[::1] data):
+def crc32(const uint8_t[::1] data, uint32_t start=0):
     cdef int64_t size = data.shape[0] & ~63
     cdef uint8_t folded[16]
     if size == 0 or not mq_can_fold():
-        return zlib.crc32(data)
+        return zlib.crc32(data, start)
     with nogil:
-        mq_fold(&data[0], size, folded)
+        mq_fold(&data[0], size, start, folded)
     return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # which is what zlib calls the state 0
 
 

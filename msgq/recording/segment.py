@@ -5,9 +5,9 @@ Format: https://mcap.dev/spec. The records come from the `mcap` library, apart f
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from msgq import __version__
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
+from msgq.recording.scan import crc32
 
 MAGIC = b"\x89MCAP0\r\n"
 COMPRESSIONS = ("zstd", "lz4", "none")
@@ -105,6 +106,7 @@ class Segment:
         self._metadata: list[records.MetadataIndex] = []
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # held until it is closed: `recover` keeps off a file that still grows
         except OSError as error:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
@@ -149,7 +151,7 @@ class Segment:
         size = len(start) + chunk.used
         first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
         length = _CHUNK.size - 9 + 4 + len(name) + 8 + len(compressed)
-        crc = zlib.crc32(chunk.data, zlib.crc32(start))
+        crc = crc32(chunk.data, crc32(start))
         head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)
         head += struct.pack(f"<I{len(name)}sQ", len(name), name, len(compressed))
         places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)[order].tobytes()
@@ -236,4 +238,4 @@ class Segment:
 def footer(summary: bytes, summary_start: int, offsets_start: int) -> bytes:
     """Return the footer record for a summary (with its offsets); its CRC covers all up to itself."""
     head = struct.pack("<BQQQ", Opcode.FOOTER, 20, summary_start, offsets_start)
-    return head + struct.pack("<I", zlib.crc32(head, zlib.crc32(summary)))
+    return head + struct.pack("<I", crc32(head, crc32(summary)))

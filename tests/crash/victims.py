@@ -28,6 +28,7 @@ def number_of(data: bytes) -> int:
     assert data == message(number, len(data)), f"torn: {data.hex()}"
     return number
 
+
 T = TypeVar("T")
 
 

@@ -87,7 +87,7 @@ RECORDS = {
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
-    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest",
     recording.Problem: "path offset reason",
     recording.Undecoded: "data reason",
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
@@ -96,6 +96,11 @@ RECORDS = {
     visionipc.Geometry: "format width height stride uv_offset size channels",
     visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
     simulation.Exploration: "orders complete choices error",
+    recording.PlayerStats: "messages bytes passes position late_ns late_max_ns",
+    recording.Difference: "endpoint index field time_a time_b a b",
+    recording.Tally: "a b different",
+    recording.Comparison: "endpoints first",
+    recording.Tolerance: "absolute relative",
 }
 FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None)",
@@ -135,6 +140,20 @@ FUNCTIONS = {
     simulation.Simulation.sent_on: "(self, endpoint)",
     visionipc.get_endpoint_name: "(name, stream)",
     simulation.explore: "(scenario, limit=10000, *, script=())",
+    recording.Player: "(log, *, start=0.0, duration=None, by='publish_time', rate=1.0, loops=1, "
+    "remap=mappingproxy({}), paused=False, wait_for_readers=False, clock_endpoint=None, clock_hz=100.0, backend=None, "
+    "prefix=None, segment_size=0, take_over=False, clock=None)",
+    recording.Player.run: "(self)",
+    recording.Player.pause: "(self)",
+    recording.Player.resume: "(self)",
+    recording.Player.step: "(self, count=1)",
+    recording.Player.seek: "(self, position)",
+    recording.Player.stop: "(self)",
+    recording.Player.close: "(self)",
+    recording.Player.stats: "(self)",
+    recording.played: "(log, by='publish_time', remap=mappingproxy({}))",
+    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}))",
+    recording.compare: "(a, b, tolerances=mappingproxy({}), *, endpoints=None, time_tolerance=None)",
 }
 # What is written in Python: the arguments that make one, its methods, its plain attributes.
 MASTERS = {
@@ -189,9 +208,11 @@ VISIONIPC = {
     },
     visionipc.VisionBuf: {
         "release": "(self)",
+        "to_rgb": "(self)",
         "valid": "(self)",
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
         **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
+        "valid_frame": "",
     },
     visionipc.OutgoingFrame: {
         **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
@@ -296,12 +317,18 @@ def test_names_of_the_simulation():
 
 
 def test_names_of_recordings():
-    ours = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
-    assert set(recording.__all__) == ours | {"Limits", "Recorder", "RecorderStats"}
+    reading = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    playing = {"Player", "PlayerStats", "played", "replay"}
+    comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
+    recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats"}
+    assert set(recording.__all__) == reading | playing | comparing | recorded
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
     assert recording.Message._fields == names
-    members = {"array", "batches", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
+    members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages"}
+    members |= {"start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
+    members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
+    assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 
 def test_names_of_stats():
@@ -339,8 +366,9 @@ def test_masters_and_their_signatures(kind):
 
 
 def test_names_of_visionipc():
-    named = {"FrameFormat", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
-    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType", "get_endpoint_name"}
+    named = {"FrameFormat", "FrameSync", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
+    functions = {"get_endpoint_name", "to_rgb"}
+    assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType"} | functions
     formats = ["NV12", "YUV420P", "RGB24", "BGR24", "RGBA", "GRAY8", "GRAY16", "BAYER8", "FLOAT32", "RAW"]
     assert [member.name for member in visionipc.FrameFormat] == formats
     assert importlib.import_module("msgq.visionipc").__all__ == visionipc.__all__

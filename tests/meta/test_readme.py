@@ -17,6 +17,7 @@ PAGES = (
     "README.md",
     "docs/fake-events.md",
     "docs/masters.md",
+    "docs/playing.md",
     "docs/recording.md",
     "docs/simulation.md",
     "docs/visionipc.md",

@@ -88,3 +88,19 @@ def by_library(path: Path) -> list[tuple[str, bytes, int]]:
     with path.open("rb") as file:
         found = make_reader(file, validate_crcs=True).iter_messages()
         return [(topic.topic, sent.data, sent.log_time) for _, topic, sent in found]
+
+
+def write_log(path: Path, *messages: tuple[Any, ...], schemas: dict[str, Any] | None = None) -> Path:
+    """Write a log of (endpoint, ns, data), or (endpoint, log_time, data, publish_time); schemas by endpoint."""
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=4096)
+        writer.start("msgq", "test")
+        channels: dict[str, int] = {}
+        for endpoint, log_time, data, *published in messages:
+            if endpoint not in channels:
+                schema = (schemas or {}).get(endpoint)
+                number = writer.register_schema(schema.name, schema.encoding, schema.data) if schema else 0
+                channels[endpoint] = writer.register_channel(endpoint, schema.encoding if schema else "", number)
+            writer.add_message(channels[endpoint], log_time, data, published[0] if published else log_time)
+        writer.finish()
+    return path

@@ -488,3 +488,19 @@ def test_frames_by_the_command(camera, tmp_path):
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
     assert process.returncode == 0
     assert len(messages(tmp_path / "log")) >= 3
+
+
+def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera, start, tmp_path):
+    """The chunk before it goes out early; its channels must be known by then."""
+    recorder = start(frames=[FrameChoice(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
+    wait_until(lambda: camera.stats(0).clients)
+    pub = msgq.pub_sock("e")
+    while not any(endpoint == "e" for endpoint in recorder._sources._known):
+        pub.send(b"x")
+        camera.send(0, bytes(64 * 48 * 3 // 2))
+        time.sleep(0.001)
+    for _ in range(10):
+        pub.send(b"x" * 100)
+        camera.send(0, bytes(64 * 48 * 3 // 2))
+    stopped = recorder.stop()
+    assert len(messages(tmp_path / "log")) == stopped.messages

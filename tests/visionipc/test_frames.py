@@ -268,6 +268,8 @@ def test_all_held_drops_and_counts(server, connect):
         held.append(receive(client))
     assert not publish(server, 50)
     assert server.send(0, bytes(SIZE)) is False
+    with pytest.raises(errors.MessageSizeError):
+        server.send(0, b"too short")
     stats = server.stats(0)
     assert (stats.held, stats.published, stats.dropped) == (4, 4, 2)
     assert [frame.data[0] for frame in held] == [0, 1, 2, 3]

@@ -25,7 +25,7 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
-from tests.support import DEADLINE_MS, Child, say, wait_until
+from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire
 from visionipc.formats import Geometry, geometry
@@ -364,21 +364,52 @@ def test_a_table_that_we_may_not_write(client):
         os.close(table)
 
 
+@contextlib.contextmanager
+def room_for(count: int) -> Iterator[None]:
+    """Let the process open so many descriptors more."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = [os.dup(0) for _ in range(count)]  # not one after the other, perhaps
+    for fd in free:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_a_client_without_descriptors(client):
     """It cannot take those that are sent; the system closes what has no place."""
-    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
-        lowest = os.dup(0)
-        os.close(lowest)
         before = descriptors()
-        for room in range(4, 7):  # ours, the impostor's, and too few for the descriptors
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
-            try:
-                with pytest.raises(IpcError, match=r"no descriptor is left|descriptors for"):
-                    client.connect(False)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for room in range(2, 5):  # ours, the impostor's (closed by then, perhaps), and too few for the descriptors
+            with room_for(room), pytest.raises(IpcError, match=r"no descriptor is left|descriptors for"):
+                client.connect(False)
             wait_until(lambda: descriptors() <= before)
+
+
+def connect_without_descriptors(name: str) -> list[bool]:
+    with VisionIpcClient(name, 0, False) as client:
+        assert not client.connect(False)  # opens what it keeps
+        say()
+        hear()
+        with room_for(2), pytest.raises(IpcError, match="no descriptor is left"):
+            client.connect(False)
+        say()
+        hear()
+        return [client.is_connected(), client.connect(False)]
+
+
+def test_a_client_without_descriptors_gives_its_row_back(name):
+    with VisionIpcServer(name) as server, Child(connect_without_descriptors, name) as child:
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        child.hear()
+        server.start_listener()
+        child.say()
+        child.hear()
+        wait_until(lambda: server.stats(0).clients == [], "nobody has a row")
+        child.say()
+        assert child.result() == [False, True]
 
 
 # ---- packets ----

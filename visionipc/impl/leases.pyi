@@ -28,20 +28,20 @@ class ServerLeases:
         IpcError : MAX_CLIENTS live clients have rows.
         """
 
-    def dismiss(self, row: int) -> None:
-        """Take a row away from a client that was never told of it."""
+    def dismiss(self, row: int, pid: int) -> None:
+        """Take a row away from a client that was never told of it, or cannot use it.
+
+        Parameters
+        ----------
+        row : nothing happens when it is not this client's.
+        pid : the client's.
+        """
 
     def clients(self) -> list[int]:
         """Return the pids of the clients that are there."""
 
     def held(self) -> int:
         """Return how many buffers some client holds."""
-
-    def take(self) -> int:
-        """Return the buffer to write next, the longest unused one that nobody holds; -1: all are held."""
-
-    def publish(self, buffer: int) -> int:
-        """Let clients have what was written into the buffer; return the generation for the packet."""
 
 @final
 class ClientLeases:
@@ -52,19 +52,3 @@ class ClientLeases:
 @final
 class LeasedView(View):
     """A view whose buffer the server leaves alone until the view, and all that look through it, are gone."""
-
-def lease(leases: ClientLeases, region: Region, size: int, buffer: int, generation: int) -> LeasedView | None:
-    """Hold a buffer that has this generation. None: the server has taken it for another frame already.
-
-    Parameters
-    ----------
-    leases : the client's row.
-    region : the buffer's memory.
-    size : bytes of it that the view shows.
-    buffer : its number.
-    generation : of the frame, from its packet.
-
-    Raises
-    ------
-    ForkedSocketError : the row is the parent process's.
-    """

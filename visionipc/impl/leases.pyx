@@ -18,8 +18,6 @@ cdef extern from "leases.h" nogil:
         MQ_LEASE_VERSION
         MQ_ROW_FREE
         MQ_ROW_TAKEN
-    ctypedef struct mq_leases:
-        pass
     bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
     void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
     void mq_lease_leave(mq_leases *table, uint32_t row)
@@ -41,26 +39,8 @@ TABLE_BYTES = sizeof(mq_leases)
 VERSION = MQ_LEASE_VERSION
 
 
-cdef struct Tenant:
-    uint64_t pid
-    uint64_t start_time
-    int64_t asked_ns
-    bint taken
-
-
 cdef class ServerLeases:
     """See leases.pyi."""
-
-    cdef Region _region
-    cdef mq_leases *_table
-    cdef str _endpoint
-    cdef uint32_t _buffers
-    cdef uint32_t _last             # the buffer that was taken last
-    cdef uint32_t _published        # frames so far, without 0 when it begins again
-    cdef uint32_t _rows             # that were ever taken
-    cdef uint32_t _generation[128]  # as it should be in the table: clients may write there
-    cdef Tenant _tenants[256]
-    cdef readonly uint64_t taken_back
 
     def __init__(self, Region region not None, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_leases) or not 0 < buffers <= MQ_LEASE_BUFFERS:
@@ -89,9 +69,9 @@ cdef class ServerLeases:
         self._rows = max(self._rows, row + 1)
         return row
 
-    def dismiss(self, uint32_t row):
-        if row >= MQ_LEASE_ROWS:
-            raise SegmentError(f"row {row} of {MQ_LEASE_ROWS}", self._endpoint)
+    def dismiss(self, uint32_t row, uint64_t pid):
+        if row >= MQ_LEASE_ROWS or not self._tenants[row].taken or self._tenants[row].pid != pid:
+            return
         mq_row_reset(self._table, row, MQ_ROW_FREE)
         self._tenants[row].taken = False
 
@@ -128,7 +108,8 @@ cdef class ServerLeases:
         self.taken_back += 1
         return True
 
-    def take(self):
+    cdef int take(self) noexcept:
+        """The buffer to write next, the longest unused one that nobody holds; -1: all are held."""
         cdef uint32_t step, buffer
         cdef int holder
         for step in range(1, self._buffers + 1):
@@ -142,9 +123,8 @@ cdef class ServerLeases:
                 return buffer
         return -1
 
-    def publish(self, uint32_t buffer):
-        if buffer >= self._buffers:
-            raise SegmentError(f"buffer {buffer} of {self._buffers}", self._endpoint)
+    cdef uint32_t publish(self, uint32_t buffer) noexcept:
+        """Let clients have what was written into a buffer that was taken; the generation for the packet."""
         self._published = 1 if self._published == UINT32_MAX else self._published + 1
         self._generation[buffer] = self._published
         mq_buffer_publish(self._table, buffer, self._published)
@@ -153,12 +133,6 @@ cdef class ServerLeases:
 
 cdef class ClientLeases:
     """See leases.pyi."""
-
-    cdef Region _region
-    cdef mq_leases *_table
-    cdef uint32_t _row
-    cdef int _fork_generation
-    cdef uint32_t _held[128]  # views of each buffer
 
     def __init__(self, Region region not None, uint32_t row, str endpoint):
         if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
@@ -201,12 +175,13 @@ cdef class LeasedView(View):
             self._leases._return(self._buffer)
 
 
-def lease(ClientLeases leases not None, Region region not None, size_t size, uint32_t buffer, uint32_t generation):
+cdef View lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation):
+    """Hold a buffer that has this generation; None: the server has taken it for another frame already."""
     cdef LeasedView view
     if not leases._take(buffer, generation):
         return None
     view = LeasedView.__new__(LeasedView)
     view._leases = leases
     view._buffer = buffer
-    View.__init__(view, region, size, False)
+    view.show(region, size, False)
     return view

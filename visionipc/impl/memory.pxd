@@ -14,3 +14,4 @@ cdef class View:
     cdef uint8_t *_start
     cdef Py_ssize_t _size
     cdef bint _readonly
+    cdef int show(self, Region region, size_t size, bint writable) except -1

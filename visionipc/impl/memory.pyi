@@ -24,28 +24,6 @@ class Region:
     def read_u64(self, offset: int) -> int:
         """Return the word at `offset` bytes, in this machine's order of bytes."""
 
-    def write_u64(self, offset: int, value: int) -> None:
-        """Write a word. For a writable region only.
-
-        Parameters
-        ----------
-        offset : bytes from the region's start.
-        value : 64 bits, in this machine's order of bytes.
-        """
-
-    def copy_in(self, data: Buffer, size: int) -> None:
-        """Copy to the region's start, without the GIL. For a writable region only.
-
-        Parameters
-        ----------
-        data : contiguous.
-        size : bytes that it must have.
-
-        Raises
-        ------
-        MessageSizeError : `data` has another size.
-        """
-
 @disjoint_base
 class View(Buffer):
     """The first `size` bytes of a region, as a buffer. Keeps the region mapped."""

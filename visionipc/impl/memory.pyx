@@ -1,18 +1,17 @@
 # cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
 """Memory of descriptors, mapped for as long as somebody looks at it."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
 from libc.stdint cimport uint64_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 import os
 
-from msgq.errors import EndpointClosedError, MessageSizeError, SegmentError
+from msgq.errors import EndpointClosedError, SegmentError
 
 
 cdef extern from "atomics.h" nogil:
-    void mq_copy_in(void *shared, const void *source, size_t n)
     void mq_copy_out(void *to, const void *shared, size_t n)
 
 
@@ -41,22 +40,6 @@ cdef class Region:
         mq_copy_out(&value, self.address + offset, 8)
         return value
 
-    def write_u64(self, size_t offset, uint64_t value):
-        self._check(offset, 8)
-        mq_copy_in(self.address + offset, &value, 8)
-
-    def copy_in(self, data, size_t size):
-        cdef Py_buffer source
-        self._check(0, size)
-        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
-        try:
-            if <size_t> source.len != size:
-                raise MessageSizeError(f"the frame has {source.len} bytes, the stream's buffers {size}")
-            with nogil:
-                mq_copy_in(self.address, source.buf, size)
-        finally:
-            PyBuffer_Release(&source)
-
     cdef int _check(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:
             raise EndpointClosedError("the region is not mapped so far")
@@ -67,12 +50,16 @@ cdef class View:
     """See memory.pyi."""
 
     def __init__(self, Region region not None, size_t size, bint writable):
+        self.show(region, size, writable)
+
+    cdef int show(self, Region region, size_t size, bint writable) except -1:
         if size > region.size:
             raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
         self._region = region
         self._start = region.address
         self._size = size
         self._readonly = not writable
+        return 0
 
     def __len__(self):
         return self._size

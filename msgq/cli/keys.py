@@ -1,0 +1,46 @@
+"""Single keys from the terminal."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+RIGHT = "\x1b[C"
+
+
+def has_keys() -> bool:
+    """Whether there is a terminal whose keys are for this program, and not for what is in the foreground."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # it controls nobody, so there is no foreground either
+        return True
+
+
+@contextmanager
+def keys() -> Iterator[None]:
+    """Let each key come at once, and unseen."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def pressed(seconds: float) -> str:
+    """Return the next key, an arrow as its three characters; "" when none came in time."""
+    descriptor = sys.stdin.fileno()
+    if not select.select([descriptor], [], [], seconds)[0]:
+        return ""
+    key = os.read(descriptor, 1)
+    if not key:  # the terminal is gone
+        time.sleep(seconds)
+    if key == b"\x1b" and select.select([descriptor], [], [], 0)[0]:
+        key += os.read(descriptor, 2)
+    return key.decode(errors="replace")

@@ -1,0 +1,146 @@
+"""`msgq play`: a log onto the bus again, or into a program in virtual time."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from msgq.cli import bag_options, comparisons, options
+from msgq.cli.keys import RIGHT, has_keys, keys, pressed
+from msgq.cli.play_deterministic import play_deterministic
+from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.signals import interruptible
+from msgq.recording import Player, PlayerStats
+from msgq.recording.schedule import TIMES
+
+_TICK_S = 0.1
+_SHOW_S = 1.0
+_KEYS = "Keys: space pauses and goes on, s or the right arrow sends the next message, q ends."
+_EXIT_CODES = (
+    "Exit codes: 0 all was played, or it was ended; 1 something failed, said in one line, or outputs differ; "
+    "2 wrong usage."
+)
+
+
+def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
+    if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
+        raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
+    return pairs
+
+
+@click.command(epilog=f"{_KEYS} Also ends by Ctrl-C or SIGTERM. {_EXIT_CODES}")
+@bag_options.logs
+@bag_options.selection
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Play so many seconds of the log.")
+@click.option("-r", "--rate", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
+              help="How much faster than it was; inf: as fast as possible.")  # fmt: skip
+@click.option("-l", "--loop", is_flag=True, help="Again and again.")
+@click.option("--loops", type=click.IntRange(min=1), help="So many times.")
+@click.option("--by", type=click.Choice(TIMES), default=TIMES[0], show_default=True, help="The time that counts.")
+@click.option("--remap", multiple=True, metavar="OLD:=NEW", callback=_remapped, help="Play it there; repeatable.")
+@click.option("--paused", is_flag=True, help="Begin with a pause.")
+@click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
+@click.option("--wait-for", multiple=True, metavar="NAME", help="Begin when this one has a subscriber; repeatable.")
+@click.option("--clock", "clock_endpoint", metavar="NAME", help="Publish the log's time there: u64 ns.")
+@click.option("--clock-hz", type=click.FloatRange(min=0, min_open=True), default=100.0, show_default=True,
+              help="How often, in each second of the log.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: $MSGQ_BACKEND]")
+@click.option("--segment-size", type=options.BYTES, default=0, help="Of new rings.  [default: 1 MiB or what is needed]")
+@click.option("--take-over", is_flag=True, help="Also where a living process publishes, which ends its publishing.")
+@click.option("--deterministic", "programs", multiple=True, metavar="MODULE:FUNCTION",
+              help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.")  # fmt: skip
+@click.option("--reference", multiple=True, type=click.Path(path_type=Path),
+              help="With --deterministic: run once, and compare with the outputs in this log.")  # fmt: skip
+@click.option("--outputs", multiple=True, callback=options.regexes, metavar="REGEX",
+              help="Compare only these endpoints.  [default: all that were not played]")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write what the programs sent to this file.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
+@comparisons.tolerances
+@options.as_json
+@options.prefix
+def command(
+    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any,
+    loop: bool, loops: int | None, wait_for_readers: bool, wait_for: Sequence[str], programs: Sequence[str],
+    reference: Sequence[Path], outputs: Any, output: Path | None, seed: int, tolerances: Any, times: float | None,
+    by: str, remap: dict[str, str], as_json: bool, **playing: Any,
+) -> None:  # fmt: skip
+    """Play LOGS, which are one log together, in their timing.
+
+    A terminal shows how far it is; --json prints one object a second, and one at the end.
+    """
+    if loop and loops:
+        raise click.UsageError("--loop is for ever; give it or --loops")
+    log = bag_options.open_log(logs, names, expressions, exclude, start, end)
+    if programs:
+        play_deterministic(log, programs, by, remap, seed, reference, outputs, output, tolerances, times, as_json)
+        return
+    if reference or outputs or output or tolerances or times is not None:
+        raise click.UsageError("--reference, --outputs, --output, --tolerance and --times are for --deterministic")
+    with Player(
+        log, by=by, remap=remap, loops=None if loop else loops or 1, wait_for_readers=wait_for_readers or wait_for,
+        **playing,
+    ) as player:  # fmt: skip
+        stats = _play(player, as_json)
+    bag_options.tell_problems(log)
+    for name in player.skipped:
+        click.echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
+    if as_json:
+        echo_json({**asdict(stats), "paused": player.paused, "final": True})
+    else:
+        console().print(Text(line(stats, player)))
+
+
+def _play(player: Player, as_json: bool) -> PlayerStats:
+    """Play, obey the keys, and show how far it is."""
+    over: list[bool] = []  # no Event, see interruptible
+    listens = has_keys()
+    screen = console()
+    live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
+    shown = monotonic()
+    with ThreadPoolExecutor(1) as pool, interruptible(lambda: over.append(True)):
+        playing = pool.submit(player.run)
+        try:
+            with keys() if listens else nullcontext(), live or nullcontext():
+                while not playing.done() and not over:
+                    if listens:
+                        _obey(pressed(_TICK_S), player)
+                    else:
+                        sleep(_TICK_S)
+                    if live is not None:
+                        live.update(Text(line(player.stats(), player)), refresh=True)
+                    elif as_json and monotonic() - shown >= _SHOW_S:
+                        shown = monotonic()
+                        echo_json({**asdict(player.stats()), "paused": player.paused, "final": False})
+        finally:
+            player.stop()
+        return playing.result()
+
+
+def _obey(key: str, player: Player) -> None:
+    if key == " ":
+        player.resume() if player.paused else player.pause()
+    elif key in ("s", RIGHT):
+        player.step()
+    elif key == "q":
+        player.stop()
+
+
+def line(stats: PlayerStats, player: Player) -> str:
+    """What a player has done, in one line."""
+    parts = [
+        f"{stats.position:.1f} of {player.end:.1f} s",
+        f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints",
+        in_bytes(stats.bytes),
+        f"late by {stats.late_ns / 1e6:.1f} ms, at most {stats.late_max_ns / 1e6:.1f} ms",
+    ]
+    if stats.passes > 1:
+        parts.append(f"{stats.passes} times")
+    return ("paused, " if player.paused else "") + ", ".join(parts)

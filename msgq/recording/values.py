@@ -1,0 +1,106 @@
+"""Where two decoded values differ, with tolerances for their numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far two numbers may be apart: `absolute`, or `relative` to the larger one; the wider one counts."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.absolute >= 0 and self.relative >= 0):
+            raise InvalidValueError(f"a tolerance of {self.absolute}, {self.relative} is not possible; give 0 or more")
+
+    def allows(self, a: float, b: float) -> bool:
+        """Whether two numbers are as good as equal; NaN equals NaN."""
+        if a == b or (a != a and b != b) or math.isinf(self.absolute):
+            return True
+        try:
+            apart = abs(a - b)
+            return apart <= self.absolute or (math.isfinite(apart) and apart <= self.relative * max(abs(a), abs(b)))
+        except OverflowError:  # an integer that no float can be
+            return False
+
+
+Tolerances = Callable[[str], Tolerance]
+#: Path, and what is there on both sides.
+Place = tuple[str, Any, Any]
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
+
+
+def difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> Place | None:
+    """Return the first place where two values differ; None: nowhere.
+
+    Parameters
+    ----------
+    a, b : what a decoder returns.
+    tolerances : gives that of a path as "pose.x", "ranges[3]"; where it is infinite anything goes.
+    """
+    a, b = _plain(a), _plain(b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return _first(_members(a, b, {**a, **b}, path), tolerances)
+    if hasattr(a, "DESCRIPTOR") and type(a) is type(b):  # of protobuf; a field that is not set has its default
+        names = [field.name for field, _ in (*a.ListFields(), *b.ListFields())]
+        a, b = ({name: getattr(message, name) for name in names} for message in (a, b))
+        return _first(_members(a, b, names, path), tolerances)
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return _first(((f"{path}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True))), tolerances)
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype == b.dtype:
+        return _first(_elements(a, b, path), tolerances)
+    if _is_number(a) and _is_number(b):
+        return None if tolerances(path).allows(a, b) else (path, a, b)
+    if type(a) is type(b) and not isinstance(a, np.ndarray) and a == b:
+        return None
+    return None if math.isinf(tolerances(path).absolute) else (path, a, b)
+
+
+def _first(places: Iterable[Place], tolerances: Tolerances) -> Place | None:
+    found = (difference(a, b, tolerances, path) for path, a, b in places)
+    return next((place for place in found if place is not None), None)
+
+
+def _members(a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str) -> Iterable[Place]:
+    for name in names:
+        yield f"{path}.{name}" if path else str(name), a.get(name, _NOTHING), b.get(name, _NOTHING)
+
+
+def _elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[Place]:
+    """Give the elements that are not equal; NaN equals NaN."""
+    for index in np.argwhere((a != b) & ~((a != a) & (b != b))).tolist():
+        yield f"{path}[{','.join(map(str, index))}]", a[tuple(index)], b[tuple(index)]
+
+
+def _plain(value: Any) -> Any:
+    """Return Python's own kind of value, except for arrays and protobuf messages."""
+    if isinstance(value, np.void) and value.dtype.names:
+        return {name: value[name] for name in value.dtype.names}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return list(value) if value.dtype.names else value
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        return list(value)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

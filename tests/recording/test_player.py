@@ -1,0 +1,482 @@
+"""The player: what it sends, where, and when."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import errors, stats
+from msgq.impl import fake
+from msgq.recording import LogReader, Player, Recorder, compare, played
+from tests.recording.logs import write_log
+from tests.support import DEADLINE_MS, Child, Task, say, wait_until
+
+NS = 1_000_000_000
+BEGIN = 1_700_000_000 * NS
+
+
+class VirtualClock:
+    """Time that passes only while the player looks at it and waits; each wait takes longer than it was to."""
+
+    def __init__(self) -> None:
+        self.now = 5 * NS
+
+    def now_ns(self) -> int:
+        self.now += 700
+        return self.now
+
+    def wait(self, changed: threading.Condition, seconds: float) -> None:
+        self.now += round(seconds * NS) + 60_000
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, bytes]]:
+    """What is sent on the fake backend: virtual time, endpoint, data."""
+    found: list[tuple[int, str, bytes]] = []
+
+    class Recorded(fake.PubSocket):
+        def send(self, data: Any, /, flags: int = 0) -> None:
+            found.append((CLOCKS[-1].now, self.endpoint, data))
+            super().send(data)
+
+    monkeypatch.setattr(fake, "PubSocket", Recorded)
+    return found
+
+
+CLOCKS: list[Any] = []
+
+
+def virtual(log: Any, **options: Any) -> Player:
+    CLOCKS.append(VirtualClock())
+    return Player(log, backend="fake", clock=CLOCKS[-1], **options)
+
+
+@pytest.fixture
+def unique(token: str) -> Callable[[str], str]:
+    """Make names of endpoints unique: the fake backend's bus is one for all tests of a process."""
+    return lambda name: f"{token}-{name}"
+
+
+def numbered(path: Path, count: int, period_ns: int, *endpoints: str) -> Path:
+    """Write a log whose messages are their numbers, on each endpoint in turn."""
+    messages = ((endpoints[i % len(endpoints)], BEGIN + i * period_ns, b"%d" % i) for i in range(count))
+    return write_log(path, *messages)
+
+
+# ---- time ----
+
+
+def test_an_hour_does_not_drift(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 36_000, NS // 10, token)
+    with virtual(path) as player:
+        begin = CLOCKS[-1].now
+        done = player.run()
+    off = [now - begin - i * (NS // 10) for i, (now, *_) in enumerate(sent)]
+    assert done.messages == 36_000
+    assert min(off) >= 0
+    assert max(off) < NS // 1000
+    assert done.late_max_ns < NS // 1000
+
+
+def test_loops_do_not_drift(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 11, NS // 10, token)
+    begin = virtual(path, loops=1000, rate=3.0)
+    start = CLOCKS[-1].now
+    assert begin.run().passes == 1000
+    assert [data for *_, data in sent] == [b"%d" % i for i in range(11)] * 1000
+    off = [now - start - round((i // 11 + i % 11 / 10) * NS / 3) for i, (now, *_) in enumerate(sent)]
+    assert max(map(abs, off)) < NS // 1000
+
+
+class RealClock:
+    """The real time, in the form that `sent` looks at."""
+
+    @property
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+
+def test_real_time_does_not_drift(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 300, NS // 100, token)
+    with Player(path, backend="fake") as player:
+        CLOCKS.append(RealClock())
+        begin = time.monotonic_ns()
+        done = player.run()
+    off = [now - begin - i * NS // 100 for i, (now, *_) in enumerate(sent)]
+    assert min(off) >= 0
+    assert min(off[-100:]) < NS // 1000  # other load may delay many of them, but not all
+    assert done.position == pytest.approx(2.99)
+
+
+def test_the_first_message_is_not_late_for_having_been_recorded_late(sent, tmp_path, token):
+    messages = ((token, BEGIN + i * NS + NS // 20, b"%d" % i, BEGIN + i * NS) for i in range(3))
+    done = virtual(write_log(tmp_path / "a.mcap", *messages)).run()
+    assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 1000, 2000]
+    assert done.late_max_ns < NS // 1000
+    sent.clear()
+    player = virtual(LogReader(tmp_path / "a.mcap", start=BEGIN + NS), start=0.5, duration=1)
+    start = CLOCKS[-1].now
+    player.run()
+    assert [(round((now - start) / 1e6), data) for now, _, data in sent] == [(500, b"2")]
+
+
+def test_rate(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 5, NS, token)
+    for rate, wanted in ((2.0, 2 * NS), (0.5, 8 * NS), (math.inf, 0)):
+        sent.clear()
+        virtual(path, rate=rate).run()
+        took = sent[-1][0] - sent[0][0]
+        assert abs(took - wanted) < NS // 1000
+
+
+def test_publish_time_decides_and_log_time_if_asked(sent, tmp_path, unique):
+    a, b = unique("a"), unique("b")
+    path = write_log(
+        tmp_path / "a.mcap",
+        (a, BEGIN, b"1", BEGIN),
+        (b, BEGIN + 100_000_000, b"2", BEGIN + 90_000_000),
+        (a, BEGIN + 110_000_000, b"3", BEGIN + 20_000_000),  # published before the one above, recorded after it
+        (a, BEGIN + 120_000_000, b"4", BEGIN + 10_000_000),  # goes back: an endpoint keeps its order
+        (b, BEGIN + 130_000_000, b"5", 77),  # no time at all
+    )
+    virtual(path).run()
+    assert [data for *_, data in sent] == [b"1", b"3", b"4", b"2", b"5"]
+    assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 20, 20, 90, 130]
+    sent.clear()
+    virtual(path, by="log_time").run()
+    assert [data for *_, data in sent] == [b"1", b"2", b"3", b"4", b"5"]
+    assert [time_ns for time_ns, *_ in played(LogReader(path), "log_time")] == [m.log_time for m in LogReader(path)]
+
+
+def test_publish_times_never_go_back_over_the_whole(tmp_path, unique):
+    random = np.random.default_rng(3)
+    late = random.integers(-2 * NS, 2 * NS, 2000).tolist()
+    names = [unique(f"e{i}") for i in range(3)]
+    times = [BEGIN + i * NS // 50 for i in range(2000)]
+    messages = ((names[i % 3], times[i], b"%d" % i, times[i] - late[i]) for i in range(2000))
+    path = write_log(tmp_path / "a.mcap", *messages)
+    found = list(played(LogReader(path)))
+    assert all(before[0] <= after[0] for before, after in pairwise(found))
+    for i, name in enumerate(names):
+        assert [int(data) for _, endpoint, data in found if endpoint == name] == list(range(i, 2000, 3))
+
+
+def test_start_and_duration(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 100, NS // 10, token)
+    player = virtual(path, start=2.05, duration=1.0)
+    start = CLOCKS[-1].now
+    player.run()
+    assert [int(data) for *_, data in sent] == list(range(21, 31))
+    assert sent[0][0] - start == pytest.approx(0.05 * NS, abs=NS // 1000)  # the silence before it is played
+    with pytest.raises(errors.RecordingError, match=r"start 20 s.* 9\.9 s"):
+        virtual(path, start=20)
+
+
+def test_split_files_are_one_log(sent, tmp_path, token):
+    (tmp_path / "log").mkdir()
+    for part in range(5):
+        messages = ((token, BEGIN + i * NS // 10, b"%d" % i) for i in range(10 * part, 10 * part + 10))
+        write_log(tmp_path / f"log/{part:06d}.mcap", *messages)
+    start = virtual(tmp_path / "log")
+    begin = CLOCKS[-1].now
+    start.run()
+    assert [int(data) for *_, data in sent] == list(range(50))
+    assert max(now - begin - i * NS // 10 for i, (now, *_) in enumerate(sent)) < NS // 1000
+
+
+# ---- where ----
+
+
+def test_selection_and_remap(sent, tmp_path, unique):
+    front, rear, other = map(unique, ("front", "rear", "other"))
+    path = numbered(tmp_path / "a.mcap", 9, NS, front, rear, other)
+    log = LogReader(path, endpoints=[re.compile("r")], exclude=[other])
+    player = virtual(log, remap={front: unique("new")})
+    assert player.endpoints == (unique("new"), rear)
+    player.run()
+    assert [(endpoint, int(data)) for _, endpoint, data in sent][:4] == [
+        (unique("new"), 0), (rear, 1), (unique("new"), 3), (rear, 4)]  # fmt: skip
+    with pytest.raises(errors.InvalidValueError, match="not played"):
+        virtual(log, remap={"gone": "x"})
+    with pytest.raises(errors.InvalidValueError, match="both"):
+        virtual(log, remap={front: rear})
+
+
+def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent, tmp_path, unique):
+    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"{unique('camera')}/image")
+    player = virtual(path)
+    assert player.skipped == (f"{unique('camera')}/image",)
+    player.run()
+    assert [int(data) for *_, data in sent] == [0, 2]
+    sent.clear()
+    virtual(path, remap={f"{unique('camera')}/image": unique("image")}).run()
+    assert [int(data) for *_, data in sent] == [0, 1, 2, 3]
+    with pytest.raises(errors.RecordingError, match="remap what"):
+        virtual(LogReader(path, exclude=[unique("a")]))
+
+
+def test_clock_endpoint(sent, tmp_path, unique):
+    path = numbered(tmp_path / "a.mcap", 3, NS, unique("a"))
+    done = virtual(path, clock_endpoint=unique("clock"), clock_hz=4).run()
+    ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == unique("clock")]
+    assert [value for _, value in ticks] == [BEGIN + i * NS // 4 for i in range(9)]
+    assert all(abs(now - ticks[0][0] - (value - BEGIN)) < NS // 1000 for now, value in ticks)
+    assert done.messages == 3
+    with pytest.raises(errors.InvalidValueError, match="clock"):
+        virtual(path, clock_endpoint=unique("a"))
+
+
+def test_schema_and_ring(prefix, tmp_path):
+    schema = msgq.Schema("sample", "struct", json.dumps([["x", "<f8"]]).encode())
+    path = write_log(tmp_path / "a.mcap", ("small", BEGIN, bytes(8)), ("large", BEGIN, bytes(2_000_000)),
+                     schemas={"small": schema})  # fmt: skip
+    with Player(path):
+        small, large = stats.topic("small"), stats.topic("large")
+    assert small.schema == schema
+    assert small.data_bytes == 1 << 20
+    assert 6_000_000 < large.data_bytes < 6_010_000
+
+
+def test_a_ring_that_is_too_small(prefix, tmp_path):
+    path = write_log(tmp_path / "a.mcap", ("large", BEGIN, bytes(2_000_000)))
+    msgq.pub_sock("large", 1 << 20).close()
+    with pytest.raises(errors.SegmentSizeError, match=r"1048576 bytes.* 2000000 bytes needs"):
+        Player(path)
+    assert stats.topic("large").publisher is None
+
+
+def test_a_ring_that_is_large_enough_is_taken_as_it_is(prefix, tmp_path):
+    path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))
+    msgq.pub_sock("e", 1 << 16).close()
+    sub = msgq.sub_sock("e", timeout=DEADLINE_MS)
+    Player(path).run()
+    assert sub.receive() == b"x"
+    assert stats.topic("e").data_bytes == 1 << 16
+
+
+def test_a_living_publisher_is_not_taken_over_unasked(prefix, tmp_path):
+    path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"), ("other", BEGIN, b"y"))
+    live = msgq.pub_sock("e")
+    with pytest.raises(errors.MultiplePublishersError, match="remap"):
+        Player(path)
+    live.send(b"still here")
+    assert [topic.endpoint for topic in stats.topics()] == ["e"]
+    Player(path, take_over=True).run()
+    with pytest.raises(errors.MultiplePublishersError):
+        live.send(b"gone")
+
+
+def test_prefix(prefix, tmp_path):
+    path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))
+    with pytest.raises(errors.EndpointNameError):
+        Player(path, prefix="a/b")
+    with Player(path, prefix=prefix):
+        assert [topic.endpoint for topic in stats.topics(prefix)] == ["e"]
+
+
+# ---- while it plays ----
+
+
+def running(player: Player) -> Task:
+    return Task(player.run)
+
+
+def test_waits_for_readers(prefix, tmp_path):
+    path = numbered(tmp_path / "a.mcap", 2, 1000, "a", "b")
+    player = Player(path, wait_for_readers=["a"])
+    task = running(player)
+    with pytest.raises(errors.InvalidValueError, match="not played"):
+        Player(path, wait_for_readers=["c"], remap={"a": "x", "b": "y"})
+    assert player.stats().messages == 0
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    assert sub.receive() == b"0"
+    assert task.result().messages == 2
+
+
+def test_a_player_that_waits_for_readers_can_be_stopped(prefix, tmp_path):
+    player = Player(numbered(tmp_path / "a.mcap", 2, 1000, "a"), wait_for_readers=True)
+    task = running(player)
+    player.close()
+    assert task.result().messages == 0
+
+
+def test_pause_step_resume(prefix, tmp_path):
+    path = numbered(tmp_path / "a.mcap", 50, NS // 100, "a")
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    with Player(path, paused=True, clock_endpoint="clock") as player:
+        task = running(player)
+        for number in range(3):
+            player.step()
+            assert sub.receive() == b"%d" % number
+        player.step(2)
+        assert [sub.receive(), sub.receive()] == [b"3", b"4"]
+        assert player.paused
+        assert player.stats().position == pytest.approx(0.04)
+        assert sub.receive(non_blocking=True) is None
+        before = time.monotonic()
+        player.resume()
+        assert task.result().messages == 50
+        assert time.monotonic() - before >= 0.44  # the rest takes its time, and no more was skipped
+    assert [int(data) for data in msgq.drain_sock_raw(sub)] == list(range(5, 50))
+
+
+def test_pause_stops_the_time(sent, tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 3, NS, token)
+    player = virtual(path)
+    clock = CLOCKS[-1]
+    waited = clock.wait
+    waits: list[float] = []
+
+    def wait(changed: threading.Condition, seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:  # half a second before the second message
+            clock.now += NS // 2
+            player.pause()
+            clock.now += 100 * NS
+            player.resume()
+        else:
+            waited(changed, seconds)
+
+    clock.wait = wait  # type: ignore[method-assign]
+    begin = clock.now
+    player.run()
+    assert [round((now - begin) / NS, 2) for now, *_ in sent] == [0, 101, 102]
+
+
+def test_seek(prefix, tmp_path):
+    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    with Player(path) as player:
+        task = running(player)
+        assert sub.receive() == b"0"
+        player.pause()
+        player.seek(70)
+        player.step()
+        assert sub.receive() == b"70"
+        player.seek(10.5)
+        player.step()
+        assert sub.receive() == b"11"
+        player.seek(1000)  # to the end
+        player.resume()
+        assert sub.receive() == b"99"
+        assert task.result().passes == 1
+
+
+def test_stop_from_another_thread_and_twice(prefix, tmp_path):
+    player = Player(numbered(tmp_path / "a.mcap", 100, 100 * NS, "a"), loops=None)
+    task = running(player)
+    wait_until(lambda: player.stats().messages == 1)
+    player.stop()
+    assert task.result().messages == 1
+    player.close()
+    with pytest.raises(errors.InvalidValueError, match="once"):
+        player.run()
+    assert stats.topic("a").publisher is None
+
+
+def play_until_interrupted(path: str) -> list[object]:
+    """Child: play in the main thread until Ctrl-C."""
+    player = Player(path)
+    say("connected")
+    try:
+        player.run()
+    except KeyboardInterrupt:
+        return ["interrupted", stats.topic("a").publisher is None]
+    return []
+
+
+def test_control_c_closes_the_publishers(prefix, tmp_path):
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    with Child(play_until_interrupted, str(numbered(tmp_path / "a.mcap", 10, 100 * NS, "a"))) as child:
+        assert child.hear() == "connected"
+        assert sub.receive() == b"0"
+        child.kill(signal.SIGINT)
+        assert child.result() == ["interrupted", True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rate": 0}, {"rate": -1}, {"rate": math.nan}, {"start": -1}, {"duration": 0}, {"loops": 0}, {"by": "time"},
+     {"clock_hz": 0}],
+)  # fmt: skip
+def test_wrong_options(tmp_path, token, options):
+    with pytest.raises(errors.InvalidValueError):
+        virtual(numbered(tmp_path / "a.mcap", 3, NS, token), **options)
+
+
+def test_nothing_to_play(tmp_path, token):
+    path = numbered(tmp_path / "a.mcap", 3, NS, token)
+    with pytest.raises(errors.RecordingError, match="nothing to play"):
+        virtual(LogReader(path, endpoints=["nobody"]))
+
+
+# ---- and around again ----
+
+SAMPLE = msgq.Schema("sample", "struct", json.dumps([["x", "<f8"], ["publish_time", "<i8"]]).encode())
+
+
+def record_something(path: Path) -> None:
+    """Record endpoints of several kinds for half a second."""
+    plain, large = msgq.pub_sock("plain"), msgq.pub_sock("large", 4 << 20)
+    samples = msgq.PubSocket()
+    samples.connect(msgq.context, "samples", schema=SAMPLE)
+    random = np.random.default_rng(1)
+    with plain, large, samples, Recorder(path, chunk_seconds=0.02) as recorder:
+        for number in range(100):
+            plain.send(random.bytes(number))  # the first one is empty
+            samples.send(np.array([(number / 7, time.time_ns())], [("x", "<f8"), ("publish_time", "<i8")]))
+            if number % 20 == 0:
+                large.send(random.bytes(1_000_000))
+            time.sleep(0.005)
+        wait_until(lambda: recorder.stats().messages == 205)
+
+
+def contents(path: Path) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for message in LogReader(path):
+        found.setdefault(message.endpoint, []).append(message.data)
+    return found
+
+
+def test_record_play_record_again(prefix, tmp_path):
+    first, again = tmp_path / "first", tmp_path / "again"
+    record_something(first)
+    with Player(first) as player, Recorder(again, chunk_seconds=0.02) as recorder:
+        assert recorder.stats().endpoints == 3
+        player.run()
+        wait_until(lambda: recorder.stats().messages == 205)
+    assert contents(again) == contents(first)
+    for one, other in zip(LogReader(first).endpoints.values(), LogReader(again).endpoints.values(), strict=True):
+        assert (one.endpoint, one.schema, one.messages, one.lost) == (
+            other.endpoint, other.schema, other.messages, other.lost)  # fmt: skip
+    spans = [LogReader(path, endpoints=["plain"]) for path in (first, again)]
+    lengths = [(log.end_time or 0) - (log.start_time or 0) for log in spans]
+    assert lengths[1] - lengths[0] == pytest.approx(0, abs=NS // 5)
+    assert compare(first, again)
+
+
+@pytest.mark.parametrize("backend", ["msgq", "zmq", "fake"])
+def test_any_backend_gets_what_was_recorded(prefix, tmp_path, token, monkeypatch, backend):
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    record_something(tmp_path / "log")
+    wanted = contents(tmp_path / "log")
+    remap = {name: f"{token}{name}" for name in wanted}
+    with Player(tmp_path / "log", backend=backend, remap=remap, wait_for_readers=True, segment_size=16 << 20) as player:
+        subs = {name: msgq.sub_sock(new, timeout=DEADLINE_MS, backend=backend) for name, new in remap.items()}
+        player.run()
+        found = {name: [sub.receive() for _ in wanted[name]] for name, sub in subs.items()}
+        for sub in subs.values():
+            sub.close()
+    assert found == wanted
