@@ -243,8 +243,9 @@ class LogFile:
                 return []
             last = following
             channels = set(index.message_index_offsets) or None
-            parts.append((Part(index.chunk_start_offset, index.chunk_length, index.uncompressed_size,
-                               index.message_start_time, index.message_end_time, channels, True), following))  # fmt: skip
+            times = (index.message_start_time, index.message_end_time)
+            place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
+            parts.append((Part(*place, *times, channels, True), following))
         return parts
 
     def _walk(self, fd: int, here: int, end: int) -> None:
