@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import resource
 import signal
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,19 @@ def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix):
         sources.look()
         capture.run(chunk, 0)
         assert (len(chunk), sources.losses()) == (1, {"e": 0})
+
+
+def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix, tmp_path):
+    pub = msgq.pub_sock("e", segment_size=1 << 20)
+    recorder = Recorder(tmp_path / "log", chunk_bytes=1024, **QUICK)
+    pub.send(b"a" * 64)
+    wait_until(lambda: recorder.stats().messages == 1)
+    with open(naming.ring_path("e", prefix), "r+b") as file, mmap.mmap(file.fileno(), 0) as ring:
+        (position,) = struct.unpack_from("<Q", ring, 8)  # write_pointer
+        struct.pack_into("<Q", ring, ring.find(b"a" * 64) + 64, 600_000)
+        struct.pack_into("<Q", ring, 8, position + 8 + 600_000)
+    wait_until(lambda: recorder.stats().corrupt == 1)
+    assert recorder.stop().messages == 1
 
 
 # ---- prefixes ----
