@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 from collections.abc import Iterator
 
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
@@ -59,9 +60,14 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
     return name
 
 
+_of_thread = threading.local()
+
+
 def prefix() -> str:
     """Return the prefix in force, "" for none."""
-    value = environment("OPENPILOT_PREFIX")
+    value = getattr(_of_thread, "prefix", None)
+    if value is None:
+        value = environment("OPENPILOT_PREFIX")
     return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
 
 
@@ -193,6 +199,17 @@ def chosen(in_prefix: str | None = None, bind_host: str | None = None) -> Iterat
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def chosen_by_thread(in_prefix: str) -> Iterator[None]:
+    """Let all that the calling thread does meanwhile use another prefix, "" for none; other threads do not notice."""
+    before = getattr(_of_thread, "prefix", None)
+    _of_thread.prefix = in_prefix
+    try:
+        yield
+    finally:
+        _of_thread.prefix = before
 
 
 def zmq_directory(kind: str, endpoint: str) -> str:

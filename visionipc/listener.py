@@ -98,6 +98,7 @@ class Listener:
         self._answer = answer
         self._path = wire.socket_path(name)
         self._pending: dict[socket.socket, float] = {}
+        self._over = False
         self._lock = self._claim()
         try:
             self._socket = self._bind()
@@ -156,7 +157,7 @@ class Listener:
         return listener
 
     def _run(self) -> None:
-        while True:
+        while not self._over:
             now = time.monotonic()
             for connection in [c for c, until in self._pending.items() if until <= now]:
                 self._dismiss(connection)
@@ -207,7 +208,8 @@ class Listener:
             self._dismiss(connection)
 
     def _dismiss(self, connection: socket.socket) -> None:
-        self._pending.pop(connection, None)
+        if self._pending.pop(connection, None) is None:  # the answer closed us
+            return
         with contextlib.suppress(KeyError):
             self._selector.unregister(connection)
         connection.close()
@@ -217,7 +219,9 @@ class Listener:
         _listeners.discard(self)
         self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
-        self._thread.join()
+        self._over = True
+        if threading.current_thread() is not self._thread:  # whose answer may be the last that uses the server
+            self._thread.join()
         for connection in list(self._pending):
             self._dismiss(connection)
         with contextlib.suppress(FileNotFoundError):

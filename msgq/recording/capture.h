@@ -120,6 +120,11 @@ static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source,
             break;
         if (status != MQ_OK)
             return MQ_CAPTURE_CORRUPT;
+        if (mq_unlikely(message.size > source->from->data_bytes / 3)) { /* nobody may send it, and no chunk has the room */
+            if (mq_subscriber_doubt(source->from) != MQ_EMPTY)
+                return MQ_CAPTURE_CORRUPT;
+            continue;
+        }
         if (chunk->used >= chunk->enough || chunk->entries_used == chunk->entries_room ||
             message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + message.size > chunk->room)
             return MQ_CAPTURE_FULL;

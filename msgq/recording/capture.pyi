@@ -120,5 +120,8 @@ class Capture:
     def lost(self, source: int) -> int | None:
         """Return the messages that its subscriber has lost; None: unknown, under a stock publisher."""
 
+    def unread(self, source: int) -> int | None:
+        """Pass over what is pending, and return how many messages that was; None: unknown, the ring holds nonsense."""
+
     def received(self, source: int) -> int:
         """Return the messages that its subscriber has received."""

@@ -217,5 +217,11 @@ cdef class Capture:
     def lost(self, uint32_t source):
         return self._sockets[source].lost
 
+    def unread(self, uint32_t source):
+        try:
+            return len(self._sockets[source].receive_many())
+        except CorruptSegmentError:
+            return None
+
     def received(self, uint32_t source):
         return (<Connection> self._sockets[source])._subscriber.received

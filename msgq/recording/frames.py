@@ -161,15 +161,18 @@ class Feed:
     Attributes
     ----------
     choice : what is received.
-    lost : frames that came faster than the recorder fetched them.
+    lost : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What a rate
+        passes over is no loss.
     error : what ended it; None: nothing.
     wanted : False: frames are let go, and are no loss.
     """
 
     def __init__(self, choice: FrameChoice, prefix: str) -> None:
         self.choice = choice
-        self.lost = 0
-        self.error: IpcError | None = None
+        self.error: Exception | None = None
+        self._dropped = 0
+        self._missed: int | None = 0
+        self._passed_over = 0  # by the client, so far, wanted or not
         self._prefix = prefix
         self._waiting: deque[RecordedFrame] = deque()
         self.wanted = True
@@ -177,41 +180,55 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="msgq frames", daemon=True)
         self._thread.start()
 
+    @property
+    def lost(self) -> int | None:
+        """Of the frames that were wanted; see the class."""
+        return None if self._missed is None else self._missed + self._dropped
+
     def fetch(self) -> list[RecordedFrame]:
         """Return what has come since the last call."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _run(self) -> None:
         try:
-            self._receive()
-        except IpcError as error:
+            with naming.chosen_by_thread(self._prefix):
+                self._receive()
+        except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error
 
     def _receive(self) -> None:
         period = 0.0 if self.choice.rate is None else 1 / self.choice.rate
         following = time.monotonic()
         with VisionIpcClient(self.choice.server, self.choice.stream, period > 0) as client:
-            with naming.chosen(in_prefix=self._prefix):
-                while not self._over and not _connected(client):
-                    time.sleep(_POLL_MS / 1000)
+            while not self._over and not _connected(client):
+                time.sleep(_POLL_MS / 1000)
             while not self._over:
                 if (delay := following - time.monotonic()) > 0:
                     time.sleep(min(delay, _POLL_MS / 1000))
                     continue
                 frame = client.recv(_POLL_MS)
+                if not period:
+                    self._count(client.lost)
                 if frame is None:
                     continue
                 following = max(following + period, time.monotonic())
-                offset = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
                 with frame:
                     stamp = frame.timestamp_eof or frame.timestamp_sof
-                    self._keep(RecordedFrame(message(frame, self.choice), stamp + offset if stamp else time.time_ns()))
+                    self._keep(RecordedFrame(message(frame, self.choice), _since_epoch(stamp)))
+
+    def _count(self, passed_over: int | None) -> None:
+        if passed_over is None or self._missed is None:
+            self._missed = None
+            return
+        if self.wanted:
+            self._missed += passed_over - self._passed_over
+        self._passed_over = passed_over
 
     def _keep(self, frame: RecordedFrame) -> None:
         if not self.wanted:
             return
         if len(self._waiting) >= _WAITING_MAX:
-            self.lost += 1
+            self._dropped += 1
         else:
             self._waiting.append(frame)
 
@@ -219,6 +236,13 @@ class Feed:
         """Stop receiving."""
         self._over = True
         self._thread.join()
+
+
+def _since_epoch(stamp: int) -> int:
+    """Return a time of CLOCK_BOOTTIME in ns since the epoch; now, if it is none or cannot be one."""
+    now = time.time_ns()
+    found = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return found if stamp and found < 1 << 64 else now
 
 
 def _connected(client: VisionIpcClient) -> bool:

@@ -151,6 +151,8 @@ class Recorder:
         """Go on at the present."""
         self._paused = False
         self._want_frames()
+        with self._changed:
+            self._changed.notify_all()
 
     def _want_frames(self) -> None:
         for feed, _ in self._feeds:
@@ -249,6 +251,8 @@ class Recorder:
             if time.monotonic() - looked >= _LOOK_S:
                 looked = time.monotonic()
                 self._sources.look()
+        if was_paused:  # also if somebody has just resumed: what is there now came before
+            return
         for _ in range(1 << 16):  # what was published before the stop; a publisher that goes on cannot hold us up
             before = self._messages
             if not self._paused:
@@ -329,15 +333,20 @@ class Recorder:
                 chunks, self._queue = self._queue, []
             if self._memory is None:
                 return chunks
+            self._wait_more(-sum(chunk.used for chunk in chunks))
             for chunk in chunks:
-                self._waiting_bytes -= chunk.used
                 for old in self._memory.keep(chunk):
                     self._done(old, was_waiting=False)
             if self._snapshot_wanted:
                 self._snapshot_wanted = False
                 kept = self._memory.take()
-                self._waiting_bytes += sum(chunk.used for chunk in kept)
+                self._wait_more(sum(chunk.used for chunk in kept))
                 return kept
+
+    def _wait_more(self, change: int) -> None:
+        with self._changed:
+            self._waiting_bytes += change
+            self._changed.notify_all()
 
     def _done(self, chunk: Chunk, was_waiting: bool = True) -> None:
         with self._changed:

@@ -111,8 +111,13 @@ class Segment:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
         header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {__version__}")
-        self._write(MAGIC, encoded(header))
-        self._write_metadata(layout.RECORDING, metadata)
+        try:
+            self._write(MAGIC, encoded(header))
+            self._write_metadata(layout.RECORDING, metadata)
+        except BaseException:  # there is nothing in it
+            path.unlink(missing_ok=True)
+            self._let_go()
+            raise
 
     def _write(self, *parts: bytes | memoryview[int]) -> None:
         """Append, whole."""
@@ -202,7 +207,11 @@ class Segment:
             self._write(self._summary())
             os.fsync(self._fd)
         finally:
-            os.close(self._fd)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
+        os.close(self._fd)
 
     def _summary(self) -> bytes:
         """Return all that comes behind the data, to the file's end."""

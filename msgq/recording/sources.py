@@ -46,7 +46,7 @@ def publish_offset(schema: Schema | None) -> int:
     try:
         dtype = np.lib.format.descr_to_dtype(json.loads(schema.data, object_hook=None))
         field = dtype.fields["publish_time"] if dtype.fields else None
-    except (ValueError, KeyError, TypeError, UnicodeError):
+    except Exception:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
         return -1
     return int(field[1]) if field is not None and field[0] in (np.int64, np.uint64) else -1
 
@@ -90,13 +90,15 @@ class Sources:
                     continue
                 index = self._known.get(endpoint)
                 if index is None or self.all[index].inode != entry.inode():
-                    self._join(endpoint, index, entry.inode())
+                    self._join(endpoint, index)
         self._look_at_schemas()
 
-    def _join(self, endpoint: str, index: int | None, inode: int) -> None:
+    def _join(self, endpoint: str, index: int | None, wants_unread: bool = True) -> None:
         socket = SubSocket()
         try:
-            with naming.chosen(in_prefix=self._prefix):
+            with naming.chosen_by_thread(self._prefix):
+                # Before: if the ring is another one when we connect, the next look joins again.
+                inode = os.stat(naming.ring_path(endpoint, self._prefix)).st_ino
                 socket.connect(Context(), endpoint, passive=True)
             topic = stats.topic(endpoint, self._prefix)
         except (IpcError, OSError) as error:
@@ -108,7 +110,9 @@ class Sources:
             self._known[endpoint] = self._capture.add(socket, publish_offset(topic.schema))
             self.all.append(source)
             return
-        source.lost = self.lost(index)
+        unread = self._capture.unread(index) if wants_unread else 0
+        before = self.lost(index)
+        source.lost = None if before is None or unread is None else before + unread
         self._capture.replace(index, socket, publish_offset(topic.schema))
         self.all[index] = source
 
@@ -125,7 +129,7 @@ class Sources:
     def rejoin(self) -> None:
         """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
         for index, source in enumerate(self.all):
-            self._join(source.endpoint, index, source.inode)
+            self._join(source.endpoint, index, wants_unread=False)
 
     def lost(self, index: int) -> int | None:
         """Return the messages of a source that were lost so far; None: unknown."""

@@ -1,0 +1,232 @@
+"""A recorder among threads, forks, rings that vanish, and others who write nonsense: it goes on, and it counts."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import resource
+import signal
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import errors, naming
+from msgq.impl.segment import unlink_topic
+from msgq.recording import frames
+from msgq.recording.capture import Capture, Chunk
+from msgq.recording.frames import Feed, FrameChoice
+from msgq.recording.reader import LogReader
+from msgq.recording.recorder import Recorder
+from msgq.recording.segment import Compressor, Segment
+from msgq.recording.sources import Selection, Sources, publish_offset
+from tests.support import run_child, wait_until
+from visionipc import FrameFormat, VisionIpcServer
+
+QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
+
+
+@pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
+def test_a_schema_that_numpy_refuses_says_nothing_of_times(data):
+    assert publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
+
+
+def test_stop_right_after_resume_records_nothing_of_the_pause(prefix, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", paused=True, chunk_seconds=60)
+    wait_until(lambda: recorder._changed._waiters)  # it has seen that it is paused
+    pub.send(b"unwanted")
+    with recorder._changed:  # it cannot see that it is no more before it sees that it is to stop
+        recorder.resume()
+        recorder._stopping = True
+    assert recorder.stop().messages == 0
+
+
+def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", paused=True, chunk_bytes=1024, chunk_seconds=60)
+    wait_until(lambda: recorder._changed._waiters)
+    recorder.resume()
+    wait_until(lambda: pub.send(bytes(1000)) or recorder.stats().messages)
+
+
+def test_memory_takes_a_chunk_that_is_larger_than_the_queue(prefix, tmp_path, monkeypatch):
+    monkeypatch.setattr("msgq.recording.recorder._QUEUE_BYTES", 0)
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, **QUICK)
+    for count in range(1, 50):
+        pub.send(b"x")
+        wait_until(lambda count=count: recorder.stats().messages == count)
+    recorder.stop()
+
+
+def test_a_forked_child_does_not_keep_a_file_locked(prefix, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", **QUICK)
+    pub.send(b"x")
+    wait_until(lambda: recorder.stats().written_bytes)
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    try:
+        recorder.stop()
+        with (tmp_path / "log/000000.mcap").open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def begin_on_a_full_disk(path: str) -> list[str]:
+    """Child: begin a file that may have no byte."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = os.listdir("/proc/self/fd")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    with pytest.raises(errors.RecordingError, match="cannot write"):
+        Segment(Path(path), Compressor("none", None), {}, 0)
+    assert os.listdir("/proc/self/fd") == before
+    return os.listdir(Path(path).parent)
+
+
+def test_a_file_that_cannot_be_begun_is_not_left(prefix, tmp_path):
+    assert run_child(begin_on_a_full_disk, str(tmp_path / "file.mcap")) == []
+
+
+# ---- rings that are made anew ----
+
+
+def test_what_was_unread_of_a_ring_that_is_gone_is_lost(prefix):
+    sources = Sources(Capture(), Selection(), None)
+    with msgq.pub_sock("e") as pub:
+        sources.look()
+        pub.send_many([b"x"] * 10)
+        unlink_topic("e")
+    with msgq.pub_sock("e"):
+        sources.look()
+        assert sources.losses() == {"e": 10}
+
+
+def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix):
+    capture, chunk = Capture(), Chunk(1024, 1024)
+    sources = Sources(capture, Selection(), None)
+    with msgq.pub_sock("e") as pub:
+        sources.look()
+        pub.send(b"unwanted")
+        unlink_topic("e")
+    with msgq.pub_sock("e") as pub:
+        sources.rejoin()
+        pub.send(b"wanted")
+        sources.look()
+        capture.run(chunk, 0)
+        assert (len(chunk), sources.losses()) == (1, {"e": 0})
+
+
+def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix, tmp_path):
+    pub = msgq.pub_sock("e", segment_size=1 << 20)
+    recorder = Recorder(tmp_path / "log", chunk_bytes=1024, **QUICK)
+    pub.send(b"a" * 64)
+    wait_until(lambda: recorder.stats().messages == 1)
+    with open(naming.ring_path("e", prefix), "r+b") as file, mmap.mmap(file.fileno(), 0) as ring:
+        (position,) = struct.unpack_from("<Q", ring, 8)  # write_pointer
+        struct.pack_into("<Q", ring, ring.find(b"a" * 64) + 64, 600_000)
+        struct.pack_into("<Q", ring, 8, position + 8 + 600_000)
+    wait_until(lambda: recorder.stats().corrupt == 1)
+    assert recorder.stop().messages == 1
+
+
+# ---- prefixes ----
+
+
+def test_a_prefix_of_one_thread(prefix):
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with naming.chosen_by_thread("theirs"):
+            inside.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(10)
+    with naming.chosen_by_thread("mine"):
+        assert naming.prefix() == "mine"
+        with naming.chosen_by_thread(""):
+            assert naming.prefix() == ""
+        done.set()
+        thread.join()
+        assert naming.prefix() == "mine"
+    assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
+
+
+def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(prefix, tmp_path, monkeypatch):
+    waiting = threading.Event()
+
+    def never(client: object) -> bool:
+        waiting.set()
+        return False
+
+    monkeypatch.setattr(frames, "_connected", never)
+    recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameChoice("nobody")], **QUICK)
+    assert waiting.wait(10)
+    assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
+    recorder.stop()
+
+
+# ---- frames ----
+
+
+@pytest.fixture
+def camera(prefix, token):
+    with VisionIpcServer(token) as server:
+        server.create_buffers(0, 4, 8, 4, FrameFormat.GRAY8)
+        server.start_listener()
+        yield server
+
+
+def test_a_camera_with_impossible_times_does_not_end_the_recording(camera, tmp_path):
+    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameChoice(camera.name)], **QUICK)
+    wait_until(lambda: camera.stats(0).clients)
+    camera.send(0, bytes(32), timestamp_eof=2**64 - 1)
+    wait_until(lambda: recorder.stats().messages or not recorder.running)
+    recorder.stop()
+    (found,) = LogReader(tmp_path / "log")
+    assert abs(found.publish_time - found.log_time) < 60e9
+
+
+def test_frames_that_came_too_fast_are_lost(camera, prefix, monkeypatch):
+    busy, go_on = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> bytes:
+        busy.set()
+        go_on.wait(10)
+        return b""
+
+    monkeypatch.setattr(frames, "message", slow)
+    feed = Feed(FrameChoice(camera.name), prefix)
+    wait_until(lambda: camera.stats(0).clients)
+    camera.send(0, bytes(32))
+    assert busy.wait(10)
+    for _ in range(20):  # more than there are buffers
+        camera.send(0, bytes(32))
+    go_on.set()
+    fetched: list[object] = []
+    wait_until(lambda: fetched.extend(feed.fetch()) or len(fetched) + (feed.lost or 0) == 21)
+    feed.close()
+    assert feed.lost
+
+
+def test_a_frame_that_cannot_be_compressed_is_reported(camera, tmp_path, monkeypatch):
+    def broken(*_: object) -> bytes:
+        raise TypeError("no such picture")
+
+    monkeypatch.setattr(frames, "message", broken)
+    choice = FrameChoice(camera.name)
+    recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
+    wait_until(lambda: camera.stats(0).clients)
+    camera.send(0, bytes(32))
+    wait_until(lambda: recorder.stats().refused)
+    assert recorder.stop().refused == {choice.endpoint: "no such picture"}
