@@ -24,8 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         app(arguments, prog_name="msgq")
     except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        if package not in _EXTRAS:
+        extra = extra_of(missing)
+        if extra is None:
             raise
-        extra = _EXTRAS[package]
-        sys.exit(f"msgq: the command line needs {package}, which is not installed: pip install 'msgq-bus[{extra}]'")
+        sys.exit(f"msgq: this needs {missing.name}, which is not installed: pip install 'msgq-bus[{extra}]'")
+
+
+def extra_of(missing: ModuleNotFoundError) -> str | None:
+    """Return the extra that brings what is missing; None: none does."""
+    return _EXTRAS.get((missing.name or "").partition(".")[0])

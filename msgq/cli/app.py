@@ -3,10 +3,12 @@
 import os
 import sys
 from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
 from msgq import __version__
+from msgq.cli import extra_of
 from msgq.cli.options import EXIT_CODES
 from msgq.errors import IpcError
 
@@ -35,6 +37,17 @@ VERBS = (
 _INTERRUPTED = 130  # as a shell says it of what SIGINT ended
 
 
+class _Missing(click.Command):
+    """Stands in for a verb whose extra is not installed, so that the others can be listed and called."""
+
+    def __init__(self, name: str, missing: ModuleNotFoundError, extra: str) -> None:
+        super().__init__(name, short_help=f"Not installed: needs msgq-bus[{extra}].")
+        self._missing = missing
+
+    def make_context(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._missing
+
+
 class _Verbs(click.Group):
     """Imports a verb when it is asked for: `msgq version` does not pay for tables and telemetry."""
 
@@ -44,7 +57,13 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
+        try:
+            command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
+        except ModuleNotFoundError as missing:
+            extra = extra_of(missing)
+            if extra is None:
+                raise
+            return _Missing(cmd_name, missing, extra)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -57,6 +76,8 @@ class _Verbs(click.Group):
         except BrokenPipeError:  # who read our output has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except OSError as error:  # a file that the user named, a full disk
+            raise click.ClickException(str(error)) from error
 
 
 @click.group(cls=_Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
-from msgq.errors import WaitTimeoutError
+from msgq import naming
+from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
+from visionipc.connection import streams
 
 _STEP_MS = 50  # how often Ctrl-C is looked for
 
@@ -51,10 +53,13 @@ def line(frame: VisionBuf, path: Path | None = None) -> FrameLine:
 
 def connected(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     """Return a client of a server that is there."""
+    there = streams(naming.endpoint_name(name, "server name"))  # asked first: a client makes its topic, also in vain
     if kind is None:
-        kind = min(VisionIpcClient.available_streams(name, block=False), default=0)
+        kind = min(there or (), default=0)
+    if there and kind not in there:
+        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
     client = VisionIpcClient(name, kind, conflate)
-    if not client.connect(False):
+    if there is None or not client.connect(False):
         client.close()
         raise click.ClickException(f"there is no server {name!r}; `msgq frames list` shows those that there are")
     return client

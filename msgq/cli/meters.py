@@ -100,7 +100,7 @@ def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None
         meters.refresh()
 
 
-def say_waiting(names: Names) -> None:
+def say_waiting(names: Names | str) -> None:
     """Tell people why nothing happens."""
     click.echo(f"msgq: there is no such topic yet, waiting: {names}", err=True)
 

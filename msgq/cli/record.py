@@ -15,12 +15,14 @@ from rich.text import Text
 
 from msgq import naming
 from msgq.cli import options
+from msgq.cli.meters import say_waiting
 from msgq.cli.render import console, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
 from msgq.recording.frames import FrameChoice
 from msgq.recording.output import Limits
 from msgq.recording.recorder import Recorder, RecorderStats
 from msgq.recording.segment import COMPRESSIONS
+from msgq.stats import topic_inodes
 
 _TICK_S = 0.1
 
@@ -82,6 +84,7 @@ def command(
         chunk_bytes=chunk_bytes, chunk_seconds=chunk_seconds, limits=limits, snapshot_seconds=last_seconds,
         snapshot_bytes=last_bytes, paused=paused, frames=choices,
     )  # fmt: skip
+    _say_waiting(endpoints, prefix)
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
         _watch(recorder, over, seconds, messages, as_json)
@@ -90,6 +93,13 @@ def command(
         echo_json({**asdict(stats), "final": True})
     else:
         console().print(Text(f"{output}: {line(stats)}"))
+
+
+def _say_waiting(endpoints: Sequence[str], prefix: str | None) -> None:
+    """Tell people why an endpoint that they named, perhaps wrongly, does not come."""
+    there = topic_inodes(prefix)
+    if absent := [name for name in endpoints if name not in there]:
+        say_waiting(", ".join(absent))
 
 
 def _frame_choice(text: str, form: str) -> FrameChoice:

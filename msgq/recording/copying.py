@@ -18,7 +18,6 @@ from mcap.writer import CompressionType, Writer
 import msgq
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
-from msgq.recording.batches import arrow_schema
 from msgq.recording.decode import Undecoded
 from msgq.recording.message import Message
 from msgq.recording.reader import LogReader
@@ -144,6 +143,8 @@ class _Channels:
 def write_parquet(log: LogReader, output: Path) -> int:
     """Write a Parquet file with the columns of `LogReader.batches`; return how many messages. Needs pyarrow."""
     import pyarrow.parquet as pq
+
+    from msgq.recording.batches import arrow_schema  # needs pyarrow, which nothing else here does
 
     count = 0
     with new_file(output) as part, pq.ParquetWriter(part, arrow_schema(None), compression="zstd") as writer:

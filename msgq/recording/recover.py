@@ -74,11 +74,11 @@ def recover(path: Path, output: Path | None = None) -> Recovery:
     RecordingError : it is no MCAP file, somebody is writing it, or it cannot be read or written.
     """
     try:
+        LogFile(path, lambda _: UNWANTED, lambda _: None)  # says what is wrong with what is no MCAP file
         if output is not None:
             with output.open("xb") as copy, path.open("rb") as original:
                 shutil.copyfileobj(original, copy, 1 << 20)
             path = output
-        LogFile(path, lambda _: UNWANTED, lambda _: None)  # says what is wrong with what is no MCAP file
         with path.open("r+b") as file:
             return _recover(file.fileno(), path)
     except OSError as error:

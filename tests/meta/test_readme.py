@@ -92,3 +92,8 @@ def test_shell_blocks_run(block, environment):
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", DOCUMENTS[document]):
         assert ((ROOT / document).parent / target).exists(), target
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    listed = DOCUMENTS["README.md"].partition("## Read on")[2]
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name})" not in listed] == []

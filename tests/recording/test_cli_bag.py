@@ -120,3 +120,10 @@ def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
     assert "no regular expression" in bag("info", path, "-e", "(", code=2).stderr
     assert "seconds from the log's beginning" in bag("info", path, "--start", "noon", code=2).stderr
     assert "is for one file" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
+
+
+def test_recover_into_another_file_makes_none_of_what_is_no_log(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("no log")
+    assert f"{text} is no MCAP file" in bag("recover", text, "-o", tmp_path / "b", code=1).stderr
+    assert not (tmp_path / "b").exists()

@@ -504,3 +504,10 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera, start, 
         camera.send(0, bytes(64 * 48 * 3 // 2))
     stopped = recorder.stop()
     assert len(messages(tmp_path / "log")) == stopped.messages
+
+
+def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
+    wrong = f"typo{os.getpid()}"
+    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), wrong, "--seconds", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"no such topic yet, waiting: {wrong}" in ended.stderr

@@ -68,3 +68,22 @@ def test_other_missing_modules_are_not_blamed_on_the_extra() -> None:
     assert result.returncode == 1
     assert "ModuleNotFoundError" in result.stderr
     assert "pip install" not in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["mcap", "zstandard"])
+def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; from msgq.cli import main; "
+    listed = run_python("-c", hide + "main(['--help'])")
+    assert listed.returncode == 0, listed.stderr
+    assert "hz " in listed.stdout
+    assert "needs msgq-bus[record]" in listed.stdout
+    called = run_python("-c", hide + "main(['record', '--all', '-o', 'never'])")
+    assert called.returncode == 1
+    assert len(called.stderr.splitlines()) == 1
+    assert "pip install 'msgq-bus[record]'" in called.stderr
+
+
+@pytest.mark.parametrize("module", ["msgq.cli.play", "msgq.recording.copying", "msgq.recording.replaying"])
+def test_only_arrow_batches_need_arrow(module: str) -> None:
+    result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {module}")
+    assert result.returncode == 0, result.stderr

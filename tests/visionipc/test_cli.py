@@ -20,7 +20,7 @@ from rich.console import Console
 
 from msgq.cli import frames_view
 from msgq.cli.app import app
-from msgq.stats import topic
+from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Child, Task, hear, say, wait_until
 from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
 from visionipc.formats import geometry
@@ -224,6 +224,7 @@ def test_a_server_that_is_not_there_is_one_line(name: str, verb: list[str]) -> N
     result = msgq(verb[0], name, *verb[1:])
     assert result.exit_code == 1
     assert "msgq frames list" in result.output
+    assert get_endpoint_name(name, 0) not in topic_inodes()  # a wrong name makes no topic
 
 
 def test_a_stream_without_frames_is_an_error_after_the_time_out(name: str, cameras: Child) -> None:
@@ -236,6 +237,15 @@ def test_a_stream_that_is_not_there_is_an_error(name: str, cameras: Child) -> No
     result = msgq("view", name, "--json", "--stream", "3")
     assert result.exit_code == 1
     assert "[0, 7]" in result.output
+    assert get_endpoint_name(name, 3) not in topic_inodes()
+
+
+def test_a_file_that_cannot_be_written_is_one_line(name: str, tmp_path: Path, cameras: Child) -> None:
+    with Stream(cameras):
+        result = msgq("save", name, str(tmp_path / "missing" / "frame"), "--raw")
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.output
+    assert len(result.output.splitlines()) == 1
 
 
 def test_half_blocks_show_two_pixels_a_character() -> None:
