@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema")
 _NUMBERS = ("epoch", "sequence", "publish_time", "log_time")
-MESSAGES = pa.schema({name: pa.string() for name in _TEXTS} | dict.fromkeys(_NUMBERS, pa.int64()) | {"data": pa.binary()})
+_TYPES = dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.int64()) | {"data": pa.binary()}
+MESSAGES = pa.schema(_TYPES)
 SECOND = 1_000_000_000
 
 

@@ -8,7 +8,6 @@ its column `run`, so that the tables of many runs are one table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgq.spark.tables.bronze import MESSAGE_COLUMNS, deduplicated, ordered
@@ -24,23 +23,36 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "GOLD", "MESSAGE_COLUMNS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
+    "MESSAGE_COLUMNS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
     "latency", "latency_totals", "ordered", "rates", "silences", "thumbnails",
 ]  # fmt: skip
 
-#: The tables of gold that are made of messages alone; the others are made of these.
-GOLD: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "gaps": gaps,
-    "rates": rates,
-    "silences": silences,
-    "latency": latency,
-    "hops": hops,
-    "frames": frames,
-}
+def gold(
+    messages: DataFrame,
+    window_ns: int = 1_000_000_000,
+    limits: Limits | None = None,
+    keep: Callable[[str, DataFrame], DataFrame] = lambda _, table: table,
+) -> dict[str, DataFrame]:
+    """Return every table of gold by name.
 
-
-def gold(messages: DataFrame, window_ns: int = 1_000_000_000) -> dict[str, DataFrame]:
-    """Return every table of gold but `checks`, by name. window_ns : of those that have windows."""
-    windowed = {"rates": partial(rates, window_ns=window_ns), "latency": partial(latency, window_ns=window_ns)}
-    made = {name: make(messages) for name, make in (GOLD | windowed).items()}
-    return {"endpoints": endpoints(messages, made["gaps"]), "latency_totals": latency_totals(made["latency"]), **made}
+    Parameters
+    ----------
+    window_ns : of the tables that have windows.
+    limits : of `checks`.
+    keep : is given each table with its name, and returns what the tables that build on it read, as a written copy.
+    """
+    made: dict[str, DataFrame] = {}
+    steps: dict[str, Callable[[], DataFrame]] = {
+        "gaps": lambda: gaps(messages),
+        "endpoints": lambda: endpoints(messages, made["gaps"]),
+        "rates": lambda: rates(messages, window_ns),
+        "silences": lambda: silences(messages),
+        "latency": lambda: latency(messages, window_ns),
+        "latency_totals": lambda: latency_totals(made["latency"]),
+        "hops": lambda: hops(messages),
+        "frames": lambda: frames(messages),
+        "checks": lambda: checks(made, limits),
+    }
+    for name, make in steps.items():
+        made[name] = keep(name, make())
+    return made

@@ -5,9 +5,9 @@ Spark's own ASOF JOIN compares each row with each other one of its key. The two 
 "arrow": both sides of a key meet in one Python worker, which searches one sorted array for the other. The faster one,
 as long as a key fits in the memory of a worker.
 
-"window": both sides are one sorted series, in which the last right row is carried forward. Spark sorts, and spills what
-does not fit. With a tolerance a long key is cut into spans of time, so that many tasks share it; right rows near the end
-of a span are given to the next one as well, so that nothing changes at the borders.
+"window": both sides are one sorted series, in which the last right row is carried forward. Spark sorts, and spills
+what does not fit. With a tolerance a long key is cut into spans of time, so that many tasks share it; right rows near
+the end of a span are given to the next one as well, so that nothing changes at the borders.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def _by_window(
     kept = [name for name in left.columns if name not in by]
     found = [name for name in right.columns if name not in by]
     mine = left.select(
-        *by, F.struct(*kept).alias("_left"), F.lit(None).alias("_right"), F.col(on).alias("_time"), F.lit(1).alias("_side")
-    )
+        *by, F.struct(*kept).alias("_left"), F.lit(None).alias("_right"), F.col(on).alias("_time"),
+        F.lit(1).alias("_side"),
+    )  # fmt: skip
     theirs = right.select(
         *by, F.lit(None).alias("_left"), F.struct(*found).alias("_right"), F.col(right_on).alias("_time"),
         F.lit(0).alias("_side"),
@@ -188,6 +189,6 @@ def resample(
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     filled = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")) * period)
-    columns = [F.col("_at").alias(on) if name == on else F.col(name) if name in by else F.col(f"_row.{name}").alias(name)
-               for name in series.columns]  # fmt: skip
+    source = {on: "_at"} | {name: name for name in by}
+    columns = [F.col(source.get(name, f"_row.{name}")).alias(name) for name in series.columns]
     return filled.select(*columns, (F.col("_at") - F.col(f"_row.{on}")).alias("age"))

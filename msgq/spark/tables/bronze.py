@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -45,11 +44,12 @@ def deduplicated(messages: DataFrame, known: DataFrame | None = None) -> DataFra
     return found.drop(_IDENTITY)
 
 
+def payload_bytes(messages: DataFrame) -> Column:
+    """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
+    return F.col("bytes") if "bytes" in messages.columns else F.octet_length("data")
+
+
 def ordered(messages: DataFrame) -> DataFrame:
     """Return the messages, within each partition sorted by endpoint and log_time. Input and output: messages."""
     return messages.sortWithinPartitions("endpoint", "log_time", "sequence")
 
-
-def in_sequence() -> Window:
-    """Return the window over one epoch of an endpoint, in the order in which it was recorded."""
-    return Window.partitionBy("run", "endpoint", "epoch").orderBy("log_time", "sequence")

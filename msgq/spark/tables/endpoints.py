@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from msgq.spark.tables.bronze import payload_bytes
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -20,7 +22,7 @@ def endpoints(messages: DataFrame, gaps: DataFrame) -> DataFrame:
     """
     newest = {name: F.max_by(name, "log_time").alias(name) for name in ("host", "encoding", "schema")}
     seconds = (F.col("last_time") - F.col("first_time")) / 1e9
-    size = F.octet_length("data")
+    size = payload_bytes(messages)
     found = messages.groupBy("run", "endpoint").agg(
         *newest.values(),
         F.count("*").alias("messages"),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from msgq.spark.tables.bronze import payload_bytes
+
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
@@ -27,8 +29,9 @@ def frames(messages: DataFrame) -> DataFrame:
 
     Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg" or "png"; bytes.
     """
-    return messages.withColumn("format", _format()).where(F.col("format").isNotNull()).select(
-        "run", "endpoint", "epoch", "sequence", "log_time", "format", F.octet_length("data").alias("bytes")
+    kind = F.col("picture") if "picture" in messages.columns else _format()
+    return messages.withColumn("format", kind).where(F.col("format").isNotNull()).select(
+        "run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("bytes")
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HOP_COLUMNS = "run string, parent string, endpoint string, messages long, p50 long, p99 long, max long, from_origin long"
+_COLUMNS = "run string, parent string, endpoint string, messages long, p50 long, p99 long, max long, from_origin long"
 
 
 def hops(messages: DataFrame) -> DataFrame:
@@ -25,7 +25,7 @@ def hops(messages: DataFrame) -> DataFrame:
     publish_time to the message's, ns; from_origin: median from origin_time, ns.
     """
     if "origin_time" not in messages.columns:
-        return messages.sparkSession.createDataFrame([], HOP_COLUMNS)
+        return messages.sparkSession.createDataFrame([], _COLUMNS)
     chain = Window.partitionBy("run", "origin_time").orderBy("publish_time", "endpoint")
     known = messages.where(F.col("origin_time") > 0).select("run", "endpoint", "publish_time", "origin_time")
     linked = known.select(

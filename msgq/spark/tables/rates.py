@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from msgq.spark.tables.bronze import payload_bytes
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -26,7 +28,7 @@ def rates(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """
     return (
         messages.groupBy("run", "endpoint", window_start("log_time", window_ns).alias("time"))
-        .agg(F.count("*").alias("messages"), F.sum(F.octet_length("data")).alias("bytes"))
+        .agg(F.count("*").alias("messages"), F.sum(payload_bytes(messages)).alias("bytes"))
         .withColumn("rate", F.col("messages") * (NS / window_ns))
     )
 
