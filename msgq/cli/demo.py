@@ -5,7 +5,9 @@ import os
 import secrets
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import psutil  # type: ignore[import-untyped]  # noqa: F401  # not used here: its lack is noticed before processes start
@@ -39,14 +41,16 @@ def _a_number(_context: click.Context, _parameter: click.Parameter, value: float
     callback=_a_number,
     help="Seconds of traffic.",
 )
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the recording in this directory.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")
-def command(duration: float, as_json: bool) -> None:
+def command(duration: float, output: Path | None, as_json: bool) -> None:
     """Show msgq at work with this machine's own telemetry.
 
     Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
     conflating, passive, one too slow to keep up. The load is also a moving picture, 1080p at 30 frames a second, that
     goes to a viewer without being copied. In the middle a publisher is killed and started again; its
-    subscribers lose nothing. A terminal shows it live; without one there is the summary at the end.
+    subscribers lose nothing. Everything is recorded meanwhile, read back and compared. A terminal shows it live;
+    without one there is the summary at the end.
 
     MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
     in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.
@@ -56,12 +60,13 @@ def command(duration: float, as_json: bool) -> None:
     screen = console()
     live = screen.is_terminal and not as_json
     stop = threading.Event()
-    with interruptible(stop.set):
+    with interruptible(stop.set), ExitStack() as stack:
         if plan.VIRTUAL:
             summary = play_twice(duration, secrets.randbits(32), stop)
         else:
-            with LiveView(screen) if live else nullcontext() as view:
-                summary = Run(secrets.token_hex(3), duration, stop).play(view)
+            recording = output or Path(stack.enter_context(TemporaryDirectory(prefix="msgq-demo-"))) / "recording"
+            view = stack.enter_context(LiveView(screen) if live else nullcontext())
+            summary = Run(secrets.token_hex(3), duration, stop, recording if plan.EXACT else None).play(view)
     if as_json:
         echo_json(summary)
     else:

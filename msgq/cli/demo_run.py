@@ -4,13 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgq
 from msgq.cli import demo_plan as plan
+from msgq.cli import demo_recording
 from msgq.cli.demo_cast import Cast
 from msgq.cli.demo_roles import sweep
 from msgq.cli.demo_summary import Summary, summarize
 from msgq.cli.demo_view import LiveView
+from msgq.recording import Recorder
 from msgq.stats import TopicStats, topics
 
 _STEP_MS = 100
@@ -52,8 +55,10 @@ class Desk:
 class Run:
     """One run. Owns its processes and everything that they leave in /dev/shm."""
 
-    def __init__(self, run: str, duration_s: float, stop: threading.Event) -> None:
-        self._run, self._duration_s, self._stop = run, duration_s, stop
+    def __init__(self, run: str, duration_s: float, stop: threading.Event, recording: Path | None) -> None:
+        """Prepare a run. recording : a directory; None over ZMQ, which the recorder does not listen to."""
+        self._run, self._duration_s, self._stop, self._recording = run, duration_s, stop, recording
+        self._recorder: Recorder | None = None
         self._failures: list[str] = []
         self._events: list[str] = []
         self._begin = 0.0
@@ -75,7 +80,16 @@ class Run:
             elapsed_s = self._elapsed_s()
             published = self._curtain()
             interrupted = self._stop.is_set() and not complete
-            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures)
+            recorded = self._recorded(published)
+            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures, recorded)
+
+    def _recorded(self, published: dict[str, plan.Published]) -> tuple[demo_recording.RecordedFigures, ...]:
+        """Read back what was recorded, and compare it with what was published."""
+        if self._recorder is None or self._recording is None:
+            return ()
+        figures = demo_recording.recorded(self._run, self._recording)
+        self._failures += demo_recording.violations(figures, published)
+        return figures
 
     def _acts(self) -> bool:
         """Everything up to the curtain. False: it was ended early, or something failed."""
@@ -85,6 +99,8 @@ class Run:
             return False
         if not self._attach([one.name for one in everybody if one.kind == "passive"]):
             return False
+        if self._recording is not None:  # the topics are there, and still silent
+            self._recorder = demo_recording.recorder(self._run, self._recording)
         self._cast.start(plan.TOPICS)
         if not self._until(self._all_flowing, "some topic did not flow"):
             return False
@@ -150,6 +166,8 @@ class Run:
         pids = self._pids()
         crashed = self._cast.stop(plan.TOPICS)
         published = self._published(pids)
+        if self._recorder is not None:
+            self._recorder.stop()
         crashed += self._cast.stop(plan.SUBSCRIBERS)
         self._failures += [f"{name} did not end well" for name in crashed]
         self._desk.read_last_words()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgq.cli.demo_plan import BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+from msgq.cli.demo_recording import RecordedFigures
 
 _NOTES = ("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()
 
@@ -50,8 +51,8 @@ class RestartFigures:
 class Summary:
     """The whole run. `failures` is empty when all held that must hold.
 
-    `seed`, `digest`: of a run in virtual time, what decided the order, and what all that was sent comes to. `notes`:
-    what was left out.
+    `recording`: what the recorder took, empty where there was none. `seed`, `digest`: of a run in virtual time, what
+    decided the order, and what all that was sent comes to. `notes`: what was left out.
     """
 
     backend: str
@@ -65,6 +66,7 @@ class Summary:
     seed: int | None = None
     digest: str | None = None
     notes: tuple[str, ...] = ()
+    recording: tuple[RecordedFigures, ...] = ()
 
 
 def summarize(
@@ -73,6 +75,7 @@ def summarize(
     duration_s: float,
     interrupted: bool,
     failures: Sequence[str],
+    recording: tuple[RecordedFigures, ...] = (),
 ) -> Summary:
     """Put the run together from the topics' own counters and the subscribers' last reports.
 
@@ -82,6 +85,7 @@ def summarize(
     reports : last report of each subscriber, by its name.
     interrupted : the run was ended early, perhaps before the first message or the restart.
     failures : what is already known to have gone wrong.
+    recording : what the recorder took.
     """
     readings = [(report, reading) for report in reports.values() for reading in report.readings]
     failures = (*failures, *_unheard(reports, interrupted), *_violations(published, readings, interrupted))
@@ -95,6 +99,7 @@ def summarize(
         tuple(_restart_figures(readings)),
         failures,
         notes=_NOTES,
+        recording=recording,
     )
 
 

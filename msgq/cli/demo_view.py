@@ -72,6 +72,8 @@ def print_summary(screen: Console, summary: Summary) -> None:
             f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
             highlight=False,
         )
+    if summary.recording:
+        screen.print(_recording_table(summary))
     if summary.digest:
         text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
         screen.print(text, highlight=False)
@@ -80,6 +82,15 @@ def print_summary(screen: Console, summary: Summary) -> None:
     for failure in summary.failures:
         screen.print(f"[red]FAILED[/] {failure}", highlight=False)
     screen.print("[green]everything held[/]" if summary.ok else "[red]not everything held[/]")
+
+
+def _recording_table(summary: Summary) -> Table:
+    table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
+    for column in ("messages", "bytes", "lost"):
+        table.add_column(column, justify="right")
+    for one in summary.recording:
+        table.add_row(one.topic, in_units(one.messages), in_bytes(one.bytes), in_units(one.lost))
+    return table
 
 
 def _table(title: str) -> Table:

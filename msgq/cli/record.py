@@ -17,6 +17,7 @@ from msgq import naming
 from msgq.cli import options
 from msgq.cli.render import console, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
+from msgq.recording.frames import FrameChoice
 from msgq.recording.output import Limits
 from msgq.recording.recorder import Recorder, RecorderStats
 from msgq.recording.segment import COMPRESSIONS
@@ -29,6 +30,9 @@ _TICK_S = 0.1
 @click.option("-a", "--all", "everything", is_flag=True, help="Every endpoint, those that appear later included.")
 @click.option("-e", "--regex", multiple=True, callback=options.regexes, help="Endpoints whose name has a match in it.")
 @click.option("-x", "--exclude", multiple=True, callback=options.regexes, help="But not those that match this.")
+@click.option("--frames", multiple=True, metavar="SERVER[:TYPE][@RATE]",
+              help="Pictures of a visionipc server, at most RATE a second. Repeatable.")  # fmt: skip
+@click.option("--frames-as", type=click.Choice(["raw", "jpeg"]), default="jpeg", show_default=True)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
               help="A directory for the segments, or one file, NAME.mcap.")  # fmt: skip
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
@@ -56,6 +60,7 @@ _TICK_S = 0.1
 @options.prefix
 def command(
     endpoints: Sequence[str], everything: bool, regex: Sequence[re.Pattern[str]], exclude: Sequence[re.Pattern[str]],
+    frames: Sequence[str], frames_as: str,
     output: Path, compression: str, level: int | None, chunk_bytes: int, chunk_seconds: float, split_bytes: int,
     split_seconds: float, split_messages: int | None, max_bytes: int | None, min_free: int, last_seconds: float | None,
     last_bytes: int | None, paused: bool, trigger: str | None, seconds: float | None, messages: int | None,
@@ -66,13 +71,16 @@ def command(
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
     the end.
     """
-    if bool(endpoints or regex) == everything:
-        raise click.UsageError("say what to record: endpoints, --regex, or --all")
+    if (everything and (endpoints or regex)) or not (everything or endpoints or regex or frames):
+        raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
+    choices = [_frame_choice(text, frames_as) for text in frames]
+    if not (everything or endpoints or regex):
+        exclude = [re.compile("")]  # frames alone
     limits = Limits(split_bytes, split_seconds, split_messages, max_bytes, min_free)
     recorder = Recorder(
         output, (*endpoints, *regex), exclude=exclude, prefix=prefix, compression=compression, level=level,
         chunk_bytes=chunk_bytes, chunk_seconds=chunk_seconds, limits=limits, snapshot_seconds=last_seconds,
-        snapshot_bytes=last_bytes, paused=paused,
+        snapshot_bytes=last_bytes, paused=paused, frames=choices,
     )  # fmt: skip
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
@@ -82,6 +90,13 @@ def command(
         echo_json({**asdict(stats), "final": True})
     else:
         console().print(Text(f"{output}: {line(stats)}"))
+
+
+def _frame_choice(text: str, form: str) -> FrameChoice:
+    match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
+    if match is None:
+        raise click.UsageError(f"--frames {text}: give SERVER, SERVER:TYPE, or SERVER:TYPE@FRAMES_A_SECOND")
+    return FrameChoice(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
 
 
 def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages: int | None, as_json: bool) -> None:

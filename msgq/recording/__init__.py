@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from msgq.recording.decode import Undecoded
     from msgq.recording.files import Problem
+    from msgq.recording.frames import FrameChoice
     from msgq.recording.message import EndpointInfo, Message
     from msgq.recording.output import Limits
     from msgq.recording.reader import LogReader
     from msgq.recording.recorder import Recorder, RecorderStats
 
-__all__ = ["EndpointInfo", "Limits", "LogReader", "Message", "Problem", "Recorder", "RecorderStats", "Undecoded"]
+__all__ = ["EndpointInfo", "FrameChoice", "Limits", "LogReader", "Message", "Problem", "Recorder", "RecorderStats", "Undecoded"]
 
 _MODULES = {
     "EndpointInfo": "message",
     "Limits": "output",
+    "FrameChoice": "frames",
     "LogReader": "reader",
     "Message": "message",
     "Problem": "files",

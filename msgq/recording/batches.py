@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from msgq.recording.reader import LogReader
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
-_TYPES = dict.fromkeys(NAMES, pa.int64()) | {
+_TYPES = dict.fromkeys((*NAMES, "offset"), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
+    "channel": pa.int32(),
 }
-_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more
+_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
 
 def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of batches with these columns; None is all of them."""
     names = NAMES if columns is None else tuple(columns)
-    if unknown := [name for name in names if name not in NAMES]:
-        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(NAMES)}")
+    if unknown := [name for name in names if name not in _TYPES]:
+        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_TYPES)}")
     return pa.schema([(name, _TYPES[name]) for name in names])
 
 
@@ -41,6 +42,8 @@ class _Batch:
         self._data = np.empty(room if self._wants_data else 0, np.uint8)
         self._used = 0
         self._gathered = 0
+        self._places: list[int] = []  # offsets of parts, and of each the rows
+        self._counts: list[int] = []
 
     @property
     def is_full(self) -> bool:
@@ -51,9 +54,11 @@ class _Batch:
         """Bytes of payloads."""
         return self._used
 
-    def gather(self, content: bytes) -> None:
-        """Copy the payloads of the rows that came since."""
+    def gather(self, content: bytes, place: int) -> None:
+        """Copy the payloads of the rows that came since; place : of the part that they are in."""
         first, self._gathered = self._gathered, self.columns.rows
+        self._places.append(place)
+        self._counts.append(self._gathered - first)
         if not self._wants_data:
             return
         needed = self._used + self.columns.payload_bytes(first)
@@ -77,11 +82,15 @@ class _Batch:
         if name == "epoch":
             epochs = np.array([channel.epoch for channel in self._reader._channels], np.int64)
             return pa.array(epochs[self.columns.code[:rows]])
-        return pa.array(getattr(self.columns, name)[:rows])
+        if name == "offset":
+            return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
+        return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])
 
 
-def batches(reader: LogReader, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """See LogReader.batches."""
+def batches(
+    reader: LogReader, columns: Sequence[str] | None, rows: int, size: int = _BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
     schema = arrow_schema(columns)
     room = 1 << 20
     batch = _Batch(reader, schema, rows, room)
@@ -89,11 +98,11 @@ def batches(reader: LogReader, columns: Sequence[str] | None, rows: int) -> Iter
         content = file.content(part)
         position = 0
         while content is not None and position < len(content):
-            if batch.is_full or (batch.columns.rows and batch.used + len(content) > _BYTES_MAX):
+            if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
                 yield batch.finish()
-                room = max(1 << 20, min(batch.used + batch.used // 8, _BYTES_MAX))
+                room = max(1 << 20, min(batch.used + batch.used // 8, size))
                 batch = _Batch(reader, schema, rows, room)
             position = file.scan(part, content, position, batch.columns, reader._start, reader._end)
-            batch.gather(content)
+            batch.gather(content, part.offset)
     if batch.columns.rows:
         yield batch.finish()

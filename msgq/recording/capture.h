@@ -85,21 +85,30 @@ static inline void mq_put(uint8_t *to, const void *value, size_t n) { memcpy(to,
 
 /* Write the header before the payload of `size` bytes at the chunk's end, and take both in. Little-endian, as MCAP is and
  * the machines that this library runs on. */
-static inline void mq_capture_record(mq_capture_chunk *chunk, const mq_source *source, uint64_t size, uint64_t log_time) {
+static inline void mq_capture_take_in(mq_capture_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
+                                      uint64_t publish_time, uint64_t size) {
     uint8_t *record = chunk->bytes + chunk->used;
-    const mq_subscriber *s = source->from;
-    uint64_t length = MQ_RECORD_HEADER - 9 + size, publish_time = log_time;
-    uint32_t sequence = (uint32_t)((source->counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1);
-    if (source->publish_offset >= 0 && (uint64_t)source->publish_offset + 8 <= size)
-        mq_put((uint8_t *)&publish_time, record + MQ_RECORD_HEADER + source->publish_offset, 8);
+    uint64_t length = MQ_RECORD_HEADER - 9 + size;
     record[0] = MQ_RECORD_OPCODE;
     mq_put(record + 1, &length, 8);
-    mq_put(record + 9, &source->channel, 2);
+    mq_put(record + 9, &channel, 2);
     mq_put(record + 11, &sequence, 4);
     mq_put(record + 15, &log_time, 8);
     mq_put(record + 23, &publish_time, 8);
-    chunk->entries[chunk->entries_used++] = (mq_entry){log_time, chunk->used, source->channel, 0};
+    chunk->entries[chunk->entries_used++] = (mq_entry){log_time, chunk->used, channel, 0};
     chunk->used += MQ_RECORD_HEADER + size;
+}
+
+/* The same for the message that a source has just read. */
+static inline void mq_capture_record(mq_capture_chunk *chunk, const mq_source *source, uint64_t size,
+                                     uint64_t log_time) {
+    const mq_subscriber *s = source->from;
+    const uint8_t *payload = chunk->bytes + chunk->used + MQ_RECORD_HEADER;
+    uint64_t publish_time = log_time;
+    uint32_t sequence = (uint32_t)((source->counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1);
+    if (source->publish_offset >= 0 && (uint64_t)source->publish_offset + 8 <= size)
+        mq_put((uint8_t *)&publish_time, payload + source->publish_offset, 8);
+    mq_capture_take_in(chunk, source->channel, sequence, log_time, publish_time, size);
 }
 
 /* Take what is pending of one source, a turn's worth at most. */
@@ -137,6 +146,17 @@ static inline bool mq_capture_must_hurry(const mq_capture *c) {
             return true;
     }
     return false;
+}
+
+/* Append a message that comes from elsewhere. False: it does not fit. */
+static inline bool mq_capture_append(mq_capture_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
+                                     uint64_t publish_time, const void *data, uint64_t size) {
+    if (chunk->entries_used == chunk->entries_room || size > chunk->room ||
+        chunk->used + MQ_RECORD_HEADER + size > chunk->room)
+        return false;
+    mq_put(chunk->bytes + chunk->used + MQ_RECORD_HEADER, data, size);
+    mq_capture_take_in(chunk, channel, sequence, log_time, publish_time, size);
+    return true;
 }
 
 /* Record until the chunk is full, or CLOCK_MONOTONIC reaches `until_ns`. */

@@ -42,6 +42,20 @@ class Chunk:
     def entries(self) -> memoryview[int]:
         """One ENTRY a record, in the order of log_time: log_time, offset into `data`, channel."""
 
+    def append(
+        self, channel: int, sequence: int, log_time: int, publish_time: int, data: bytes | bytearray
+    ) -> bool:
+        """Add a message from elsewhere. False: it does not fit.
+
+        Parameters
+        ----------
+        channel : from `Capture.new_channel`.
+        sequence : 32 bits.
+        log_time : ns since the epoch, not before the last one's.
+        publish_time : ns since the epoch.
+        data : of the message.
+        """
+
     def clear(self) -> None:
         """Make it empty again."""
 
@@ -89,8 +103,19 @@ class Capture:
         RecordingError : no channel is left, after 65535.
         """
 
-    def channels(self, start: int = 1) -> list[tuple[int, int, bool]]:
-        """Return source, epoch, and whether publishers count, of the channels from number `start` on."""
+    def new_channel(self) -> int:
+        """Return a channel's number for messages from elsewhere.
+
+        Raises
+        ------
+        RecordingError : no channel is left.
+        """
+
+    def now(self) -> int:
+        """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
+
+    def channels(self, start: int = 1) -> list[tuple[int, int, int, bool]]:
+        """Return number, source, epoch, and whether publishers count, of the sources' channels from `start` on."""
 
     def lost(self, source: int) -> int | None:
         """Return the messages that its subscriber has lost; None: unknown, under a stock publisher."""

@@ -3,7 +3,7 @@
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -52,6 +52,8 @@ cdef extern from "capture.h" nogil:
         MQ_CAPTURE_FULL
         MQ_CAPTURE_CORRUPT
         MQ_CAPTURE_NO_CHANNEL
+    bint mq_capture_append(mq_capture_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
+                           uint64_t publish_time, const void *data, uint64_t size)
     mq_capture_end mq_capture_run(mq_capture *c, mq_capture_chunk *chunk, int64_t until_ns)
 
 RECORD_HEADER = MQ_RECORD_HEADER
@@ -115,8 +117,18 @@ cdef class Chunk:
     def entries(self):
         return memoryview(self._part(self._chunk.entries, self._chunk.entries_used * sizeof(mq_entry)))
 
+    def append(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
+               const unsigned char[::1] data not None):
+        cdef const void *start = &data[0] if data.shape[0] else NULL
+        return mq_capture_append(&self._chunk, channel, sequence, log_time, publish_time, start, data.shape[0])
+
     def clear(self):
         self._chunk.used = self._chunk.entries_used = 0
+
+
+def _no_channel():
+    text = f"{MQ_CAPTURE_CHANNELS - 1} endpoints and epochs are all that MCAP can number; begin another recording"
+    return RecordingError(text)
 
 
 cdef class Capture:
@@ -168,6 +180,16 @@ cdef class Capture:
         self._sockets[source] = socket
         self._capture.sources[source].from_ = &socket._subscriber
 
+    def new_channel(self):
+        if self._capture.channel_count + 1 >= MQ_CAPTURE_CHANNELS:
+            raise _no_channel()
+        self._capture.channel_count += 1
+        self._capture.channels[self._capture.channel_count].source = UINT32_MAX
+        return self._capture.channel_count
+
+    def now(self):
+        return mq_now_ns() + self._capture.clock_offset_ns
+
     def run(self, Chunk chunk not None, double seconds):
         cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
         cdef mq_capture_end end
@@ -178,8 +200,7 @@ cdef class Capture:
         if end == MQ_CAPTURE_CORRUPT:
             self._resume(self._capture.stuck)
         if end == MQ_CAPTURE_NO_CHANNEL:
-            raise RecordingError(f"{MQ_CAPTURE_CHANNELS - 1} endpoints and epochs are all that MCAP can number; "
-                                 "begin another recording")
+            raise _no_channel()
         return end == MQ_CAPTURE_FULL
 
     cdef int _resume(self, uint32_t source) except -1:
@@ -189,8 +210,9 @@ cdef class Capture:
                                   "goes on at the present", socket._endpoint, socket._ring.path)
 
     def channels(self, uint32_t start=1):
-        return [(self._capture.channels[i].source, self._capture.channels[i].epoch, self._capture.channels[i].counted)
-                for i in range(start, self._capture.channel_count + 1)]
+        return [(i, channel.source, channel.epoch, channel.counted)
+                for i in range(start, self._capture.channel_count + 1)
+                for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 
     def lost(self, uint32_t source):
         return self._sockets[source].lost

@@ -67,7 +67,7 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd
                 channels.number(message, log), message.log_time, message.data, message.publish_time, message.sequence
             )
             count += 1
-        writer.finish()
+        writer.finish()  # type: ignore[no-untyped-call]
     return count
 
 
@@ -160,9 +160,10 @@ def write_jsonl(log: LogReader, output: Path) -> int:
     """Write a JSON object a line: the fields of the message, and `value`, decoded; or `data` in base64."""
     count = 0
     with new_file(output) as part, part.open("w") as file:
-        for count, (message, value) in enumerate(log.decoded(), start=1):
+        for message, value in log.decoded():
             line = {name: getattr(message, name) for name in _FIELDS} | _value(value)
             file.write(json.dumps(line, default=_plain) + "\n")
+            count += 1
     return count
 
 
@@ -172,10 +173,11 @@ def write_csv(log: LogReader, output: Path) -> int:
     with new_file(output) as part, part.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow((*_FIELDS, "value", "data"))
-        for count, (message, value) in enumerate(log.decoded(), start=1):
+        for message, value in log.decoded():
             shown = _value(value)
             text = json.dumps(shown["value"], default=_plain) if "value" in shown else ""
             writer.writerow((*(getattr(message, name) for name in _FIELDS), text, shown.get("data", "")))
+            count += 1
     return count
 
 

@@ -53,7 +53,8 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
     """
     try:
         descr = json.loads(schema.data)
-        dtype = np.lib.format.descr_to_dtype(descr if isinstance(descr, str) else list(map(_field, descr)))
+        fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
+        dtype = np.lib.format.descr_to_dtype(fields)
     except (TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
         raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {error}") from None
     if dtype.hasobject or not dtype.itemsize:

@@ -12,7 +12,8 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.compression import decompress
-from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
 from msgq.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
@@ -72,10 +73,11 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A chunk, or messages outside of chunks that follow each other. The times are what the file says."""
+    """A chunk, or messages outside of chunks that follow each other. Times and size are what the file says."""
 
     offset: int
     length: int
+    size: int  # in bytes, before compression
     start: int
     end: int
     channels: set[int] | None  # ids; None: any
@@ -105,7 +107,13 @@ class LogFile:
     channels : by id.
     """
 
-    def __init__(self, path: Path, code_of: Callable[[Channel], int], note: Callable[[Problem], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        code_of: Callable[[Channel], int],
+        note: Callable[[Problem], None],
+        span: tuple[int, int] | None = None,
+    ) -> None:
         """Find the parts.
 
         Parameters
@@ -113,6 +121,8 @@ class LogFile:
         path : of the file.
         code_of : gives a channel its code (see scan.pyi).
         note : is told of each problem.
+        span : only what is between these two places, where records begin or end; in a recording of ours, nothing else
+            is read.
 
         Raises
         ------
@@ -128,26 +138,48 @@ class LogFile:
         self._schemas: dict[int, records.Schema] = {}
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._searched = False
+        self._searchable = self.parts  # what may describe channels that a part leaves out
         self._prologue = b""  # what a chunk began with, all of which is known
         try:
             with path.open("rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
-                self._map(file.fileno())
+                self._map(file.fileno(), span)
         except OSError as error:
             raise RecordingError(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
 
     # What is where
 
-    def _map(self, fd: int) -> None:
+    def _map(self, fd: int, span: tuple[int, int] | None) -> None:
         if os.pread(fd, len(MAGIC), 0) != MAGIC:
             raise RecordingError(f"{self.path} is no MCAP file: it does not begin with MCAP's magic bytes")
         here = self._begin(fd)
+        if span is not None and self.profile == layout.PROFILE:  # each chunk has its channels
+            self._walk(fd, max(here, span[0]), min(span[1], self.size))
+            return self._distrust_index()
         chunks, end = self._summary(fd)
         for chunk, following in chunks:
             self._walk(fd, here, chunk.offset)
             self.parts.append(chunk)
             here = following
         self._walk(fd, here, end)
+        if not self.complete:
+            self._distrust_index()
+        if span is not None:
+            self.parts = [clipped for part in self.parts if (clipped := _clip(part, *span)) is not None]
+        return None
+
+    def _distrust_index(self) -> None:
+        """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
+        if self.parts:
+            self.parts[-1] = replace(self.parts[-1], channels=None)
+
+    def cut(self, parts: list[Part], code_of: Callable[[Channel], int], note: Callable[[Problem], None]) -> LogFile:
+        """Return a map of some of the parts only, which can be pickled if the functions can."""
+        piece = copy(self)
+        piece.parts, piece._code_of, piece._note = parts, code_of, note
+        piece.channels, piece._codes, piece._known = dict(self.channels), self._codes.copy(), {}
+        piece._searchable = parts if self.profile == layout.PROFILE else self._searchable
+        return piece
 
     def _begin(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
@@ -211,8 +243,8 @@ class LogFile:
                 return []
             last = following
             channels = set(index.message_index_offsets) or None
-            parts.append((Part(index.chunk_start_offset, index.chunk_length, index.message_start_time,
-                               index.message_end_time, channels, True), following))  # fmt: skip
+            parts.append((Part(index.chunk_start_offset, index.chunk_length, index.uncompressed_size,
+                               index.message_start_time, index.message_end_time, channels, True), following))  # fmt: skip
         return parts
 
     def _walk(self, fd: int, here: int, end: int) -> None:
@@ -224,8 +256,9 @@ class LogFile:
             opcode, length = _RECORD.unpack_from(head)
             following = here + _RECORD.size + length
             if following > end or opcode == 0:
-                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk, if any"
+                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk"
                 self._problem(here, text if opcode else "zeros instead of a record")
+                self._distrust_index()
                 here = next_chunk(fd, here, end)
                 continue
             if opcode in (Opcode.DATA_END, Opcode.FOOTER):
@@ -234,8 +267,8 @@ class LogFile:
                 here = self._run(fd, here, end)
                 continue
             if opcode == Opcode.CHUNK and length >= _CHUNK.size:
-                start, last, *_ = _CHUNK.unpack_from(head, _RECORD.size)
-                self.parts.append(Part(here, following - here, start, last, None, True))
+                start, last, size, *_ = _CHUNK.unpack_from(head, _RECORD.size)
+                self.parts.append(Part(here, following - here, size, start, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
                 self._has_channel(struct.unpack_from("<H", head, _RECORD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
@@ -251,7 +284,7 @@ class LogFile:
         if last.channels is not None:
             last.channels.add(number)
         elif last.is_chunk:
-            self.parts[-1] = Part(last.offset, last.length, last.start, last.end, {number}, True)
+            self.parts[-1] = replace(last, channels={number})
 
     def _run(self, fd: int, here: int, end: int) -> int:
         """Note a part of messages outside of chunks; return where it ends."""
@@ -263,10 +296,10 @@ class LogFile:
         size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
-            return here + _RECORD.size + length
+            return here + _RECORD.size + int(length)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any part
-        self.parts.append(Part(here, size, int(times.min()), int(times.max()), channels, False))
+        self.parts.append(Part(here, size, size, int(times.min()), int(times.max()), channels, False))
         return here + size
 
     # What describes it
@@ -397,12 +430,20 @@ class LogFile:
             return False
         self._searched = True
         nothing = Columns(1)
-        for part in self.parts:
+        for part in self._searchable:
             content = self.content(part) if part.is_chunk else None
             position = 0
             while content is not None and position < len(content):
                 position = self.scan(part, content, position, nothing, 0, 0)
         return True
+
+
+def _clip(part: Part, begin: int, end: int) -> Part | None:
+    """Return what of a part is between two places; a chunk is there if it begins there."""
+    if part.is_chunk:
+        return part if begin <= part.offset < end else None
+    first, last = max(begin, part.offset), min(end, part.offset + part.length)
+    return replace(part, offset=first, length=last - first, size=last - first) if first < last else None
 
 
 def _schema(name: str, encoding: str, data: bytes) -> Schema:
@@ -447,6 +488,6 @@ def chunk_content(record: bytes) -> bytes:
         raise ValueError(f"it claims to have {size} bytes")
     name = record[name_at : data_at - 8].decode(errors="replace")
     content = decompress(name, memoryview(record)[data_at:], size)
-    if crc and zlib.crc32(content) != crc:
+    if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")
     return content

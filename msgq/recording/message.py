@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgq.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message of a log.
+class Message(NamedTuple):
+    """A message of a log. A tuple, because those are made in half the time that frozen dataclasses take.
 
     Attributes
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -47,6 +48,7 @@ class LogReader:
         exclude: Iterable[str | re.Pattern[str]] | None = None,
         start: int | None = None,
         end: int | None = None,
+        span: tuple[int, int] | None = None,
     ) -> None:
         """Open files, and find out where their messages are.
 
@@ -56,6 +58,7 @@ class LogReader:
         endpoints : only these: names, or compiled expressions that are searched for in the names.
         exclude : not these.
         start, end : only messages with start <= log_time < end, ns since the epoch.
+        span : of each file only what is between these two offsets, which are the beginnings or ends of records.
 
         Raises
         ------
@@ -70,7 +73,7 @@ class LogReader:
         self.problems: list[Problem] = []
         self._channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
-        self.files = [LogFile(path, self._code_of, self._note) for path in _files(paths)]
+        self.files = [LogFile(path, self._code_of, self._note, span) for path in _files(paths)]
 
     def _note(self, problem: Problem) -> None:
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
@@ -85,6 +88,48 @@ class LogReader:
             self._codes[channel] = len(self._channels)
             self._channels.append(channel)
         return self._codes[channel]
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """What was found so far of what messages have in common; the column "channel" of batches counts in here."""
+        return self._channels
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that may have to be read, before compression, as the files say."""
+        return sum(part.size for _, part in self._parts())
+
+    def split(self, size: int) -> list[LogReader]:
+        """Return readers of pieces of this log, in its order, each of at least one chunk.
+
+        They can be pickled, and read in other processes. Each has its own `problems`, none of which is known yet.
+
+        Parameters
+        ----------
+        size : of a piece, in bytes before compression.
+        """
+        pieces: list[LogReader] = []
+        room = 0
+        for file, part in self._parts():
+            room -= part.size
+            if not pieces or room < 0:
+                pieces.append(self._piece())
+                room = size - part.size
+            pieces[-1]._add(file, part)
+        return pieces
+
+    def _piece(self) -> LogReader:
+        piece = copy(self)
+        for name in ("endpoints", "start_time", "end_time"):
+            piece.__dict__.pop(name, None)  # they are of the whole
+        piece.problems, piece.files = [], []
+        piece._channels, piece._codes = list(self._channels), dict(self._codes)
+        return piece
+
+    def _add(self, file: LogFile, part: Part) -> None:
+        if not self.files or self.files[-1].path != file.path:
+            self.files.append(file.cut([], self._code_of, self._note))
+        self.files[-1].parts.append(part)
 
     def _endpoint_codes(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return the endpoints, and for each code the index of its endpoint among them."""
@@ -143,16 +188,22 @@ class LogReader:
 
     def _rows(self, content: bytes, columns: Columns) -> list[Message]:
         rows = slice(columns.rows)
-        ends = columns.offset[rows] + columns.length[rows]
-        values = (columns.code, columns.offset, columns.log_time, columns.publish_time, columns.sequence)
-        described = [(channel.endpoint, channel.epoch, channel.schema) for channel in self._channels]
-        found = []
-        for code, begin, log_time, publish_time, sequence, end in zip(
-            *(column[rows].tolist() for column in values), ends.tolist(), strict=True
-        ):
-            endpoint, epoch, schema = described[code]
-            found.append(Message(endpoint, content[begin:end], log_time, publish_time, sequence, epoch, schema))
-        return found
+        codes, begins = columns.code[rows].tolist(), columns.offset[rows]
+        ends = (begins + columns.length[rows]).tolist()
+        endpoints = [channel.endpoint for channel in self._channels]
+        epochs = [channel.epoch for channel in self._channels]
+        schemas = [channel.schema for channel in self._channels]
+        fields = zip(
+            [endpoints[code] for code in codes],
+            [content[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)],
+            columns.log_time[rows].tolist(),
+            columns.publish_time[rows].tolist(),
+            columns.sequence[rows].tolist(),
+            [epochs[code] for code in codes],
+            [schemas[code] for code in codes],
+            strict=True,
+        )
+        return list(map(Message._make, fields))
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -171,7 +222,8 @@ class LogReader:
         Parameters
         ----------
         columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
-            (binary), in the order wanted; None is all.
+            (binary), in the order wanted; None is all of these. Beyond them "channel" (int32, index in `channels`) and
+            "offset" (int64, where in the file the chunk is).
         rows : at most so many a batch; large payloads make smaller ones.
         """
         try:

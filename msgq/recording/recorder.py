@@ -18,9 +18,11 @@ from msgq import naming
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
+from msgq.recording.frames import Feed, FrameChoice
 from msgq.recording.output import Limits, Memory, Output
 from msgq.recording.segment import ChannelRecords, Compressor
 from msgq.recording.sources import Selection, Sources
+from msgq.schema import Schema
 
 _LOOK_S = 0.5  # between two looks for new endpoints
 _QUEUE_BYTES = 128 << 20  # of chunks that wait for the disk; beyond it the rings hold what they can
@@ -82,6 +84,7 @@ class Recorder:
         snapshot_seconds: float | None = None,
         snapshot_bytes: int | None = None,
         paused: bool = False,
+        frames: Iterable[FrameChoice] = (),
     ) -> None:
         """Start recording.
 
@@ -97,6 +100,7 @@ class Recorder:
         limits : of segments and of the disk.
         snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
         paused : record nothing before `resume`.
+        frames : streams of visionipc to record as pictures. (The endpoints that announce frames hold none.)
 
         Raises
         ------
@@ -124,6 +128,13 @@ class Recorder:
         self._spare: list[Chunk] = []
         self._changed = threading.Condition()
         self._sources.look()
+        self._feeds: list[tuple[Feed, int]] = []
+        for choice in frames:
+            number = self._capture.new_channel()
+            self._channels[number] = _channel(number, choice.endpoint, choice.schema, 1, layout.RECEIVED)
+            self._feeds.append((Feed(choice, where), number))
+        self._want_frames()
+        self._recorded = dict.fromkeys((number for _, number in self._feeds), 0)
         self._threads = [threading.Thread(target=self._guarded, args=(work,), name="msgq record", daemon=True)
                          for work in (self._take, self._write)]  # fmt: skip
         for thread in self._threads:
@@ -134,10 +145,16 @@ class Recorder:
     def pause(self) -> None:
         """Record nothing, until `resume`. What comes meanwhile is no loss."""
         self._paused = True
+        self._want_frames()
 
     def resume(self) -> None:
         """Go on at the present."""
         self._paused = False
+        self._want_frames()
+
+    def _want_frames(self) -> None:
+        for feed, _ in self._feeds:
+            feed.wanted = not self._paused
 
     @property
     def paused(self) -> bool:
@@ -159,14 +176,19 @@ class Recorder:
 
     def stats(self) -> RecorderStats:
         """Return what was done so far."""
-        losses = list(self._sources.losses().values())
+        losses = [*self._sources.losses().values(), *(feed.lost for feed, _ in self._feeds)]
         lost = None if None in losses else sum(loss for loss in losses if loss is not None)
         output = self._output
         kept = self._memory.bytes if self._memory is not None else 0
         return RecorderStats(
-            self._messages, self._bytes, output.bytes, self._waiting_bytes + kept, lost, len(self._sources.all),
-            output.segments, output.removed_segments, output.free_bytes(), dict(self._sources.refused), self._corrupt,
+            self._messages, self._bytes, output.bytes, self._waiting_bytes + kept, lost,
+            len(self._sources.all) + len(self._feeds), output.segments, output.removed_segments, output.free_bytes(),
+            self._refused(), self._corrupt,
         )  # fmt: skip
+
+    def _refused(self) -> dict[str, str]:
+        broken = {feed.choice.endpoint: str(feed.error) for feed, _ in self._feeds if feed.error is not None}
+        return {**self._sources.refused, **broken}
 
     @property
     def running(self) -> bool:
@@ -185,6 +207,8 @@ class Recorder:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+        for feed, _ in self._feeds:
+            feed.close()
         if self._error is not None:
             raise self._error
         return self.stats()
@@ -238,12 +262,18 @@ class Recorder:
             self._capture.run(chunk, seconds)
         except CorruptSegmentError:
             self._corrupt += 1
+        if not self._paused:
+            chunk = self._take_frames(chunk)
         if not len(chunk):
             return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
-        for number, (source, epoch, counted) in enumerate(
-            self._capture.channels(len(self._channels) + 1), len(self._channels) + 1
-        ):
-            self._channels[number] = self._channel(number, source, epoch, counted)
+        for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
+            found = self._sources.all[source]
+            counting = layout.PUBLISHED if counted else layout.RECEIVED
+            self._channels[number] = _channel(number, found.endpoint, found.schema, epoch, counting)
+        self._hand_on(chunk)
+        return self._fresh()
+
+    def _hand_on(self, chunk: Chunk) -> None:
         with self._changed:
             self._messages += len(chunk)
             self._bytes += chunk.used
@@ -252,7 +282,19 @@ class Recorder:
             self._changed.notify_all()
             while self._waiting_bytes > _QUEUE_BYTES and not self._error:
                 self._changed.wait()
-        return self._fresh()
+
+    def _take_frames(self, chunk: Chunk) -> Chunk:
+        """Append the frames that have come; return the chunk that they are in, perhaps another one."""
+        for feed, number in self._feeds:
+            for frame in feed.fetch():
+                fields = (number, self._recorded[number], self._capture.now(), frame.publish_time, frame.data)
+                if not chunk.append(*fields):
+                    if len(chunk):
+                        self._hand_on(chunk)
+                    chunk = Chunk(self._chunk_bytes, max(self._sources.largest, len(frame.data)))
+                    chunk.append(*fields)
+                self._recorded[number] += 1
+        return chunk
 
     def _fresh(self) -> Chunk:
         wanted = self._chunk_bytes + self._sources.largest
@@ -262,19 +304,6 @@ class Recorder:
                 if chunk.room >= wanted:
                     return chunk
         return Chunk(self._chunk_bytes, self._sources.largest)
-
-    def _channel(self, number: int, source: int, epoch: int, counted: bool) -> ChannelRecords:
-        found = self._sources.all[source]
-        schema = None
-        if found.schema is not None and layout.has_schema_record(found.schema):
-            encoding = layout.schema_encoding(found.schema.encoding)
-            schema = records.Schema(id=number, name=found.schema.name, encoding=encoding, data=found.schema.data)
-        metadata = {layout.EPOCH: str(epoch), layout.SEQUENCE: layout.PUBLISHED if counted else layout.RECEIVED}
-        channel = records.Channel(
-            id=number, topic=found.endpoint, message_encoding=found.schema.encoding if found.schema else "",
-            metadata=metadata, schema_id=number if schema else 0,
-        )  # fmt: skip
-        return ChannelRecords(channel, schema)
 
     # ---- the thread that writes ----
 
@@ -319,4 +348,17 @@ class Recorder:
             self._changed.notify_all()
 
     def _losses(self) -> dict[str, str]:
-        return {name: "unknown" if lost is None else str(lost) for name, lost in self._sources.losses().items()}
+        lost = {**self._sources.losses(), **{feed.choice.endpoint: feed.lost for feed, _ in self._feeds}}
+        return {name: "unknown" if count is None else str(count) for name, count in lost.items()}
+
+
+def _channel(number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str) -> ChannelRecords:
+    record = None
+    if schema is not None and layout.has_schema_record(schema):
+        encoding = layout.schema_encoding(schema.encoding)
+        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
+    channel = records.Channel(
+        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
+        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
+    )  # fmt: skip
+    return ChannelRecords(channel, record)

@@ -118,7 +118,8 @@ def _encoded(*parts: Any) -> bytes:
     builder = RecordBuilder()
     for part in parts:
         part.write(builder)
-    return bytes(builder.end())
+    data: bytes = builder.end()  # type: ignore[no-untyped-call]
+    return data
 
 
 def summary(start: int, groups: list[tuple[Opcode, bytes]]) -> bytes:
@@ -234,14 +235,13 @@ class _Survey:
         name_bytes = struct.unpack_from("<I", os.pread(self._fd, 4, start + 37))[0]
         name = os.pread(self._fd, name_bytes, start + 41).decode()
         self._last_content = content
-        self.chunks.append(
-            records.ChunkIndex(
-                chunk_length=end - start, chunk_start_offset=start, compression=name,
-                compressed_size=end - start - 49 - name_bytes, message_end_time=max(times, default=0),
-                message_index_length=0, message_index_offsets={}, message_start_time=min(times, default=0),
-                uncompressed_size=len(content),
-            )  # fmt: skip
-        )
+        index = records.ChunkIndex(
+            chunk_length=end - start, chunk_start_offset=start, compression=name,
+            compressed_size=end - start - 49 - name_bytes, message_end_time=max(times, default=0),
+            message_index_length=0, message_index_offsets={}, message_start_time=min(times, default=0),
+            uncompressed_size=len(content),
+        )  # fmt: skip
+        self.chunks.append(index)
 
     def _scans(self, content: bytes) -> Iterator[tuple[Columns, bytes]]:
         """Give the messages of a chunk, with ids as codes, and the record that follows them, or b"".
@@ -266,23 +266,24 @@ class _Survey:
     def _add_other(self, opcode: int, data: bytes, start: int) -> None:
         """Note a record that is not in a chunk, if it is what it seems to be."""
         try:
-            record = _DESCRIBING[Opcode(opcode)](ReadDataStream(BytesIO(data[_RECORD.size :])), len(data) - _RECORD.size)
+            content = data[_RECORD.size :]
+            record = _DESCRIBING[Opcode(opcode)](ReadDataStream(BytesIO(content)), len(content))
             if opcode != Opcode.ATTACHMENT and _encoded(record) != data:
                 return
         except (McapError, ValueError, struct.error, MemoryError):
             return
         if isinstance(record, records.Message):
             self.counts[record.channel_id] = self.counts.get(record.channel_id, 0) + 1
-            self._times = [min(self._times + [record.log_time]), max(self._times + [record.log_time])]
+            times = (*self._times, record.log_time)
+            self._times = [min(times), max(times)]
         elif isinstance(record, records.Metadata):
             self._metadata.append(records.MetadataIndex(offset=start, length=len(data), name=record.name))
         elif isinstance(record, records.Attachment):
-            self._attachments.append(
-                records.AttachmentIndex(
-                    offset=start, length=len(data), log_time=record.log_time, create_time=record.create_time,
-                    data_size=len(record.data), name=record.name, media_type=record.media_type,
-                )  # fmt: skip
-            )
+            index = records.AttachmentIndex(
+                offset=start, length=len(data), log_time=record.log_time, create_time=record.create_time,
+                data_size=len(record.data), name=record.name, media_type=record.media_type,
+            )  # fmt: skip
+            self._attachments.append(index)
         else:
             self._described[(opcode, data[_RECORD.size : _RECORD.size + 2])] = data
 
@@ -293,10 +294,8 @@ class _Survey:
         entries: dict[int, list[tuple[int, int]]] = {}
         for columns, _ in self._scans(self._last_content):
             rows = slice(columns.rows)
-            places = columns.offset[rows] - _MESSAGE_HEAD
-            for channel, *entry in zip(
-                columns.code[rows].tolist(), columns.log_time[rows].tolist(), places.tolist(), strict=True
-            ):
+            at = (columns.offset[rows] - _MESSAGE_HEAD).tolist()
+            for channel, *entry in zip(columns.code[rows].tolist(), columns.log_time[rows].tolist(), at, strict=True):
                 entries.setdefault(channel, []).append((entry[0], entry[1]))
         chunk, data = self.chunks[-1], b""
         for channel, places in entries.items():

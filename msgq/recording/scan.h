@@ -94,10 +94,11 @@ static inline int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, i
 }
 
 /* Copy payloads one behind the other to `data`, of which `used` bytes are taken; ends[row] is where each one ends. The
- * caller has made room. Returns the bytes taken afterwards. */
-static inline int64_t mq_gather(const uint8_t *bytes, const mq_columns *columns, int64_t row, int64_t rows,
-                                uint8_t *data, int64_t used, int32_t *ends) {
+ * caller has made room. Returns the bytes taken afterwards, -1 if these are not the bytes that were scanned. */
+static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_columns *columns, int64_t row,
+                                int64_t rows, uint8_t *data, int64_t used, int32_t *ends) {
     for (; row < rows; row++) {
+        if (columns->offset[row] > size - columns->length[row]) return -1;
         memcpy(data + used, bytes + columns->offset[row], (size_t) columns->length[row]);
         used += columns->length[row];
         ends[row] = (int32_t) used;

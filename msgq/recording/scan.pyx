@@ -1,7 +1,9 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, embedsignature=True, embedsignature.format=python
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, embedsignature.format=python
 """Chunks of messages into columns, below Python: see scan.h."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+
+import zlib
 
 import numpy as np
 
@@ -33,9 +35,13 @@ cdef extern from "scan.h" nogil:
     int mq_scan(const uint8_t *data, int64_t size, const mq_selection *wanted, const mq_columns *columns,
                 int64_t rows, int64_t *position, int64_t *row)
     int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
-    int64_t mq_gather(const uint8_t *data, const mq_columns *columns, int64_t row, int64_t rows, uint8_t *into,
-                      int64_t used, int32_t *ends)
+    int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
+                      uint8_t *into, int64_t used, int32_t *ends)
     void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies)
+
+cdef extern from "crc.h" nogil:
+    bint mq_can_fold()
+    void mq_fold(const uint8_t *data, int64_t size, uint8_t *folded)
 
 END = MQ_SCAN_END
 FULL = MQ_SCAN_FULL
@@ -109,7 +115,9 @@ cdef class Columns:
             ends[first:self.rows] = <int32_t> used
             return used
         with nogil:
-            used = mq_gather(&data[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
+            used = mq_gather(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
+        if used < 0:
+            raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used
 
     def count(self, tallies, Py_ssize_t first):
@@ -126,6 +134,16 @@ cdef class Columns:
         if not 0 <= first <= self.rows:
             raise InvalidValueError(f"row {first} of {self.rows}")
         return 0
+
+
+def crc32(const uint8_t[::1] data):
+    cdef int64_t size = data.shape[0] & ~63
+    cdef uint8_t folded[16]
+    if size == 0 or not mq_can_fold():
+        return zlib.crc32(data)
+    with nogil:
+        mq_fold(&data[0], size, folded)
+    return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # which is what zlib calls the state 0
 
 
 cdef int64_t *_address(object column):

@@ -147,7 +147,7 @@ class Segment:
         compressed = self._compressor.compress(start, chunk.data)
         name = self._compressor.name.encode()
         size = len(start) + chunk.used
-        first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])
+        first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
         length = _CHUNK.size - 9 + 4 + len(name) + 8 + len(compressed)
         crc = zlib.crc32(chunk.data, zlib.crc32(start))
         head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)

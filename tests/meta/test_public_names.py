@@ -12,8 +12,9 @@ import pytest
 
 import msgq
 import visionipc
-from msgq import api, backend, bridge, errors, fake_events, simulation, stats
+from msgq import api, backend, bridge, errors, fake_events, recording, simulation, stats
 from msgq.impl import poller
+from msgq.recording import recover
 
 TOP = {
     "NOBLOCK",
@@ -86,6 +87,10 @@ RECORDS = {
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs",
+    recording.Problem: "path offset reason",
+    recording.Undecoded: "data reason",
+    recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
     visionipc.Geometry: "format width height stride uv_offset size channels",
@@ -117,6 +122,11 @@ FUNCTIONS = {
     bridge.Bridge.stop: "(self)",
     bridge.Bridge.flows: "(self)",
     bridge.Bridge.close: "(self)",
+    recover.recover: "(path, output=None)",
+    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None)",
+    recording.LogReader.array: "(self, endpoint)",
+    recording.LogReader.batches: "(self, columns=None, rows=65536)",
+    recording.LogReader.decoded: "(self)",
     simulation.Simulation: "(seed=0, faults=None, script=(), choices=None)",
     simulation.Simulation.add: "(self, function, *args, name=None)",
     simulation.Simulation.on: "(self, endpoint, function, *, name=None)",
@@ -283,6 +293,15 @@ def test_names_of_the_simulation():
     assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data")
     members = {"add", "clock", "decisions", "on", "play", "run", "sent", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
+
+
+def test_names_of_recordings():
+    ours = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    assert set(recording.__all__) == ours | {"Limits", "Recorder", "RecorderStats"}
+    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
+    assert recording.Message._fields == names
+    members = {"array", "batches", "decoded", "end_time", "endpoints", "is_counted", "messages", "start_time"}
+    assert public(recording.LogReader) == members  # files and problems are set by __init__
 
 
 def test_names_of_stats():

@@ -13,7 +13,14 @@ import pytest
 
 from tests.meta.sources import ROOT
 
-PAGES = ("README.md", "docs/fake-events.md", "docs/masters.md", "docs/simulation.md", "docs/visionipc.md")
+PAGES = (
+    "README.md",
+    "docs/fake-events.md",
+    "docs/masters.md",
+    "docs/recording.md",
+    "docs/simulation.md",
+    "docs/visionipc.md",
+)
 DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
 # Run by CI in its own steps, or changing the machine.
 NOT_RUN = ("make", "pip", "git", "apt-get", "python -m venv")

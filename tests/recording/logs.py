@@ -37,10 +37,9 @@ def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: 
     data = b"".join(part if isinstance(part, bytes) else encoded(part) for part in parts)
     times = [part.log_time for part in parts if isinstance(part, records.Message)] or [0]
     compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
-    return encoded(
-        records.Chunk(compression, compress(data), max(times), min(times), zlib.crc32(data) if crc is None else crc,
-                      len(data) if size is None else size)  # fmt: skip
-    )
+    crc = zlib.crc32(data) if crc is None else crc
+    size = len(data) if size is None else size
+    return encoded(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
 
 
 def head(run: str = "ab" * 16) -> bytes:

@@ -71,8 +71,9 @@ def test_filter_by_name_and_time(tmp_path: Path) -> None:
 
 def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
     second = 1_000_000_000
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), *(message(1, i, t * second) for i, t in
-                                                              enumerate((100, 101, 102, 10**9, 10**9 + 1)))))  # fmt: skip
+    seconds = (100, 101, 102, 10**9, 10**9 + 1)
+    messages = [message(1, i, time * second) for i, time in enumerate(seconds)]
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), *messages))
     bag("cut", path, "-o", tmp_path / "pieces", "--every", 2)
     assert [file.name for file in sorted((tmp_path / "pieces").iterdir())] == [f"00000{i}.mcap" for i in range(3)]
     pieces = LogReader(tmp_path / "pieces")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from mcap import records
 
 from msgq import Schema
 from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, message, write, write_foreign
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, encoded, message, write, write_foreign
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
@@ -156,3 +158,36 @@ def test_what_is_no_log_says_so(tmp_path: Path) -> None:
             LogReader(tmp_path / name)
     with pytest.raises(IpcError, match="needs a file"):
         LogReader()
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_pieces_are_the_whole_in_other_processes(tmp_path: Path, kind: str) -> None:
+    log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]), exclude=["topic2"])
+    pieces = pickle.loads(pickle.dumps(log.split(2000)))
+    assert len(pieces) > 2 or kind in ("one chunk", "unchunked")
+    wanted = ["log_time", "data"]
+    rows = [row for piece in pieces for batch in piece.batches(wanted) for row in batch.to_pylist()]
+    assert rows == [row for batch in log.batches(wanted) for row in batch.to_pylist()]
+    assert not any(piece.problems for piece in pieces)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
+    batches = LogReader(path).batches(["log_time", "offset", "channel"])
+    offsets = [row["offset"] for batch in batches for row in batch.to_pylist()]
+    middle = offsets[len(offsets) // 2]
+    spans = [LogReader(path, span=span) for span in ((0, middle), (middle, path.stat().st_size))]
+    assert sorted(m.log_time for part in spans for m in part) == [m.log_time for m in LogReader(path)]
+
+
+def test_a_cut_index_hides_no_messages(tmp_path: Path) -> None:
+    """What a reader sees of a chunk that is just being written: the chunk, and a part of its index."""
+    both = chunk(channel(1, "a"), channel(2, "b"), message(1, 0, 10), message(2, 0, 20))
+    index = encoded(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))
+    path = tmp_path / "a.mcap"
+    for size in range(0, len(index), 7):
+        write(path, both, index[:size])
+        assert [m.endpoint for m in LogReader(path, endpoints=["b"])] == ["b"]
+        write(path, both, index[:size], b"\x77" * 30, both)
+        assert [m.endpoint for m in LogReader(path, endpoints=["b"])] == ["b", "b"]

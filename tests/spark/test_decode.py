@@ -1,0 +1,153 @@
+"""Payloads to columns: of each encoding, and what becomes of those that cannot be decoded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from mcap import records
+
+from msgq.errors import RecordingError
+from msgq.spark import read
+from msgq.spark.decode import arrow_array
+from msgq.spark.options import Options
+from msgq.spark.source import RecordingSource
+from tests.recording.logs import channel, chunk, message, write, write_foreign
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POINT = np.dtype([("x", "<f8"), ("n", "<u4"), ("axes", "<i2", (3,)), ("name", "S4"), ("in", [("a", "?")])])
+
+
+def dtype_schema(number: int, dtype: np.dtype[Any], name: str = "Point") -> records.Schema:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    return records.Schema(id=number, name=name, encoding="struct", data=json.dumps(descr).encode())
+
+
+def rows(path: Path, endpoint: str = "a") -> list[dict[str, Any]]:
+    """Return what the source gives, without Spark around it."""
+    source = RecordingSource({"path": str(path), "decode": endpoint})
+    reader = source.reader(source.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    points = np.array([(i / 2, 2**32 - 1 - i, (i, -i, 0), b"ab", (i % 2,)) for i in range(100)], POINT)
+    part = chunk(
+        dtype_schema(1, POINT), channel(1, "a", encoding="struct", schema_id=1), channel(2, "b"),
+        *(message(1, i, i, points[i].tobytes()) for i in range(100)), message(2, 0, 5, b"other"),
+    )  # fmt: skip
+    table = read(spark, str(write(tmp_path / "a.mcap", part)), decode="a")
+    assert table.select("value.*").dtypes == [
+        ("x", "double"), ("n", "bigint"), ("axes", "array<smallint>"), ("name", "binary"), ("in", "struct<a:boolean>"),
+    ]  # fmt: skip
+    got = table.orderBy("sequence").collect()
+    assert [row.value.x for row in got] == points["x"].tolist()
+    assert [row.value.n for row in got] == points["n"].tolist()
+    assert got[3].value.axes == [3, -3, 0]
+    assert got[3].value["in"].a is True
+    assert {(row.element, row.reason, row.data) for row in got} == {(0, None, None)}
+    two = spark.read.format("msgq").option("decode", "a").schema("value struct<n: bigint, new: string>, log_time long")
+    assert two.load(str(tmp_path)).where("log_time = 7").collect()[0][:] == ((2**32 - 8, None), 7)
+
+
+def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
+    numbers = np.arange(6, dtype="<i4")
+    part = chunk(
+        dtype_schema(1, np.dtype("<i4")), channel(1, "a", encoding="struct", schema_id=1),
+        message(1, 0, 10, numbers[:1].tobytes()), message(1, 1, 11, numbers[1:4].tobytes()),
+        message(1, 2, 12, b"odd"), message(1, 3, 13, b""), message(1, 4, 14, numbers[4:].tobytes()),
+    )  # fmt: skip
+    got = rows(write(tmp_path / "a.mcap", part))
+    assert [(r["sequence"], r["element"], r["value"]) for r in got if r["reason"] is None] == [
+        (0, 0, 0), (1, 0, 1), (1, 1, 2), (1, 2, 3), (4, 0, 4), (4, 1, 5),
+    ]  # fmt: skip
+    assert [(r["sequence"], r["data"], r["value"]) for r in got if r["reason"]] == [(2, b"odd", None), (3, b"", None)]
+    assert "4 bytes" in next(r["reason"] for r in got if r["reason"])
+
+
+def test_json_of_one_shape(tmp_path: Path) -> None:
+    texts = [b'{"a": 1, "b": [1.5]}', b"{broken", b'{"a": null, "c": "x"}', b'{"a": "no number"}', b"[1]"]
+    part = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts[:3])))
+    later = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, texts[i]) for i in (3, 4)))
+    path = write(tmp_path / "0.mcap", part)
+    source = RecordingSource({"path": str(path), "decode": "a"})
+    write(path, part, later)
+    reader = source.reader(source.schema())
+    batches = [batch for piece in reader.partitions() for batch in reader.read(piece)]
+    got = [row for batch in batches for row in batch.to_pylist()]
+    assert len(got) == 5
+    for row in got:
+        assert (row["value"] is None) == (row["reason"] is not None) == (row["data"] is not None)
+
+
+def test_json_of_no_one_type_is_text(tmp_path: Path) -> None:
+    texts = [b'{"a": 1}', b'{"a": "one"}', b"[2]"]
+    part = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts)))
+    assert [r["value"] for r in rows(write(tmp_path / "a.mcap", part))] == ['{"a": 1}', '{"a": "one"}', "[2]"]
+
+
+def test_schemas_that_change(tmp_path: Path) -> None:
+    old, new = np.dtype([("x", "<i4")]), np.dtype([("x", "<f8"), ("y", "<i2")])
+    part = chunk(
+        dtype_schema(1, old), dtype_schema(2, new), channel(1, "a", encoding="struct", schema_id=1),
+        channel(2, "a", epoch=2, encoding="struct", schema_id=2), channel(3, "a", epoch=3, encoding="json"),
+        message(1, 0, 10, np.array((7,), old).tobytes()), message(3, 0, 15, b'{"x": 1, "y": 2}'),
+        message(2, 0, 20, np.array((0.5, 3), new).tobytes()), message(3, 1, 25, b'"text"'),
+        message(2, 1, 30, np.array((1.5, 4), new).tobytes()),
+    )  # fmt: skip
+    got = sorted(rows(write(tmp_path / "a.mcap", part)), key=lambda row: row["log_time"])
+    assert [row["value"] for row in got] == [
+        {"x": 7.0, "y": None}, {"x": 1.0, "y": 2}, {"x": 0.5, "y": 3}, None, {"x": 1.5, "y": 4},
+    ]  # fmt: skip
+    assert got[3]["data"] == b'"text"'
+
+
+@pytest.mark.parametrize("encoding", ["", "unheard of"])
+def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
+    part = chunk(channel(1, "a", encoding=encoding), message(1, 0, 10, b"\xff"))
+    (row,) = rows(write(tmp_path / "a.mcap", part))
+    assert row["value"] == (b"\xff" if not encoding else None)
+    assert row["reason"] == (None if not encoding else "nothing here decodes 'unheard of'")
+
+
+def test_endpoint_without_messages(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="no messages"):
+        RecordingSource({"path": str(write_foreign(tmp_path / "a.mcap")), "decode": "nobody"}).schema()
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (np.array([1, 255], "u1"), pa.int16()),
+        (np.array([1, 2**64 - 1], "<u8"), pa.decimal128(20, 0)),
+        (np.array([1, -2], ">i4"), pa.int32()),
+        (np.array([0.5], "<f2"), pa.float32()),
+        (np.array([0.5], ">f8"), pa.float64()),
+        (np.array(["é", "b"], "<U3"), pa.string()),
+        (np.array([b"ab\0", b"c"], "S3"), pa.binary()),
+        (np.array([1000], "<m8[us]"), pa.int64()),
+        (np.ones((2, 3, 2), "<i2"), pa.list_(pa.list_(pa.int16()))),
+        (np.array([1 + 2j]), pa.struct([("real", pa.float64()), ("imag", pa.float64())])),
+    ],
+)
+def test_types_of_numpy(values: np.ndarray[Any, Any], wanted: pa.DataType) -> None:
+    made = arrow_array(values)
+    assert made.type == wanted
+    if values.dtype.kind not in "Smc":
+        assert np.array(made.to_pylist(), dtype=object).tolist() == values.tolist()
+    assert len(made) == len(values)
+
+
+def test_names_of_options_in_any_case() -> None:
+    parsed = Options.parse({"path": "p", "ENDPOINTS": '["a,b", "c*"]', "partitionbytes": "2k", "start": "1970-01-01"})
+    assert parsed.endpoints is not None
+    assert parsed.endpoints[0] == "a,b"
+    assert [bool(parsed.endpoints[1].search(name)) for name in ("cd", "bc", "c")] == [True, False, True]
+    assert (parsed.partition_bytes, parsed.start) == (2048, 0)

@@ -1,0 +1,173 @@
+"""The source: what a table has is what the files have, whatever state they are in."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcap import records
+
+from msgq.errors import IpcError, RecordingError
+from msgq.recording import LogReader
+from msgq.spark import read
+from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def found(table: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(
+        (row.endpoint, row.log_time, row.publish_time, row.sequence, row.epoch, bytes(row.data))
+        for row in table.select("endpoint", "log_time", "publish_time", "sequence", "epoch", "data").toLocalIterator()
+    )
+
+
+def expected(*paths: Path, **selected: Any) -> list[tuple[Any, ...]]:
+    log = LogReader(*paths, **selected)
+    return sorted((m.endpoint, m.log_time, m.publish_time, m.sequence, m.epoch, m.data) for m in log)
+
+
+def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path) -> None:
+    good = [write_foreign(tmp_path / f"{kind.replace(' ', '-')}.mcap", **options) for kind, options in FOREIGN.items()]
+    ours = chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
+    good.append(write(tmp_path / "truncated.mcap", ours, ours[: len(ours) // 2]))
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    good.append(write(tmp_path / "deep" / "er" / "nothing.mcap"))
+    damaged = bytearray(ours)
+    damaged[-3] ^= 1
+    good.append(write(tmp_path / "damaged.mcap", ours, bytes(damaged), ours))
+    (tmp_path / "empty.mcap").touch()
+    (tmp_path / "foreign.mcap").write_bytes(b"no recording at all")
+    table = spark.read.format("msgq").load(str(tmp_path))
+    assert found(table) == expected(*good)
+    problems = {
+        (Path(row.file).name, row.reason) for row in read(spark, str(tmp_path), problems=True).toLocalIterator()
+    }
+    assert {name for name, _ in problems} == {"truncated.mcap", "damaged.mcap", "empty.mcap", "foreign.mcap"}
+    reasons = dict(problems)
+    assert "magic" in reasons["empty.mcap"]
+    assert "magic" in reasons["foreign.mcap"]
+    assert "CRC" in reasons["damaged.mcap"] or "decompress" in reasons["damaged.mcap"]
+
+
+def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> None:
+    metadata = records.Metadata("msgq.recording", {"run": "ab" * 16, "host": "there"})
+    part = chunk(channel(1, "a", epoch=3, encoding="json"), message(1, 7, 20, b"{}"))
+    path = write(tmp_path / "a.mcap", metadata, part)
+    row = spark.read.format("msgq").load(str(path)).collect()[0].asDict()
+    assert row == {
+        "run": "ab" * 16, "host": "there", "endpoint": "a", "epoch": 3, "sequence": 7, "publish_time": 20,
+        "log_time": 20, "encoding": "json", "schema": "a", "data": b"{}",
+    }  # fmt: skip
+    placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
+    assert placed.file == str(path)
+    assert path.read_bytes()[placed.offset] == 6, "a chunk"
+
+
+def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    end = "1970-01-01T00:00:00.000002"
+    table = read(spark, str(path), endpoints=["topic[12]"], exclude=["topic2"], start=1500, end=end)
+    assert found(table) == expected(path, endpoints=["topic1"], start=1500, end=2000)
+    assert read(spark, str(path), columns=["log_time"]).columns == ["log_time"]
+    assert read(spark, str(path), columns=["log_time"]).agg({"log_time": "max"}).collect()[0][0] == 3990
+
+
+def test_sql_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    spark.sql(f"CREATE TEMPORARY VIEW prunes USING msgq OPTIONS (path '{path}', endpoints 'topic1')")
+    assert spark.sql("SELECT count(*), count(DISTINCT endpoint) FROM prunes").collect()[0][:] == (100, 1)
+    spark.catalog.dropTempView("prunes")
+
+
+def test_one_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """With `pushFilters` the filter of the first one would act in the others: see docs/spark.md."""
+    table = spark.read.format("msgq").load(str(write_foreign(tmp_path / "a.mcap")))
+    one = table.where("endpoint = 'topic1'")
+    assert (one.count(), table.count(), one.union(table).count()) == (100, 300, 400)
+
+
+def test_pushed_filters_would_leak(spark: SparkSession, tmp_path: Path) -> None:
+    """Why there are none. When this fails, Spark has become right, and the source may prune by filters."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self) -> None:
+            self.wanted: list[Any] = [0, 1, 2, 3]
+
+        def pushFilters(self, filters):
+            for condition in filters:
+                if type(condition).__name__ == "EqualTo":
+                    self.wanted = [condition.value]
+                else:
+                    yield condition
+
+        def partitions(self):
+            return [InputPartition(None)]
+
+        def read(self, partition):
+            return iter([(number,) for number in self.wanted])
+
+    class Filtering(DataSource):
+        def schema(self):
+            return "number int"
+
+        def reader(self, schema):
+            return Reader()
+
+    spark.dataSource.register(Filtering)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        table = spark.read.format("Filtering").load()
+        assert table.where("number = 1").count() == 1
+        assert table.count() != 4
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_pieces_of_any_size_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    paths = [write_foreign(tmp_path / f"{i}.mcap", count=100 * i) for i in range(1, 4)]
+    table = read(spark, str(tmp_path), partitionBytes=3000)
+    assert table.rdd.getNumPartitions() > 5
+    assert found(table) == expected(*paths)
+    assert read(spark, str(tmp_path)).rdd.getNumPartitions() == 1
+
+
+def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None:
+    assert read(spark, str(tmp_path)).collect() == []
+    (row,) = read(spark, str(tmp_path), problems=True).collect()
+    assert (row.file, row.reason) == (str(tmp_path), "there is no .mcap file in it")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endpoint": "a"}, "no option 'endpoint'"),
+        ({"start": "yesterday"}, "start is 'yesterday'"),
+        ({"partitionBytes": "much"}, "partitionBytes is 'much'"),
+        ({"columns": ["topic"]}, "no column 'topic'"),
+        ({"problems": "perhaps"}, "give true or false"),
+    ],
+)
+def test_what_a_user_can_mend_is_said_without_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(IpcError, match=text):
+        read(None, str(write_foreign(tmp_path / "a.mcap")), **options)  # type: ignore[arg-type]
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="nothing is at"):
+        read(None, str(tmp_path / "b*"))  # type: ignore[arg-type]
+
+
+def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
+    """What of each file is readable is in the table, as in LogReader; nothing fails."""
+    dice = random.Random(6)
+    whole = write_foreign(tmp_path / "whole.mcap").read_bytes()
+    for number in range(60):
+        flipped = bytearray(whole)
+        flipped[dice.randrange(len(MAGIC), len(whole))] ^= 1 << dice.randrange(8)
+        (tmp_path / f"{number:02}.mcap").write_bytes(flipped)
+    assert found(read(spark, str(tmp_path))) == expected(tmp_path)
