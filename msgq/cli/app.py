@@ -24,6 +24,7 @@ VERBS = (
     "frames",
     "hz",
     "info",
+    "lake",
     "list",
     "pub",
     "record",

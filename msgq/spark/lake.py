@@ -33,6 +33,7 @@ from msgq.spark.source import Pieces, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _COLUMNS = pa.schema([MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS])
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
@@ -74,7 +75,7 @@ class Lake:
         """
         text = os.fspath(path)
         self.uri = text if "://" in text else Path(text).absolute().as_uri()
-        self._spark, self._format = spark, table_format
+        self.spark, self._format = spark, table_format
         self._files, self._root = open_path(self.uri)
         self._journal = Journal(self._files, self._root)
 
@@ -120,13 +121,13 @@ class Lake:
         if self._files.get_file_info(f"{self._root}/messages").type == FileType.NotFound:
             return self._empty(_BRONZE)
         if self._format == "parquet":
-            return self._spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/messages")
-        return self._spark.read.format(self._format).load(f"{self.uri}/messages")
+            return self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/messages")
+        return self.spark.read.format(self._format).load(f"{self.uri}/messages")
 
     def problems(self) -> DataFrame:
         """Return what could not be read: file, offset in bytes, reason."""
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in self._journal.problems()]
-        return self._spark.createDataFrame(pa.Table.from_pylist(rows, PROBLEMS))
+        return self.spark.createDataFrame(pa.Table.from_pylist(rows, PROBLEMS))
 
     def _add(
         self, name: str, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]
@@ -150,7 +151,7 @@ class Lake:
         if not tasks:
             return _STAGED.empty_table()
         rows = pa.table({"task": pa.array(map(pickle.dumps, tasks), pa.binary())})
-        work = self._spark.createDataFrame(rows).repartition(len(tasks))
+        work = self.spark.createDataFrame(rows).repartition(len(tasks))
         return _collected(work.mapInArrow(lambda batches: _read_and_write(batches, where), spark_schema(_STAGED)))
 
     def _stage_rows(self, messages: DataFrame, where: str) -> pa.Table:
@@ -165,8 +166,8 @@ class Lake:
         if not mine:
             return ranges
         schema = spark_schema(_COLUMNS)
-        doubtful = self._spark.read.schema(schema).parquet(*(f"{self.uri}/{staged}/{part}" for part in sorted(mine)))
-        known = self._spark.read.schema(schema).parquet(*(f"{self.uri}/messages/{part}" for part in sorted(theirs)))\
+        doubtful = self.spark.read.schema(schema).parquet(*(f"{self.uri}/{staged}/{part}" for part in sorted(mine)))
+        known = self.spark.read.schema(schema).parquet(*(f"{self.uri}/messages/{part}" for part in sorted(theirs)))\
             if theirs else None
         anew = self._stage_rows(tables.deduplicated(doubtful, known), f"{self.uri}/{staged}")
         for part in mine:
@@ -178,7 +179,7 @@ class Lake:
         """Append what is new to a table of another format; the parts were on the way only."""
         if ranges.num_rows:
             runs = sorted(set(ranges.column("run").to_pylist()))
-            rows = self._spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/{staged}")
+            rows = self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/{staged}")
             new = tables.deduplicated(rows, self.messages().where(self.messages().run.isin(runs))).persist()
             try:
                 rows = [(run, found) for run, found in new.groupBy("run").count().collect()]
@@ -227,10 +228,14 @@ class Lake:
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {there}")
         return self._gold(name, schemas[name])
 
+    def names(self) -> list[str]:
+        """Return the names of the tables of gold that there are."""
+        return list(self._gold_state()["schemas"])
+
     def register(self) -> list[str]:
         """Make each table a view of its name for SQL in this session; return the names."""
         found = {"messages": self.messages(), "problems": self.problems()}
-        found |= {name: self.table(name) for name in self._gold_state()["schemas"]}
+        found |= {name: self.table(name) for name in self.names()}
         for name, table in found.items():
             table.createOrReplaceTempView(name)
         return list(found)
@@ -259,12 +264,12 @@ class Lake:
         columns = StructType.fromJson(schema)
         place = f"gold/{name}"
         if self._format != "parquet":
-            return self._spark.read.format(self._format).load(f"{self.uri}/{place}").select(*columns.names)
+            return self.spark.read.format(self._format).load(f"{self.uri}/{place}").select(*columns.names)
         there = self._files.get_file_info(FileSelector(f"{self._root}/{place}", allow_not_found=True))
         if not any(info.type == FileType.Directory for info in there):
-            return self._spark.createDataFrame([], columns)
+            return self.spark.createDataFrame([], columns)
         whole = StructType([*columns.fields]).add("run_id", StringType())
-        return self._spark.read.schema(whole).parquet(f"{self.uri}/{place}").drop("run_id")
+        return self.spark.read.schema(whole).parquet(f"{self.uri}/{place}").drop("run_id")
 
     def _save(self, table: DataFrame, place: str, partitions: list[str], mode: str) -> None:
         from pyspark.errors import AnalysisException
@@ -295,7 +300,7 @@ class Lake:
         self._files.move(f"{path}.new", path)
 
     def _empty(self, schema: pa.Schema) -> DataFrame:
-        return self._spark.createDataFrame([], spark_schema(schema))
+        return self.spark.createDataFrame([], spark_schema(schema))
 
 
 def _input(path: Path) -> Input:
@@ -331,3 +336,41 @@ def _write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordB
         columns = [ranges.column(name) if name in RANGES.names else pa.nulls(ranges.num_rows, _STAGED.field(name).type)
                    for name in _STAGED.names]  # fmt: skip
         yield pa.RecordBatch.from_arrays(columns, schema=_STAGED)
+
+
+def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: float | None = 10.0) -> StreamingQuery:
+    """Start a stream of growing recordings into a lake; return its query.
+
+    Parameters
+    ----------
+    recordings : a directory, as `spark.readStream.format("msgq")` takes it.
+    checkpoint : where the stream keeps its place; None: in the lake, by the name of the recordings.
+    every : seconds between two batches; None: all there is, and no more.
+    """
+    name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
+    place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
+    word = hashlib.sha256(place.encode()).hexdigest()[:16]
+    rows = lake.spark.readStream.format("msgq").load(recordings)
+    writer = rows.writeStream.option("checkpointLocation", place)
+    writer = writer.foreachBatch(lambda batch, number: lake.append(batch, f"{word}-{number}"))
+    if every is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every} seconds").start()
+
+
+def run_pipeline(
+    recording: str | os.PathLike[str], lake: str | os.PathLike[str], report_path: str | os.PathLike[str],
+    spark: SparkSession | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Go all the way from a recording to a page: ingest, tables, report.
+
+    recording : a file or directory. lake : may exist. report_path : of the page, written anew. spark : None makes a
+    session. Returns the figures of the report, and "messages": how many are new in the lake.
+    """
+    from msgq.spark.report import write_report
+    from msgq.spark.session import session
+
+    made = Lake(spark or session(), lake)
+    done = made.ingest([recording])
+    made.refresh()
+    return {"messages": done.messages, **write_report(made, Path(report_path))}

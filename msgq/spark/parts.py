@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from msgq.spark.tables.frames import COMPRESSED
+
 _DAY_NS = 86_400_000_000_000
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
@@ -89,7 +91,7 @@ class _Writers:
                 table = table.set_column(index, name, table.column(name).dictionary_encode())
         table = table.unify_dictionaries().combine_chunks()
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
-        table = table.append_column("bytes", sizes).append_column("picture", _picture(table.column("data")))
+        table = table.append_column("bytes", sizes).append_column("picture", _picture(table.column("data"), table.column("schema")))
         day = np.asarray(table.column("log_time"), np.int64) // _DAY_NS
         large = np.asarray(sizes) >= _LARGE_BYTES
         for date in np.unique(day).tolist():
@@ -121,10 +123,11 @@ class _Writers:
             writer.close()
 
 
-def _picture(data: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return for each payload which kind of picture it is, by how it begins."""
+def _picture(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
     heads = pc.binary_slice(data, 0, max(map(len, _PICTURES.values())))
-    kind: pa.ChunkedArray = pc.if_else(pc.starts_with(heads, _PICTURES["jpeg"]), "jpeg", None)
+    jpeg = pc.or_kleene(pc.starts_with(heads, _PICTURES["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
+    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", None)
     return pc.if_else(pc.starts_with(heads, _PICTURES["png"]), "png", kind)
 
 

@@ -13,7 +13,6 @@ from msgq.errors import InvalidValueError
 from msgq.spark.tables import align
 from tests.spark.rows import SECOND, listed
 
-pytestmark = pytest.mark.watchdog(300)
 STRATEGIES = ("arrow", "window")
 
 

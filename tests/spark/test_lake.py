@@ -13,7 +13,6 @@ from msgq.spark.lake import Lake
 from tests.recording import logs
 from tests.spark.rows import listed, message, messages
 
-pytestmark = pytest.mark.watchdog(300)
 DAY = 86_400_000_000_000
 
 

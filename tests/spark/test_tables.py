@@ -9,7 +9,6 @@ pytest.importorskip("pyspark")
 from msgq.spark import tables
 from tests.spark.rows import SECOND, listed, message, messages
 
-pytestmark = pytest.mark.watchdog(300)
 TURN = 1 << 32
 
 

@@ -16,15 +16,15 @@ from msgq.spark.tables.endpoints import endpoints
 from msgq.spark.tables.frames import frames, thumbnails
 from msgq.spark.tables.gaps import gaps
 from msgq.spark.tables.hops import hops
-from msgq.spark.tables.latency import latency, latency_totals
-from msgq.spark.tables.rates import rates, silences
+from msgq.spark.tables.latency import latency, latency_totals, merged_latency
+from msgq.spark.tables.rates import NS, rates, silences, window_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "MESSAGE_COLUMNS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "ordered", "rates", "silences", "thumbnails",
+    "MESSAGE_COLUMNS", "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
+    "latency", "latency_totals", "merged_latency", "ordered", "rates", "silences", "thumbnails", "window_start",
 ]  # fmt: skip
 
 def gold(

@@ -188,7 +188,8 @@ def resample(
     if tolerance is not None:
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
-    filled = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")) * period)
+    each = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")))
+    filled = each.withColumn("_at", F.col("_at") * period)
     source = {on: "_at"} | {name: name for name in by}
     columns = [F.col(source.get(name, f"_row.{name}")).alias(name) for name in series.columns]
     return filled.select(*columns, (F.col("_at") - F.col(f"_row.{on}")).alias("age"))

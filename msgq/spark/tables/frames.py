@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
+COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
 _MAGIC = {"jpeg": "FFD8FF", "png": "89504E470D0A1A0A"}
 
 
 def _format() -> Column:
-    kind = F.lit(None).cast("string")
+    kind = F.when(F.col("schema") == COMPRESSED, "jpeg")
     for name, magic in _MAGIC.items():
         kind = F.when(F.startswith(F.col("data"), F.lit(bytes.fromhex(magic))), F.lit(name)).otherwise(kind)
     return kind
@@ -65,7 +66,10 @@ def _thumbnail(picture: bytes, width: int) -> bytes | None:
     import cv2
     import numpy as np
 
-    image = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR)
+    begins = [at for magic in _MAGIC.values() if (at := picture.find(bytes.fromhex(magic))) >= 0]
+    if not begins:
+        return None
+    image = cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR)
     if image is None:
         return None
     scale = min(1.0, width / image.shape[1])

@@ -41,13 +41,22 @@ def latency_totals(latency: DataFrame) -> DataFrame:
 
     Input: what `latency` gives. Output: the same columns without time.
     """
-    found = latency.groupBy("run", "endpoint").agg(
+    return merged_latency(latency)
+
+
+def merged_latency(latency: DataFrame, *by: str) -> DataFrame:
+    """Return the percentiles of each run, endpoint, and what else is named, by merging sketches.
+
+    Input: what `latency` gives, perhaps with coarser values in run, endpoint, time. Output: the same columns, without
+    time unless it is named.
+    """
+    found = latency.groupBy("run", "endpoint", *by).agg(
         F.sum("messages").alias("messages"),
         F.min("min").alias("min"),
         F.max("max").alias("max"),
         F.kll_merge_agg_bigint("sketch").alias("sketch"),
     )
-    return _with_percentiles(found)
+    return _with_percentiles(found, *by)
 
 
 def _with_percentiles(found: DataFrame, *more: str) -> DataFrame:
