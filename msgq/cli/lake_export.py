@@ -30,15 +30,15 @@ def command(
     kind = to or (output.suffix[1:] if output.suffix[1:] in _KINDS else "parquet")
     if output.exists():
         raise click.UsageError(f"{output} exists; give another name, or remove it")
-    spark, found = lake_options.open_lake(lake, master, table_format)
-    answer = lake_options.ask(spark, found, query)
-    with lake_options.progress(spark, "export"):
+    found = lake_options.open_lake(lake, master, table_format)
+    answer = found.ask(query)
+    with lake_options.progress(found, "export"):
         if kind == "mcap":
             count = write_log(answer, output)
         else:
-            options = {"header": "true"} if kind == "csv" else {}
-            answer.write.format(kind).options(**options).save(output.absolute().as_uri())
-            count = spark.read.format(kind).schema(answer.schema).options(**options).load(str(output)).count()
+            header = {"header": "true"} if kind == "csv" else {}
+            answer.write.format(kind).options(**header).save(output.absolute().as_uri())
+            count = found.spark.read.format(kind).schema(answer.schema).options(**header).load(str(output)).count()
     if as_json:
         echo_json({"path": str(output), "rows": count})
     else:

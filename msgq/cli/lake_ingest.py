@@ -22,10 +22,10 @@ def command(
     What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
     lake are left out, whichever file they are in.
     """
-    spark, found = lake_options.open_lake(lake, master, table_format)
-    with lake_options.progress(spark, "ingest"):
+    found = lake_options.open_lake(lake, master, table_format)
+    with lake_options.progress(found, "ingest"):
         done = found.ingest(recordings)
-    with lake_options.progress(spark, "tables"):
+    with lake_options.progress(found, "tables"):
         runs = found.refresh() if gold else 0
     if as_json:
         echo_json(asdict(done) | {"runs": runs})

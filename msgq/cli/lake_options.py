@@ -13,8 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from msgq.cli.render import console
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from msgq.spark.lake import Lake
 
 _TICK_S = 0.2
@@ -36,37 +34,19 @@ def on_spark(function: Callable[..., None]) -> Callable[..., None]:
     return master(table_format(function))
 
 
-def open_lake(path: str, master: str | None, table_format: str) -> tuple[SparkSession, Lake]:
-    """Return a session and a lake."""
+def open_lake(path: str, master: str | None, table_format: str) -> Lake:
+    """Return a lake, on a session of its own."""
     from msgq.spark import session
     from msgq.spark.lake import Lake
 
-    spark = session(master)
-    return spark, Lake(spark, path, table_format)
-
-
-def ask(spark: SparkSession, lake: Lake, query: str) -> DataFrame:
-    """Return the answer to a query about the tables of a lake.
-
-    Raises
-    ------
-    click.UsageError : it is no SQL, or names what there is not; in one line.
-    """
-    from pyspark.errors import AnalysisException, ParseException
-
-    lake.register()
-    try:
-        return spark.sql(query)
-    except (AnalysisException, ParseException) as error:
-        text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
-        raise click.UsageError(text) from None
+    return Lake(session(master), path, table_format)
 
 
 @contextmanager
-def progress(spark: SparkSession, text: str) -> Iterator[None]:
+def progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; a cluster behind Spark Connect does not tell."""
     screen = console()
-    tracker = _tracker(spark)
+    tracker = _tracker(lake.spark)
     if not screen.is_terminal or tracker is None:
         with screen.status(text) if screen.is_terminal else nullcontext():
             yield
@@ -83,7 +63,7 @@ def progress(spark: SparkSession, text: str) -> Iterator[None]:
             watcher.join()
 
 
-def _tracker(spark: SparkSession) -> Any:
+def _tracker(spark: Any) -> Any:
     context = getattr(spark, "_jsc", None)
     return context and spark.sparkContext.statusTracker()
 

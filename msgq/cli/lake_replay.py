@@ -29,11 +29,11 @@ def command(
     from msgq.recording.player import Player
     from msgq.spark.export import write_log
 
-    spark, found = lake_options.open_lake(lake, master, table_format)
-    answer = lake_options.ask(spark, found, query)
+    found = lake_options.open_lake(lake, master, table_format)
+    answer = found.ask(query)
     with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
         path = Path(directory) / "rows.mcap"
-        with lake_options.progress(spark, "query"):
+        with lake_options.progress(found, "query"):
             write_log(answer, path)
         with Player(path, rate=rate, backend=backend, prefix=prefix) as player:
             player.run()

@@ -20,8 +20,8 @@ def command(
     """Write one HTML page about LAKE: rates, losses, latency, hops, pictures, checks. It needs no network."""
     from msgq.spark.report import write_report
 
-    spark, found = lake_options.open_lake(lake, master, table_format)
-    with lake_options.progress(spark, "report"):
+    found = lake_options.open_lake(lake, master, table_format)
+    with lake_options.progress(found, "report"):
         found.refresh()
         summary = write_report(found, output, runs)
     if as_json:

@@ -15,9 +15,9 @@ from msgq.cli.render import console, echo_json
 @options.as_json
 def command(lake: str, query: str, rows: int, master: str | None, table_format: str, as_json: bool) -> None:
     """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ..."""
-    spark, found = lake_options.open_lake(lake, master, table_format)
-    answer = lake_options.ask(spark, found, query)
-    with lake_options.progress(spark, "sql"):
+    found = lake_options.open_lake(lake, master, table_format)
+    answer = found.ask(query)
+    with lake_options.progress(found, "sql"):
         lines = [row.asDict(recursive=True) for row in answer.limit(rows + 1).collect()]
     shown = lines[:rows]
     if as_json:

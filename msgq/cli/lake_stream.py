@@ -23,7 +23,7 @@ def command(
     """
     from msgq.spark.lake import follow
 
-    spark, found = lake_options.open_lake(lake, master, table_format)
+    found = lake_options.open_lake(lake, master, table_format)
     query = follow(found, recordings, checkpoint, None if once else every)
     over: list[bool] = []
     with interruptible(lambda: over.append(True)):

@@ -50,7 +50,7 @@ def write_log(rows: DataFrame, path: Path) -> int:
                 values.get("sequence") or 0,
             )  # fmt: skip
             count += 1
-        writer.finish()
+        writer.finish()  # type: ignore[no-untyped-call]
     return count
 
 

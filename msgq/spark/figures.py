@@ -26,7 +26,8 @@ def latency(rows: _Rows) -> str | None:
     if not rows:
         return None
     times = [_time(row["time"]) for row in rows]
-    lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in ("p50", "p90", "p99", "max")]
+    names = ("p50", "p90", "p99", "max")
+    lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in names]
     return _json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
 
 

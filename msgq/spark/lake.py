@@ -89,7 +89,7 @@ class Lake:
         RecordingError : nothing is at a path; somebody else is writing the lake.
         """
         problems: list[Problem] = []
-        found = [_input(path) for path in Options(tuple(map(os.fspath, paths))).files(problems)]
+        found = [_input(path) for path in Options(tuple(os.fspath(path) for path in paths)).files(problems)]
         with self._journal.locked():
             self._journal.recover()
             known = self._journal.inputs()
@@ -97,7 +97,9 @@ class Lake:
             messages = 0
             if new:
                 options = Options(tuple(one.path for one in new))
-                tasks = list(pieces(options, options.logs(problems)))
+                logs = options.logs(problems)
+                problems += [problem for log in logs for problem in log.problems]
+                tasks = list(pieces(options, logs))
                 messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(tasks, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
@@ -138,7 +140,9 @@ class Lake:
         is_range = found.column("part").is_valid()
         ranges = found.filter(is_range).select(RANGES.names)
         for row in found.select(PROBLEMS.names).filter(pa.compute.invert(is_range)).to_pylist():
-            problems.append(Problem(row["file"], row["offset"], row["reason"]))
+            problem = Problem(row["file"], row["offset"], row["reason"])
+            if problem not in problems:
+                problems.append(problem)
         if self._format == "parquet":
             ranges = self._without_repeats(ranges, staged)
         else:
@@ -180,13 +184,14 @@ class Lake:
         if ranges.num_rows:
             runs = sorted(set(ranges.column("run").to_pylist()))
             rows = self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/{staged}")
-            new = tables.deduplicated(rows, self.messages().where(self.messages().run.isin(runs))).persist()
+            known = self.messages()
+            new = tables.deduplicated(rows, known.where(known.run.isin(runs))).persist()
             try:
-                rows = [(run, found) for run, found in new.groupBy("run").count().collect()]
+                found = new.groupBy("run").count().collect()
                 self._save(new, "messages", ["date", "class"], "append")
             finally:
                 new.unpersist()
-            counts = [{"run": run, "rows": found, "repeats": False} for run, found in rows]
+            counts = [{"run": run, "rows": count, "repeats": False} for run, count in found]
             return pa.Table.from_pylist(counts, RANGES)
         return ranges
 
@@ -239,6 +244,22 @@ class Lake:
         for name, table in found.items():
             table.createOrReplaceTempView(name)
         return list(found)
+
+    def ask(self, query: str) -> DataFrame:
+        """Return the answer to a query about the tables of this lake.
+
+        Raises
+        ------
+        InvalidValueError : it is no SQL, or names what there is not.
+        """
+        from pyspark.errors import AnalysisException, ParseException
+
+        self.register()
+        try:
+            return self.spark.sql(query)
+        except (AnalysisException, ParseException) as error:
+            text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
+            raise InvalidValueError(text) from None
 
     def _replace(self, name: str, table: DataFrame, runs: Iterable[str], state: dict[str, Any]) -> DataFrame:
         """Write the rows of some runs in place of those that were there; return them."""
@@ -352,7 +373,12 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     word = hashlib.sha256(place.encode()).hexdigest()[:16]
     rows = lake.spark.readStream.format("msgq").load(recordings)
     writer = rows.writeStream.option("checkpointLocation", place)
-    writer = writer.foreachBatch(lambda batch, number: lake.append(batch, f"{word}-{number}"))
+
+
+    def add(batch: DataFrame, number: int) -> None:
+        lake.append(batch, f"{word}-{number}")
+
+    writer = writer.foreachBatch(add)
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()

@@ -91,7 +91,8 @@ class _Writers:
                 table = table.set_column(index, name, table.column(name).dictionary_encode())
         table = table.unify_dictionaries().combine_chunks()
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
-        table = table.append_column("bytes", sizes).append_column("picture", _picture(table.column("data"), table.column("schema")))
+        picture = _picture(table.column("data"), table.column("schema"))
+        table = table.append_column("bytes", sizes).append_column("picture", picture)
         day = np.asarray(table.column("log_time"), np.int64) // _DAY_NS
         large = np.asarray(sizes) >= _LARGE_BYTES
         for date in np.unique(day).tolist():

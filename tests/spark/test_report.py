@@ -28,7 +28,8 @@ def full(spark, tmp_path, endpoints=3):
     rows = []
     for i in range(200):
         time = BEGIN + i * SECOND // 10
-        rows += [message(f"topic<{n}>", i, time, publish_time=time - 1000 * (i + 1)) for n in range(endpoints) if i % 50]
+        late = {"publish_time": time - 1000 * (i + 1)}
+        rows += [message(f"topic<{n}>", i, time, **late) for n in range(endpoints) if i % 50]
     rows += [message("camera", i, BEGIN + i * SECOND, data=picture) for i in range(5)]
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, rows), "rows")
@@ -39,8 +40,8 @@ def full(spark, tmp_path, endpoints=3):
 def look(page, tmp_path, *arguments):
     """Open a page without a network; return what it became, and what the browser said."""
     profile = tmp_path / "profile"
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}",
-               "--enable-logging=stderr", "--log-level=0", "--host-resolver-rules=MAP * ~NOTFOUND",
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+               f"--user-data-dir={profile}", "--enable-logging=stderr", "--log-level=0", "--host-resolver-rules=MAP * ~NOTFOUND",
                "--virtual-time-budget=20000", *arguments, "--dump-dom", page.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
