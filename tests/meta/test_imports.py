@@ -75,6 +75,7 @@ OUTSIDE = {
     "lz4": {"msgq.recording"},
     "pyarrow": {"msgq.recording", "msgq.spark"},
     "pyspark": {"msgq.spark"},
+    "plotly": {"msgq.spark"},
 }
 
 
