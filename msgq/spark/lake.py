@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = pa.schema([MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS])
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
+_PLAIN = ("parquet", "orc")  # files without a log of their own: their columns must be said
 _STAGED = pa.schema([*RANGES, *PROBLEMS])  # a row is a range, or a problem
 
 
@@ -284,21 +285,20 @@ class Lake:
 
         columns = StructType.fromJson(schema)
         place = f"gold/{name}"
-        if self._format != "parquet":
-            return self.spark.read.format(self._format).load(f"{self.uri}/{place}").select(*columns.names)
+        reader = self.spark.read.format(self._format)
+        if self._format not in _PLAIN:
+            return reader.load(f"{self.uri}/{place}").select(*columns.names)
         there = self._files.get_file_info(FileSelector(f"{self._root}/{place}", allow_not_found=True))
         if not any(info.type == FileType.Directory for info in there):
             return self.spark.createDataFrame([], columns)
         whole = StructType([*columns.fields]).add("run_id", StringType())
-        return self.spark.read.schema(whole).parquet(f"{self.uri}/{place}").drop("run_id")
+        return reader.schema(whole).load(f"{self.uri}/{place}").drop("run_id")
 
     def _save(self, table: DataFrame, place: str, partitions: list[str], mode: str) -> None:
-        from pyspark.errors import AnalysisException
-
         try:
             writer = table.write.format(self._format).mode(mode)
             writer.partitionBy(*partitions).save(f"{self.uri}/{place}")
-        except AnalysisException as error:
+        except Exception as error:  # of Java or of Spark, as it likes
             if "DATA_SOURCE_NOT_FOUND" in str(error):
                 text = f"this Spark has no format {self._format!r}; add its packages to the cluster, or take parquet"
                 raise InvalidValueError(text) from None

@@ -41,8 +41,9 @@ def look(page, tmp_path, *arguments):
     """Open a page without a network; return what it became, and what the browser said."""
     profile = tmp_path / "profile"
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-               f"--user-data-dir={profile}", "--enable-logging=stderr", "--log-level=0", "--host-resolver-rules=MAP * ~NOTFOUND",
-               "--virtual-time-budget=20000", *arguments, "--dump-dom", page.as_uri()]  # fmt: skip
+               f"--user-data-dir={profile}", "--enable-logging=stderr", "--log-level=0",
+               "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000", *arguments,
+               "--dump-dom", page.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
