@@ -7,9 +7,12 @@ recordings need comes with the extra `record`.
 import sys
 from collections.abc import Sequence
 
-_EXTRAS = {"mcap": "record", "zstandard": "record", "lz4": "record", "pyarrow": "arrow"} | dict.fromkeys(
-    ("click", "rich", "psutil"), "cli"
-)
+_EXTRAS = {
+    **dict.fromkeys(("mcap", "zstandard", "lz4"), "record"),
+    "pyarrow": "arrow",
+    **dict.fromkeys(("pyspark", "plotly"), "spark"),
+    **dict.fromkeys(("click", "rich", "psutil"), "cli"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -26,6 +26,7 @@ VERBS = (
     "frames",
     "hz",
     "info",
+    "lake",
     "list",
     "play",
     "pub",

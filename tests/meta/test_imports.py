@@ -71,11 +71,12 @@ OUTSIDE = {
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},
-    "mcap": {"msgq.recording"},
+    "mcap": {"msgq.recording", "msgq.spark"},
     "zstandard": {"msgq.recording"},
     "lz4": {"msgq.recording"},
     "pyarrow": {"msgq.recording", "msgq.spark"},
     "pyspark": {"msgq.spark"},
+    "plotly": {"msgq.spark"},
 }
 
 

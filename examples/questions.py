@@ -1,0 +1,55 @@
+"""Five questions to a lake, in SQL.
+
+    python examples/questions.py LAKE
+
+A lake is made by `msgq lake ingest LAKE RECORDING`.
+"""
+
+# %%
+import sys
+
+from msgq.spark import session
+from msgq.spark.lake import Lake
+
+QUESTIONS = {
+    "Which endpoints lost messages, and what share of them?": """
+        SELECT endpoint, sum(lost) AS lost, round(100 * sum(lost) / (sum(lost) + sum(messages)), 3) AS percent
+        FROM endpoints GROUP BY endpoint HAVING sum(lost) > 0 ORDER BY lost DESC
+    """,
+    "Where are the longest silences, and who was silent?": """
+        SELECT endpoint, round(silence / 1e9, 3) AS seconds, timestamp_micros(from_time div 1000) AS since
+        FROM silences ORDER BY silence DESC LIMIT 10
+    """,
+    "How late is each endpoint, over all of its runs?": """
+        SELECT endpoint, sum(messages) AS messages,
+               kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(sketch), 0.5) / 1e3 AS p50_us,
+               kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(sketch), 0.99) / 1e3 AS p99_us
+        FROM latency GROUP BY endpoint ORDER BY p99_us DESC
+    """,
+    "In which seconds was the bus busiest?": """
+        SELECT timestamp_micros(time div 1000) AS second, sum(messages) AS messages,
+               round(sum(bytes) / 1e6, 3) AS megabytes, count(DISTINCT endpoint) AS endpoints
+        FROM rates GROUP BY time ORDER BY messages DESC LIMIT 5
+    """,
+    "What does a losing endpoint's neighbourhood look like: who else lost in the same second?": """
+        SELECT a.endpoint, b.endpoint AS other, count(*) AS times, sum(b.lost) AS lost
+        FROM gaps a JOIN gaps b ON a.run = b.run AND a.to_time div 1000000000 = b.to_time div 1000000000
+                               AND a.endpoint < b.endpoint
+        GROUP BY a.endpoint, b.endpoint ORDER BY times DESC LIMIT 10
+    """,
+}
+
+
+# %%
+def main(path: str) -> None:
+    """Ask all questions, and print the answers."""
+    spark = session()
+    Lake(spark, path).register()
+    for question, sql in QUESTIONS.items():
+        print(question)
+        spark.sql(sql).show(truncate=False)
+
+
+# %%
+if __name__ == "__main__":
+    main(sys.argv[1])

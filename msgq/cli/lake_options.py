@@ -1,0 +1,78 @@
+"""What the commands of `msgq lake` have in common: a session, a lake, and something to look at meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from msgq.cli.render import console
+
+if TYPE_CHECKING:
+    from msgq.spark.lake import Lake
+
+_TICK_S = 0.2
+
+lake = click.argument("lake", metavar="LAKE")
+query = click.argument("query", metavar="SQL")
+master = click.option(
+    "--master", metavar="URL", help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host:15002.  "
+    "[default: all cores of this machine]",
+)  # fmt: skip
+table_format = click.option(
+    "--format", "table_format", default="parquet", show_default=True, metavar="WORD",
+    help="How the lake keeps its tables; others, as delta or iceberg, must be known to the cluster.",
+)  # fmt: skip
+
+
+def on_spark(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the work is done and what the lake is made of."""
+    return master(table_format(function))
+
+
+def open_lake(path: str, master: str | None, table_format: str) -> Lake:
+    """Return a lake, on a session of its own."""
+    from msgq.spark import session
+    from msgq.spark.lake import Lake
+
+    return Lake(session(master), path, table_format)
+
+
+@contextmanager
+def progress(lake: Lake, text: str) -> Iterator[None]:
+    """Show how many tasks are done, where somebody looks; a cluster behind Spark Connect does not tell."""
+    screen = console()
+    tracker = _tracker(lake.spark)
+    if not screen.is_terminal or tracker is None:
+        with screen.status(text) if screen.is_terminal else nullcontext():
+            yield
+        return
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
+    over = threading.Event()
+    with Progress(*columns, console=screen, transient=True) as bar:
+        watcher = threading.Thread(target=_watch, args=(tracker, bar, over), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def _tracker(spark: Any) -> Any:
+    context = getattr(spark, "_jsc", None)
+    return context and spark.sparkContext.statusTracker()
+
+
+def _watch(tracker: Any, bar: Progress, over: threading.Event) -> None:
+    task = bar.add_task("tasks", total=None)
+    while not over.wait(_TICK_S):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if known:
+            done, total = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+            bar.update(task, completed=done, total=total)

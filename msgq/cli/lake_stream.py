@@ -1,0 +1,33 @@
+"""`msgq lake stream`: recordings that are being written, into a lake as they grow."""
+
+import click
+
+from msgq.cli import lake_options, options
+from msgq.cli.signals import interruptible
+
+
+@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@lake_options.lake
+@click.argument("recordings")
+@click.option("--checkpoint", metavar="DIR", help="Where the stream keeps its place.  [default: in the lake]")
+@click.option("--every", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
+              help="How often messages are added: each time makes files.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Add what there is, and end.")
+@lake_options.on_spark
+def command(
+    lake: str, recordings: str, checkpoint: str | None, every: float, once: bool, master: str | None, table_format: str
+) -> None:
+    """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
+
+    The tables of gold are made when it ends, and by `msgq lake ingest` and `msgq lake report`.
+    """
+    from msgq.spark.lake import follow
+
+    found = lake_options.open_lake(lake, master, table_format)
+    query = follow(found, recordings, checkpoint, None if once else every)
+    over: list[bool] = []
+    with interruptible(lambda: over.append(True)):
+        while not over and not query.awaitTermination(1):
+            continue
+    query.stop()
+    found.refresh()

@@ -1,0 +1,207 @@
+"""Parts: Parquet files of messages, written by Python workers without a way through Java.
+
+A part holds one date and class. Its row groups are sorted by run, endpoint, epoch and log_time, so that their
+statistics answer for what is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from msgq.spark.tables.frames import COMPRESSED
+
+_DAY_NS = 86_400_000_000_000
+_LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
+_GROUP_ROWS = 512 << 10
+_GROUP_BYTES = 64 << 20  # of payloads
+_TEXTS = ("run", "host", "endpoint", "encoding", "schema")
+_PICTURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+_Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+#: What bronze has beside the columns of messages.
+DERIVED = {"bytes": pa.int64(), "picture": pa.string()}
+#: A row for each run, endpoint and epoch of each row group.
+RANGES = pa.schema({
+    "part": pa.string(), "run": pa.string(), "endpoint": pa.string(), "epoch": pa.int64(), "rows": pa.int64(),
+    "first_sequence": pa.int64(), "last_sequence": pa.int64(), "first_time": pa.int64(), "last_time": pa.int64(),
+    "repeats": pa.bool_(),
+})  # fmt: skip
+
+
+def open_path(path: str) -> tuple[FileSystem, str]:
+    """Return the file system of a path or URI, and the path there."""
+    found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    return found
+
+
+def write_parts(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
+    """Write messages into new parts below a directory; give their ranges, `RANGES`, when all are complete.
+
+    batches : with the columns of messages. directory : a path or URI, in which date=.../class=.../ are made.
+    """
+    writers = _Writers(directory)
+    try:
+        for table in _groups(batches):
+            writers.write(table)
+    finally:
+        writers.close()
+    if writers.ranges:
+        yield pa.concat_batches(writers.ranges)
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Give tables of the size of row groups."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.column("data").nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+class _Writers:
+    """An open part for each date and class."""
+
+    def __init__(self, directory: str) -> None:
+        self._files, self._directory = open_path(directory)
+        self._name = uuid4().hex
+        self._open: dict[str, pq.ParquetWriter] = {}
+        self.ranges: list[pa.RecordBatch] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Write a table as one row group of each part to which it has something to say."""
+        for name in _TEXTS:
+            index = table.schema.get_field_index(name)
+            if not pa.types.is_dictionary(table.schema.types[index]):
+                table = table.set_column(index, name, table.column(name).dictionary_encode())
+        table = table.unify_dictionaries().combine_chunks()
+        sizes = pc.binary_length(table.column("data")).cast(pa.int64())
+        picture = _picture(table.column("data"), table.column("schema"))
+        table = table.append_column("bytes", sizes).append_column("picture", picture)
+        day = np.asarray(table.column("log_time"), np.int64) // _DAY_NS
+        large = np.asarray(sizes) >= _LARGE_BYTES
+        for date in np.unique(day).tolist():
+            for kind, chosen in (("small", ~large & (day == date)), ("large", large & (day == date))):
+                if chosen.any():
+                    rows = table if chosen.all() else table.filter(pa.array(chosen))
+                    self._write(rows, f"date={np.datetime64(date, 'D')}/class={kind}")
+
+    def _write(self, table: pa.Table, place: str) -> None:
+        order, starts, repeats = _order(table)
+        table = table.take(pa.array(order))
+        part = f"{place}/{self._name}.parquet"
+        if place not in self._open:
+            self._files.create_dir(f"{self._directory}/{place}")
+            plain = pa.schema([(f.name, f.type.value_type if f.name in _TEXTS else f.type) for f in table.schema])
+            self._open[place] = pq.ParquetWriter(
+                f"{self._directory}/{part}", plain, filesystem=self._files, compression="zstd", compression_level=1,
+                use_dictionary=[*_TEXTS, "epoch", "picture"],
+                write_statistics=[name for name in table.column_names if name != "data"],
+            )  # fmt: skip
+        texts = {name: table.column(name).cast(pa.string()) for name in _TEXTS}
+        columns = [texts.get(name, table.column(name)) for name in table.column_names]
+        self._open[place].write_table(pa.table(columns, table.column_names), row_group_size=max(1, table.num_rows))
+        self.ranges.append(_ranges(table, part, starts, repeats))
+
+    def close(self) -> None:
+        """Complete the parts."""
+        for writer in self._open.values():
+            writer.close()
+
+
+def _picture(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
+    heads = pc.binary_slice(data, 0, max(map(len, _PICTURES.values())))
+    jpeg = pc.or_kleene(pc.starts_with(heads, _PICTURES["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
+    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", None)
+    return pc.if_else(pc.starts_with(heads, _PICTURES["png"]), "png", kind)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[_Integers, int]:
+    """Return the rank of each value of a dictionary column among them, NULL last, and how many there are."""
+    array = column.chunk(0) if column.num_chunks else pa.array([], column.type).dictionary_encode()
+    names = array.dictionary
+    ranks = np.empty(len(names) + 1, np.int64)
+    ranks[np.asarray(pc.sort_indices(names))] = np.arange(len(names))
+    ranks[-1] = len(names)
+    return ranks[np.asarray(array.indices.fill_null(len(names)))], len(names) + 1
+
+
+def _order(table: pa.Table) -> tuple[_Integers, _Integers, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
+    run, _ = _codes(table.column("run"))
+    endpoint, endpoints = _codes(table.column("endpoint"))
+    epochs, epoch = np.unique(np.asarray(table.column("epoch"), np.int64), return_inverse=True)
+    group = (run * endpoints + endpoint) * len(epochs) + epoch
+    times = np.asarray(table.column("log_time"), np.int64)
+    sequences = np.asarray(table.column("sequence"), np.int64)
+    order = np.argsort(group, kind="stable")
+    same = np.diff(group[order]) == 0
+    if (same & (np.diff(times[order]) <= 0)).any():  # seldom: each endpoint's messages come in order
+        order = np.lexsort((sequences, times, group))
+    starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
+    twice = same & (np.diff(times[order]) == 0) & (np.diff(sequences[order]) == 0)
+    return order, starts, np.logical_or.reduceat(np.concatenate((twice, [False])), starts)
+
+
+def _ranges(
+    table: pa.Table, part: str, starts: _Integers, repeats: np.ndarray[Any, np.dtype[np.bool_]]
+) -> pa.RecordBatch:
+    sequences = np.asarray(table.column("sequence"), np.int64)
+    times = np.asarray(table.column("log_time"), np.int64)
+    ends = np.append(starts[1:], len(times))
+    first = table.select(["run", "endpoint", "epoch"]).take(pa.array(starts))
+    columns = [
+        pa.array([part] * len(starts)), *(first.column(name).cast(RANGES.field(name).type).combine_chunks()
+                                          for name in first.column_names),
+        ends - starts, np.minimum.reduceat(sequences, starts), np.maximum.reduceat(sequences, starts),
+        times[starts], times[ends - 1], repeats,
+    ]  # fmt: skip
+    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=RANGES)
+
+
+def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
+    """Return the new parts that may have a message which is in another part, and the known parts that may have it.
+
+    Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
+    other do not count. More may be returned than share messages, never less.
+    """
+    every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
+                              known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
+    every = every.sort_by([("run", "ascending"), ("endpoint", "ascending"), ("epoch", "ascending"),
+                           ("first_time", "ascending"), ("first_sequence", "ascending")])  # fmt: skip
+    mine: set[str] = {part for part, twice in zip(*_columns(new, "part", "repeats"), strict=True) if twice}
+    theirs: set[str] = set()
+    group: tuple[Any, ...] = ()
+    open_ranges: list[tuple[str, bool, int, int, int]] = []  # those that may reach into what follows
+    names = ("part", "new", "run", "endpoint", "epoch", "first_sequence", "last_sequence", "first_time", "last_time")
+    for part, is_new, *key, first, last, begin, end in zip(*_columns(every, *names), strict=True):
+        if tuple(key) != group:
+            group, open_ranges = tuple(key), []
+        open_ranges = [one for one in open_ranges if one[4] >= begin]
+        for other, other_new, other_first, other_last, _ in open_ranges:
+            if other_first <= last and first <= other_last and (is_new or other_new):
+                for name, fresh in ((part, is_new), (other, other_new)):
+                    (mine if fresh else theirs).add(name)
+        open_ranges.append((part, is_new, first, last, end))
+    return mine, theirs
+
+
+def _columns(table: pa.Table, *names: str) -> Iterator[list[Any]]:
+    return (table.column(name).to_pylist() for name in names)

@@ -1,0 +1,58 @@
+"""Tables from recordings: pure functions from DataFrame to DataFrame, one contract each.
+
+All of them take *messages*, the columns that ``format("msgq")`` reads, or what the functions' own texts name, and start
+no job. Times and durations are ``long`` nanoseconds, times since the epoch. What concerns one run of a recorder keeps
+its column `run`, so that the tables of many runs are one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgq.spark.tables.bronze import MESSAGE_COLUMNS, deduplicated, ordered
+from msgq.spark.tables.checks import Limits, checks
+from msgq.spark.tables.endpoints import endpoints
+from msgq.spark.tables.frames import frames, thumbnails
+from msgq.spark.tables.gaps import gaps
+from msgq.spark.tables.hops import hops
+from msgq.spark.tables.latency import latency, latency_totals, merged_latency
+from msgq.spark.tables.rates import NS, rates, silences, window_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "MESSAGE_COLUMNS", "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
+    "latency", "latency_totals", "merged_latency", "ordered", "rates", "silences", "thumbnails", "window_start",
+]  # fmt: skip
+
+def gold(
+    messages: DataFrame,
+    window_ns: int = 1_000_000_000,
+    limits: Limits | None = None,
+    keep: Callable[[str, DataFrame], DataFrame] = lambda _, table: table,
+) -> dict[str, DataFrame]:
+    """Return every table of gold by name.
+
+    Parameters
+    ----------
+    window_ns : of the tables that have windows.
+    limits : of `checks`.
+    keep : is given each table with its name, and returns what the tables that build on it read, as a written copy.
+    """
+    made: dict[str, DataFrame] = {}
+    steps: dict[str, Callable[[], DataFrame]] = {
+        "gaps": lambda: gaps(messages),
+        "endpoints": lambda: endpoints(messages, made["gaps"]),
+        "rates": lambda: rates(messages, window_ns),
+        "silences": lambda: silences(messages),
+        "latency": lambda: latency(messages, window_ns),
+        "latency_totals": lambda: latency_totals(made["latency"]),
+        "hops": lambda: hops(messages),
+        "frames": lambda: frames(messages),
+        "checks": lambda: checks(made, limits),
+    }
+    for name, make in steps.items():
+        made[name] = keep(name, make())
+    return made

@@ -1,0 +1,195 @@
+"""Alignment: what an endpoint last said when another one spoke, and series at a fixed rate.
+
+Spark's own ASOF JOIN compares each row with each other one of its key. The two ways here sort instead:
+
+"arrow": both sides of a key meet in one Python worker, which searches one sorted array for the other. The faster one,
+as long as a key fits in the memory of a worker.
+
+"window": both sides are one sorted series, in which the last right row is carried forward. Spark sorts, and spills
+what does not fit. With a tolerance a long key is cut into spans of time, so that many tasks share it; right rows near
+the end of a span are given to the next one as well, so that nothing changes at the borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from msgq.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import Column, DataFrame
+
+STRATEGIES = ("auto", "arrow", "window")
+_ARROW_ROWS_MAX = 4_000_000  # of a key, both sides together, for "auto"
+_SPAN_NS = 60_000_000_000  # of a key's time for one task, at least
+_SPAN = "_span"
+
+
+def asof_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str = "publish_time",
+    by: Sequence[str] = (),
+    tolerance: int | None = None,
+    suffix: str = "_right",
+    strategy: str = "auto",
+) -> DataFrame:
+    """Return each left row with the last right row at or before its time.
+
+    Parameters
+    ----------
+    left, right : have `on`, a time in ns (long, not NULL), and `by`.
+    by : columns that must be equal; NULL equals nothing.
+    tolerance : ns; an older right row does not count. None: any age.
+    suffix : added to the right side's columns that the left side has too, to `on` above all.
+    strategy : "arrow", "window", or "auto", which counts the rows of each key, in one job, to choose.
+
+    Output: the left columns, then the right ones without `by`, NULL where there is none. Of several right rows at one
+    time any one is taken.
+    """
+    if strategy not in STRATEGIES:
+        raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(STRATEGIES)}")
+    if tolerance is not None and tolerance < 0:
+        raise InvalidValueError(f"a tolerance of {tolerance} ns is not possible; give 0 or more, or None")
+    values = [name for name in right.columns if name not in by]
+    names = {name: name + suffix if name in left.columns else name for name in values}
+    renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
+    if strategy == "auto":
+        strategy = "arrow" if by and _fits(left, right, by) else "window"
+    if strategy == "arrow":
+        return _by_arrow(left, renamed, on, names[on], by, tolerance)
+    return _by_window(left, renamed, on, names[on], by, tolerance)
+
+
+def _fits(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
+    rows = left.select(*by).unionByName(right.select(*by)).groupBy(*by).count()
+    largest = rows.agg(F.max("count")).first()
+    return largest is None or (largest[0] or 0) <= _ARROW_ROWS_MAX
+
+
+def _by_window(
+    left: DataFrame, right: DataFrame, on: str, right_on: str, by: Sequence[str], tolerance: int | None
+) -> DataFrame:
+    """Carry the last right row forward through the union of both sides."""
+    kept = [name for name in left.columns if name not in by]
+    found = [name for name in right.columns if name not in by]
+    mine = left.select(
+        *by, F.struct(*kept).alias("_left"), F.lit(None).alias("_right"), F.col(on).alias("_time"),
+        F.lit(1).alias("_side"),
+    )  # fmt: skip
+    theirs = right.select(
+        *by, F.lit(None).alias("_left"), F.struct(*found).alias("_right"), F.col(right_on).alias("_time"),
+        F.lit(0).alias("_side"),
+    )  # fmt: skip
+    both = mine.unionByName(theirs)
+    keys = list(by)
+    if tolerance is not None:
+        both = both.withColumn(_SPAN, _spans(tolerance))
+        keys.append(_SPAN)
+    past = Window.partitionBy(*keys).orderBy("_time", "_side").rowsBetween(Window.unboundedPreceding, 0)
+    joined = both.withColumn("_right", F.last("_right", ignorenulls=True).over(past)).where(F.col("_side") == 1)
+    good = F.lit(True)
+    for name in by:  # NULL is a group of its own for a window; it equals nothing here
+        good = good & F.col(name).isNotNull()
+    if tolerance is not None:
+        good = good & (F.col("_time") - F.col(f"_right.{right_on}") <= tolerance)
+    chosen = F.when(good, F.col("_right"))
+    columns = [F.col(name) if name in by else F.col(f"_left.{name}").alias(name) for name in left.columns]
+    return joined.select(*columns, *(chosen[name].alias(name) for name in found))
+
+
+def _spans(tolerance: int) -> Column:
+    """Return the span of each left row; a right row has a copy in each span in which it may count."""
+    length = max(_SPAN_NS, 10 * tolerance)
+    first = F.floor(F.col("_time") / length)
+    return F.explode(
+        F.when(F.col("_side") == 1, F.array(first)).otherwise(
+            F.array_distinct(F.array(first, F.floor((F.col("_time") + tolerance) / length)))
+        )
+    )
+
+
+def _by_arrow(
+    left: DataFrame, right: DataFrame, on: str, right_on: str, by: Sequence[str], tolerance: int | None
+) -> DataFrame:
+    """Search the sorted times of the right side for those of the left side, key by key."""
+    from pyspark.sql.types import StructType
+
+    found = [name for name in right.columns if name not in by]
+    schema = StructType([*left.schema.fields, *(right.schema[name] for name in found)])
+    for field in schema.fields:
+        field.nullable = True
+
+    def join(mine: pyarrow.Table, theirs: pyarrow.Table) -> pyarrow.Table:
+        return _searched(mine, theirs, on, right_on, found, tolerance)
+
+    columns = [F.col(name) for name in by]
+    with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
+    return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join, schema)
+
+
+def _searched(
+    left: pyarrow.Table, right: pyarrow.Table, on: str, right_on: str, found: Sequence[str], tolerance: int | None
+) -> pyarrow.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    times = np.asarray(right.column(right_on), np.int64)
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    wanted = np.asarray(left.column(on), np.int64)
+    index = np.searchsorted(times, wanted, side="right") - 1
+    missing = index < 0
+    if tolerance is not None and len(times):
+        missing |= wanted - times[np.maximum(index, 0)] > tolerance
+    rows: Any = order[np.maximum(index, 0)] if len(times) else np.zeros(len(wanted), np.int64)
+    taken = right.select(list(found)).take(pa.array(rows, mask=missing))
+    return pa.Table.from_arrays(left.columns + taken.columns, left.column_names + taken.column_names)
+
+
+def forward_fill(
+    series: DataFrame, columns: Sequence[str], on: str = "publish_time", by: Sequence[str] = ()
+) -> DataFrame:
+    """Return the rows with NULL in `columns` replaced by the last value before it.
+
+    Input: `on`, ns; `by`: each combination is a series of its own; `columns`. Output: the same columns. What is NULL
+    at the beginning of a series stays NULL.
+    """
+    past = Window.partitionBy(*by).orderBy(on).rowsBetween(Window.unboundedPreceding, 0)
+    return series.withColumns({name: F.last(name, ignorenulls=True).over(past) for name in columns})
+
+
+def resample(
+    series: DataFrame, period: int, on: str = "publish_time", by: Sequence[str] = (), tolerance: int | None = None
+) -> DataFrame:
+    """Return each series at a fixed rate: at each tick the last row at or before it.
+
+    Parameters
+    ----------
+    series : `on`, ns, `by`, and any other columns.
+    period : ns between two ticks. Ticks are whole periods since the epoch, so that all series have the same ones, from
+        the first tick at or after a series' first row to the first one at or after its last.
+    tolerance : ns; a tick has no row when its newest one is older. None: any age.
+
+    Output: the same columns, with `on` being the tick, then `age`: ns from the row's own time to the tick.
+    """
+    if period < 1:
+        raise InvalidValueError(f"a period of {period} ns is not possible; give 1 or more")
+    tick = F.expr(f"(`{on}` - pmod(`{on}`, {period})) div {period} + if(pmod(`{on}`, {period}) = 0, 0, 1)")
+    others = [name for name in series.columns if name not in (*by, on)]
+    newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *others), on).alias("_row"))
+    following = F.lead("_tick").over(Window.partitionBy(*by).orderBy("_tick"))
+    last = F.coalesce(following - 1, F.col("_tick"))
+    if tolerance is not None:
+        last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
+    ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
+    each = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")))
+    filled = each.withColumn("_at", F.col("_at") * period)
+    source = {on: "_at"} | {name: name for name in by}
+    columns = [F.col(source.get(name, f"_row.{name}")).alias(name) for name in series.columns]
+    return filled.select(*columns, (F.col("_at") - F.col(f"_row.{on}")).alias("age"))

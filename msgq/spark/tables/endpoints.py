@@ -1,0 +1,40 @@
+"""Endpoints: what there is of each, in one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from msgq.spark.tables.bronze import payload_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def endpoints(messages: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Return a row for each endpoint of each run.
+
+    Input: messages; `gaps` as `msgq.spark.tables.gaps` makes them.
+
+    Output: run, host, endpoint, encoding, schema (of the newest message); messages; bytes, bytes_max: of payloads;
+    first_time, last_time: log_time, ns; rate: messages a second, NULL for a single one; epochs; lost; gaps: how many.
+    """
+    newest = {name: F.max_by(name, "log_time").alias(name) for name in ("host", "encoding", "schema")}
+    seconds = (F.col("last_time") - F.col("first_time")) / 1e9
+    size = payload_bytes(messages)
+    found = messages.groupBy("run", "endpoint").agg(
+        *newest.values(),
+        F.count("*").alias("messages"),
+        F.sum(size).alias("bytes"),
+        F.max(size).alias("bytes_max"),
+        F.min("log_time").alias("first_time"),
+        F.max("log_time").alias("last_time"),
+        F.countDistinct("epoch").alias("epochs"),
+    )
+    missing = gaps.groupBy("run", "endpoint").agg(F.sum("lost").alias("lost"), F.count("*").alias("gaps"))
+    return found.join(missing, ["run", "endpoint"], "left").select(
+        "run", "host", "endpoint", "encoding", "schema", "messages", "bytes", "bytes_max", "first_time", "last_time",
+        F.when(seconds > 0, (F.col("messages") - 1) / seconds).alias("rate"), "epochs",
+        F.coalesce("lost", F.lit(0)).alias("lost"), F.coalesce("gaps", F.lit(0)).alias("gaps"),
+    )  # fmt: skip

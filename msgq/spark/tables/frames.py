@@ -1,0 +1,78 @@
+"""Frames: which messages are pictures, and what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from msgq.spark.tables.bronze import payload_bytes
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import Column, DataFrame
+
+COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
+_MAGIC = {"jpeg": "FFD8FF", "png": "89504E470D0A1A0A"}
+
+
+def _format() -> Column:
+    kind = F.when(F.col("schema") == COMPRESSED, "jpeg")
+    for name, magic in _MAGIC.items():
+        kind = F.when(F.startswith(F.col("data"), F.lit(bytes.fromhex(magic))), F.lit(name)).otherwise(kind)
+    return kind
+
+
+def frames(messages: DataFrame) -> DataFrame:
+    """Return pointers to the messages that are JPEG or PNG pictures.
+
+    Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg" or "png"; bytes.
+    """
+    kind = F.col("picture") if "picture" in messages.columns else _format()
+    return messages.withColumn("format", kind).where(F.col("format").isNotNull()).select(
+        "run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("bytes")
+    )  # fmt: skip
+
+
+def thumbnails(messages: DataFrame, frames: DataFrame, count: int = 6, width: int = 160) -> DataFrame:
+    """Return a few small pictures of each endpoint, evenly spread.
+
+    Input: messages; `frames` as the function of this name makes them. Output: run, endpoint, log_time, and picture: a
+    JPEG at most `width` pixels wide. Needs opencv on the workers; a picture that it cannot read is left out.
+    """
+    place = Window.partitionBy("run", "endpoint").orderBy("log_time", "epoch", "sequence")
+    spread = frames.withColumn("part", F.ntile(count).over(place)).groupBy("run", "endpoint", "part").agg(
+        F.min_by(F.struct("epoch", "sequence", "log_time"), "log_time").alias("which")
+    )  # fmt: skip
+    chosen = F.broadcast(spread.select("run", "endpoint", "which.*"))
+    pictures = messages.join(chosen, ["run", "endpoint", "epoch", "sequence", "log_time"], "left_semi")
+    columns = pictures.select("run", "endpoint", "log_time", F.col("data").alias("picture"))
+    return columns.mapInArrow(lambda batches: _scaled(batches, width), columns.schema)
+
+
+def _scaled(batches: Iterator[pyarrow.RecordBatch], width: int) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        small = [_thumbnail(picture, width) for picture in batch.column("picture").to_pylist()]
+        pictures = pa.array(small, batch.schema.field("picture").type)
+        whole = batch.set_column(batch.schema.get_field_index("picture"), batch.schema.field("picture"), pictures)
+        yield whole.filter(pictures.is_valid())
+
+
+def _thumbnail(picture: bytes, width: int) -> bytes | None:
+    import cv2
+    import numpy as np
+
+    begins = [at for magic in _MAGIC.values() if (at := picture.find(bytes.fromhex(magic))) >= 0]
+    if not begins:
+        return None
+    image = cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR)
+    if image is None:
+        return None
+    scale = min(1.0, width / image.shape[1])
+    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    good, jpeg = cv2.imencode(".jpg", cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+    return jpeg.tobytes() if good else None

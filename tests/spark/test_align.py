@@ -1,0 +1,106 @@
+"""As-of joins and resampling, against a plain loop."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError
+from msgq.spark.tables import align
+from tests.spark.rows import SECOND, listed
+
+STRATEGIES = ("arrow", "window")
+
+
+def series(spark, keys, times, values):
+    types = pa.schema({"key": pa.string(), "publish_time": pa.int64(), "value": pa.int64()})
+    return spark.createDataFrame(pa.table([keys, times, values], schema=types))
+
+
+def expected(left, right, tolerance):
+    found = []
+    for key, time, value in left:
+        past = [(t, v) for k, t, v in right if k == key and t <= time and (tolerance is None or time - t <= tolerance)]
+        before = max(past, default=(None, None))
+        found.append((key, time, value, *before))
+    return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+
+
+@pytest.mark.parametrize("tolerance", [None, 0, 3 * SECOND, 70 * SECOND])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_row_meets_the_last_one_before_it(spark, strategy, tolerance):
+    """Times over several spans of the window strategy, so that right rows are needed beyond the border of theirs."""
+    random = np.random.default_rng(7)
+    left = [(key, time, i) for key in "ab" for i, time in enumerate(random.integers(0, 300 * SECOND, 60).tolist())]
+    times = np.unique(random.integers(0, 300 * SECOND, 40)).tolist()
+    right = [(key, time, i) for key in "ac" for i, time in enumerate(times)]
+    left += [("a", times[3], 99), ("a", 120 * SECOND, 98)]
+    joined = align.asof_join(series(spark, *zip(*left, strict=True)), series(spark, *zip(*right, strict=True)),
+                             by=["key"], tolerance=tolerance, strategy=strategy)  # fmt: skip
+    columns = ("key", "publish_time", "value", "publish_time_right", "value_right")
+    assert tuple(joined.columns) == columns
+    assert listed(joined, *columns) == expected(left, right, tolerance)
+
+
+def test_without_keys_all_is_one_series(spark):
+    left, right = series(spark, ["x", "y"], [10, 20], [1, 2]), series(spark, ["z"], [15], [3])
+    joined = align.asof_join(left, right.drop("key"))
+    assert listed(joined, "key", "value_right") == [("x", None), ("y", 3)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_null_is_no_key(spark, strategy):
+    left, right = series(spark, [None, "a"], [10, 10], [1, 2]), series(spark, [None, "a"], [5, 5], [3, 4])
+    joined = align.asof_join(left, right, by=["key"], strategy=strategy)
+    assert listed(joined, "value", "value_right") == [(1, None), (2, 4)]
+
+
+def test_the_plan_compares_no_row_with_every_other_one(spark):
+    one = series(spark, ["a"], [1], [1])
+    plan = align.asof_join(one, one, by=["key"], strategy="window", tolerance=5)
+    text = plan._jdf.queryExecution().executedPlan().toString()
+    assert "Join" not in text
+
+
+def test_impossible_arguments_are_named(spark):
+    one = series(spark, ["a"], [1], [1])
+    with pytest.raises(InvalidValueError, match="'quick'"):
+        align.asof_join(one, one, strategy="quick")
+    with pytest.raises(InvalidValueError, match="-1"):
+        align.asof_join(one, one, tolerance=-1)
+    with pytest.raises(InvalidValueError, match="0 ns"):
+        align.resample(one, 0)
+
+
+def test_forward_fill(spark):
+    rows = series(spark, list("aaabb"), [1, 2, 3, 1, 2], [None, 5, None, 7, None])
+    found = align.forward_fill(rows, ["value"], by=["key"])
+    assert listed(found, "key", "publish_time", "value") == [
+        ("a", 1, None), ("a", 2, 5), ("a", 3, 5), ("b", 1, 7), ("b", 2, 7),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tolerance", [None, 12])
+def test_resample_gives_each_tick_the_last_row_before_it(spark, tolerance):
+    times = [3, 8, 10, 11, 45, 46]
+    found = align.resample(series(spark, ["a"] * 6, times, times), 10, by=["key"], tolerance=tolerance)
+    ticks = {10: 10, 20: 11, 30: 11, 40: 11, 50: 46}
+    wanted = [("a", tick, time, tick - time) for tick, time in ticks.items()
+              if tolerance is None or tick - time <= tolerance]  # fmt: skip
+    assert found.columns == ["key", "publish_time", "value", "age"]
+    assert listed(found, *found.columns) == wanted
+
+
+def test_two_resampled_series_have_the_same_ticks(spark):
+    random = np.random.default_rng(3)
+    times = np.sort(random.integers(10**9, 2 * 10**9, 200)).tolist()
+    found = align.resample(series(spark, ["a", "b"] * 100, times, times), 10**7, by=["key"])
+    rows = listed(found, "key", "publish_time", "value")
+    for key in "ab":
+        ticks = [time for name, time, _ in rows if name == key]
+        assert all(after - before == 10**7 for before, after in pairwise(ticks))
+        assert all(time % 10**7 == 0 for time in ticks)

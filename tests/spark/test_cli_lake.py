@@ -1,0 +1,75 @@
+"""`msgq lake`, as a user runs it; in this process, as a session takes seconds to start."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark")
+from click.testing import CliRunner
+
+from examples import questions
+from msgq.cli.app import app
+from msgq.recording import LogReader
+from msgq.spark.lake import Lake
+from tests.recording import logs
+
+
+def run(*arguments, code=0):
+    done = CliRunner().invoke(app, ["lake", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def recording(tmp_path):
+    sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20) if i != 7]
+    return logs.write(tmp_path / "000000.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+
+
+def test_from_a_recording_to_answers_and_files(spark, tmp_path, recording):
+    lake = tmp_path / "lake"
+    assert json.loads(run("ingest", lake, recording, "--json").stdout)["messages"] == 19
+    assert "1 files skipped" in run("ingest", lake, recording).stdout
+    asked = run("sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
+    assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
+    assert "imu" in run("sql", lake, "SELECT * FROM messages", "-n", 5).stdout
+    assert run("export", lake, "SELECT * FROM messages WHERE sequence < 5", "-o", tmp_path / "some.mcap").stdout
+    assert [message.data for message in LogReader(tmp_path / "some.mcap")] == [b'{"n": %d}' % i for i in range(5)]
+    rows = run("export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
+    assert json.loads(rows)["rows"] == 1
+
+
+def test_the_questions_have_answers(spark, tmp_path, recording):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording])
+    lake.refresh()
+    lake.register()
+    answers = {question: spark.sql(sql).collect() for question, sql in questions.QUESTIONS.items()}
+    assert len(answers) == 5
+    assert [tuple(row) for row in next(iter(answers.values()))] == [("imu", 1, 5.0)]
+
+
+def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
+    lake = tmp_path / "lake"
+    for _ in range(2):
+        run("stream", lake, tmp_path, "--once")
+    assert Lake(spark, lake).messages().count() == 19
+    assert json.loads(run("ingest", lake, recording, "--json").stdout)["messages"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("ingest", "{}", "{}/no"), 1, "nothing is at"),
+        (("sql", "{}", "SELEC"), 1, "PARSE_SYNTAX_ERROR"),
+        (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
+        (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),
+        (("export", "{}", "SELECT 1", "-o", "/tmp"), 2, "exists"),
+    ],
+)
+def test_what_a_user_can_mend_is_said_in_one_line(spark, tmp_path, arguments, code, text):
+    done = run(*(argument.format(tmp_path / "lake") for argument in arguments), code=code)
+    assert text in done.output
+    assert "Traceback" not in done.output

@@ -1,0 +1,177 @@
+"""A lake holds each message once, whatever is ingested how often, and whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.spark.journal import Journal
+from msgq.spark.lake import Lake
+from tests.recording import logs
+from tests.spark.rows import listed, message, messages
+
+DAY = 86_400_000_000_000
+
+
+def recording(path, first=0, count=10, topics=("a", "b"), start=1000):
+    """Write a segment: `count` messages of each topic from this number on, a microsecond apart."""
+    channels = [logs.channel(i + 1, topic) for i, topic in enumerate(topics)]
+    sent = [logs.message(i + 1, number, start + 1000 * number + i, b"%d" % number)
+            for number in range(first, first + count) for i in range(len(topics))]  # fmt: skip
+    return logs.write(path, logs.chunk(*channels, *sent))
+
+
+def held(lake):
+    return listed(lake.messages(), "endpoint", "sequence", "data")
+
+
+def numbers(first, end, topics="ab"):
+    return [(topic, number, b"%d" % number) for topic in topics for number in range(first, end)]
+
+
+def test_ingested_twice_it_is_the_same_lake(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    recording(tmp_path / "000000.mcap")
+    first = lake.ingest([tmp_path / "000000.mcap"])
+    assert (first.messages, first.files, first.skipped) == (20, 1, 0)
+    files = sorted((tmp_path / "lake" / "messages").rglob("*"))
+    again = lake.ingest([tmp_path / "000000.mcap"])
+    assert (again.messages, again.files, again.skipped) == (0, 0, 1)
+    assert sorted((tmp_path / "lake" / "messages").rglob("*")) == files
+    assert held(lake) == sorted(numbers(0, 10))
+
+
+def test_segments_that_follow_each_other_are_added_without_comparing_messages(spark, tmp_path, monkeypatch):
+    lake = Lake(spark, tmp_path / "lake")
+    recording(tmp_path / "000000.mcap")
+    lake.ingest([tmp_path])
+    recording(tmp_path / "000001.mcap", first=10)
+    monkeypatch.setattr("msgq.spark.lake.tables.deduplicated", None)
+    done = lake.ingest([tmp_path / "000000.mcap", tmp_path / "000001.mcap"])
+    assert (done.messages, done.files, done.skipped) == (20, 1, 1)
+    assert held(lake) == sorted(numbers(0, 20))
+
+
+def test_copies_and_cuts_of_what_is_there_add_only_what_is_new(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording(tmp_path / "one.mcap")])
+    shutil.copy(tmp_path / "one.mcap", tmp_path / "copy.mcap")
+    assert lake.ingest([tmp_path / "copy.mcap"]).messages == 0
+    assert lake.ingest([recording(tmp_path / "cut.mcap", first=7, count=6)]).messages == 6
+    both = [recording(tmp_path / "x.mcap", first=13, count=3), recording(tmp_path / "y.mcap", first=14, count=3)]
+    assert lake.ingest(both).messages == 8
+    assert held(lake) == sorted(numbers(0, 17))
+
+
+def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    path = recording(tmp_path / "000000.mcap")
+    lake.ingest([path])
+    with path.open("ab") as file:
+        late = [logs.message(1, number, 1000 + 1000 * number, b"%d" % number) for number in range(10, 15)]
+        file.write(logs.chunk(logs.channel(1, "a"), *late))
+    done = lake.ingest([path])
+    assert (done.messages, done.files) == (5, 1)
+    assert held(lake) == sorted(numbers(0, 10) + numbers(10, 15, "a"))
+
+
+def test_messages_that_are_twice_in_one_file_count_once(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    twice = [logs.channel(1, "a"), *(logs.message(1, i // 2, 1000 + i // 2, b"x") for i in range(20))]
+    assert lake.ingest([logs.write(tmp_path / "twice.mcap", logs.chunk(*twice))]).messages == 10
+
+
+def test_messages_lie_by_date_and_size(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    sent = [logs.message(1, 0, 5), logs.message(1, 1, DAY + 5), logs.message(1, 2, DAY + 6, b"x" * 70_000)]
+    lake.ingest([logs.write(tmp_path / "days.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
+    found = [(str(date), *rest) for date, *rest in listed(lake.messages(), "date", "class", "sequence", "bytes")]
+    assert found == [("1970-01-01", "small", 0, 4), ("1970-01-02", "large", 2, 70_000), ("1970-01-02", "small", 1, 4)]
+
+
+def test_what_cannot_be_read_is_in_a_table_and_the_rest_in_the_lake(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    good = recording(tmp_path / "good.mcap")
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(recording(tmp_path / "whole.mcap", first=10).read_bytes()[:-7])
+    (tmp_path / "none.mcap").write_bytes(b"")
+    done = lake.ingest([good, cut, tmp_path / "none.mcap"])
+    assert done.messages == 20
+    assert {row["file"] for row in lake.problems().collect()} == {str(cut), str(tmp_path / "none.mcap")}
+    assert len(done.problems) == lake.problems().count()
+
+
+def test_what_is_not_there_is_said(spark, tmp_path):
+    with pytest.raises(RecordingError, match="nothing is at"):
+        Lake(spark, tmp_path / "lake").ingest([tmp_path / "no"])
+    with pytest.raises(InvalidValueError, match="ingest recordings first"):
+        Lake(spark, tmp_path / "lake").table("gaps")
+    assert Lake(spark, tmp_path / "lake").messages().count() == 0
+
+
+def test_one_process_at_a_time_writes(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    path = recording(tmp_path / "000000.mcap")
+    with lake._journal.locked(), pytest.raises(RecordingError, match="another process"):
+        lake.ingest([path])
+    assert lake.ingest([path]).messages == 20
+
+
+def test_a_batch_of_a_stream_counts_once(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    rows = messages(spark, [message("a", i, i) for i in range(5)])
+    assert [lake.append(rows, "stream-0"), lake.append(rows, "stream-0"), lake.append(rows, "stream-1")] == [5, 0, 0]
+    assert lake.messages().count() == 5
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_leaves_nothing_or_what_the_next_ingest_finishes(spark, tmp_path, monkeypatch, moment):
+    """Before its entry is in the journal an ingest never was; afterwards it only remains to move files."""
+    lake = Lake(spark, tmp_path / "lake")
+    path = recording(tmp_path / "000000.mcap")
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "commit" if moment == "before" else "_place", die)
+        with pytest.raises(KeyboardInterrupt):
+            lake.ingest([path])
+    assert lake.messages().count() == 0
+    assert lake.ingest([path]).messages == (20 if moment == "before" else 0)
+    assert held(lake) == sorted(numbers(0, 10))
+    assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
+
+
+def test_gold_follows_what_is_ingested(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
+    assert lake.refresh() == 1
+    assert lake.refresh() == 0
+    assert listed(lake.table("gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
+    assert listed(lake.table("checks").where("check = 'lost'"), "endpoint", "passed") == [("a", False), ("b", False)]
+    lake.ingest([recording(tmp_path / "two.mcap", first=10, count=5)])
+    assert lake.refresh() == 1
+    assert listed(lake.table("gaps"), "endpoint", "lost") == []
+    assert listed(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
+    assert "endpoints" in lake.register()
+    assert spark.sql("SELECT sum(messages) FROM endpoints").first()[0] == 50
+
+
+def test_another_format_has_the_same_tables(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake", "orc")
+    path = recording(tmp_path / "one.mcap")
+    assert lake.ingest([path]).messages == 20
+    shutil.copy(path, tmp_path / "copy.mcap")
+    assert lake.ingest([tmp_path / "copy.mcap", recording(tmp_path / "two.mcap", first=12)]).messages == 20
+    lake.refresh()
+    assert held(lake) == sorted(numbers(0, 10) + numbers(12, 22))
+    assert listed(lake.table("gaps"), "endpoint", "lost") == [("a", 2), ("b", 2)]
+
+
+def test_a_format_that_spark_does_not_have_is_named(spark, tmp_path):
+    with pytest.raises(InvalidValueError, match="'delta'"):
+        Lake(spark, tmp_path / "lake", "delta").ingest([recording(tmp_path / "one.mcap")])

@@ -1,0 +1,101 @@
+"""The report, looked at by a real browser."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("plotly")
+from msgq.spark.lake import Lake, run_pipeline
+from msgq.spark.report import write_report
+from tests.spark.rows import SECOND, message, messages
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: apt-get install chromium")
+BEGIN = 1_700_000_000 * SECOND
+
+
+def full(spark, tmp_path, endpoints=3):
+    """A lake with losses, latency, and pictures."""
+    cv2 = pytest.importorskip("cv2")
+    numpy = pytest.importorskip("numpy")
+    picture = cv2.imencode(".jpg", numpy.full((60, 80, 3), 128, numpy.uint8))[1].tobytes()
+    rows = []
+    for i in range(200):
+        time = BEGIN + i * SECOND // 10
+        late = {"publish_time": time - 1000 * (i + 1)}
+        rows += [message(f"topic<{n}>", i, time, **late) for n in range(endpoints) if i % 50]
+    rows += [message("camera", i, BEGIN + i * SECOND, data=picture) for i in range(5)]
+    lake = Lake(spark, tmp_path / "lake")
+    lake.append(messages(spark, rows), "rows")
+    lake.refresh()
+    return lake
+
+
+def look(page, tmp_path, *arguments):
+    """Open a page without a network; return what it became, and what the browser said."""
+    profile = tmp_path / "profile"
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+               f"--user-data-dir={profile}", "--enable-logging=stderr", "--log-level=0",
+               "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000", *arguments,
+               "--dump-dom", page.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def backgrounds(text):
+    return set(re.findall(r'class="bg"[^>]*style="[^"]*fill: (rgb\([^)]*\))', text)) | set(
+        re.findall(r'class="main-svg"[^>]*style="background: (rgb\([^)]*\))', text)
+    )
+
+
+@needs_browser
+def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark, tmp_path):
+    lake = full(spark, tmp_path)
+    page = tmp_path / "report.html"
+    summary = write_report(lake, page)
+    assert (summary["endpoints"], summary["lost"], summary["failed"]) == (4, 9, 3)
+    light, said = look(page, tmp_path)
+    assert not said
+    plots = re.findall(r'<div class="plot"( data-drawn="yes")?>', light)
+    assert plots
+    assert all(plots)
+    assert light.count('class="main-svg"') >= len(plots)
+    assert light.count("<figure>") == 5
+    assert html.escape("topic<1>") in light
+    dark, said = look(page, tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert not said
+    assert backgrounds(light) == {"rgb(255, 255, 255)"}
+    assert backgrounds(dark) == {"rgb(13, 17, 23)"}
+
+
+def test_the_page_refers_to_nothing_outside(spark, tmp_path):
+    page = tmp_path / "report.html"
+    write_report(full(spark, tmp_path, endpoints=1), page)
+    text = page.read_text()
+    ours = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!data:)', ours)
+
+
+def test_a_thousand_endpoints_are_a_page_as_well(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]), "rows")
+    lake.refresh()
+    page = tmp_path / "report.html"
+    assert write_report(lake, page)["endpoints"] == 1000
+    assert "(others)" in page.read_text()
+    assert page.stat().st_size < 6_000_000
+
+
+def test_a_recording_without_messages_gives_a_page(spark, tmp_path):
+    from tests.recording import logs
+
+    recording = logs.write(tmp_path / "empty.mcap")
+    figures = run_pipeline(recording, tmp_path / "lake", tmp_path / "report.html", spark)
+    assert (figures["messages"], figures["endpoints"]) == (0, 0)
+    assert "There is nothing to show" in (tmp_path / "report.html").read_text()

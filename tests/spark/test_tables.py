@@ -1,0 +1,155 @@
+"""Each table against what a person would count by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.spark import tables
+from tests.spark.rows import SECOND, listed, message, messages
+
+TURN = 1 << 32
+
+
+def test_a_message_counts_once_however_often_it_is_there(spark):
+    rows = [message("a", i, 10 * i) for i in range(5)]
+    found = tables.deduplicated(messages(spark, rows + rows[1:3]))
+    assert listed(found, "sequence") == [(i,) for i in range(5)]
+
+
+def test_messages_that_are_known_are_not_new(spark):
+    known = [message("a", i, 10 * i) for i in range(3)]
+    found = tables.deduplicated(
+        messages(spark, [*known, message("a", 3, 30), message("a", 2, 20, run="other")]), messages(spark, known)
+    )
+    assert listed(found, "run", "sequence") == [("other", 2), ("r", 3)]
+
+
+def test_a_sequence_that_comes_again_after_a_whole_turn_is_another_message(spark):
+    assert tables.deduplicated(messages(spark, [message("a", 7, 10), message("a", 7, 20)])).count() == 2
+
+
+def test_files_that_number_nothing_keep_their_different_messages(spark):
+    rows = [message("a", 0, 10, epoch=0, data=data) for data in (b"1", b"2", b"2")]
+    assert listed(tables.deduplicated(messages(spark, rows)), "data") == [(b"1",), (b"2",)]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "expected"),
+    [
+        ([0, 1, 2], []),
+        ([5, 6, 9], [(6, 9, 2, 10, 20)]),
+        ([0, 2, 1, 3], []),  # out of order
+        ([0, 0, 1, 1, 3], [(1, 3, 1, 30, 40)]),  # duplicates
+        ([TURN - 2, TURN - 1, 0, 1], []),
+        ([TURN - 2, 1], [(TURN - 2, 1, 2, 0, 10)]),  # over the end of 32 bits
+        ([0, 0, 0], []),
+    ],
+)
+def test_gaps(spark, sequences, expected):
+    found = tables.gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
+    assert listed(found, "before", "after", "lost", "from_time", "to_time") == expected
+
+
+def test_a_new_epoch_is_no_gap(spark):
+    rows = [message("a", i, i) for i in range(3)] + [message("a", 10 + i, 100 + i, epoch=2) for i in range(3)]
+    assert tables.gaps(messages(spark, rows)).count() == 0
+
+
+def test_endpoints(spark):
+    rows = [message("a", i, i * SECOND, data=b"x" * (i + 1)) for i in (0, 1, 3)]
+    rows += [message("b", 0, 5, encoding="json", schema="B")]
+    found = messages(spark, rows)
+    columns = ("endpoint", "encoding", "schema", "messages", "bytes", "bytes_max", "first_time", "last_time", "rate",
+               "epochs", "lost", "gaps")  # fmt: skip
+    assert listed(tables.endpoints(found, tables.gaps(found)), *columns) == [
+        ("a", "", None, 3, 7, 4, 0, 3 * SECOND, 2 / 3, 1, 1, 1),
+        ("b", "json", "B", 1, 4, 4, 5, 5, None, 1, 0, 0),
+    ]
+
+
+def test_rates(spark):
+    rows = [message("a", i, time) for i, time in enumerate((0, 1, SECOND - 1, SECOND, 5 * SECOND))]
+    found = tables.rates(messages(spark, rows), window_ns=SECOND)
+    assert listed(found, "time", "messages", "bytes", "rate") == [
+        (0, 3, 12, 3.0), (SECOND, 1, 4, 1.0), (5 * SECOND, 1, 4, 1.0),
+    ]  # fmt: skip
+
+
+def test_silences(spark):
+    base = 1_700_000_000 * SECOND + 123
+    rows = [message("a", i, base + at) for i, at in enumerate((0, 10, SECOND + 10, SECOND + 20, 9 * SECOND))]
+    rows += [message("b", 0, base)]
+    found = tables.silences(messages(spark, rows), silence_ns=SECOND)
+    assert listed(found, "endpoint", "from_time", "to_time", "silence") == [
+        ("a", base + 10, base + SECOND + 10, SECOND),
+        ("a", base + SECOND + 20, base + 9 * SECOND, 8 * SECOND - 20),
+    ]
+
+
+def test_latency_counts_what_is_known_and_its_totals_come_from_its_windows(spark):
+    late = np.random.default_rng(1).integers(1, 10**6, 5000).tolist()
+    rows = [message("a", i, i * 10**6 + 10**9, publish_time=i * 10**6 + 10**9 - ns) for i, ns in enumerate(late)]
+    rows += [message("a", 9999, 10**9)]
+    windows = tables.latency(messages(spark, rows), window_ns=SECOND)
+    assert listed(windows, "time", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
+    total = tables.latency_totals(windows).collect()[0]
+    assert (total["messages"], total["min"], total["max"]) == (5000, min(late), max(late))
+    for name, rank in (("p50", 0.5), ("p99", 0.99)):
+        assert abs(np.mean(np.array(late) <= total[name]) - rank) < 0.02
+
+
+def test_hops_follow_the_time_of_origin(spark):
+    from pyspark.sql import functions as F
+
+    rows = []
+    for i in range(10):
+        origin = i * SECOND
+        times = {"sensor": 5, "filter": 25, "planner": 65}
+        rows += [message(endpoint, i, origin + after) for endpoint, after in times.items()]
+    found = messages(spark, rows).withColumn("origin_time", F.expr(f"log_time - log_time % {SECOND} + 1"))
+    found = found.unionByName(messages(spark, [message("other", 0, 7)]).withColumn("origin_time", F.lit(0)))
+    assert listed(tables.hops(found), "parent", "endpoint", "messages", "p50", "max", "from_origin") == [
+        (None, "sensor", 10, None, None, 4),
+        ("filter", "planner", 10, 40, 40, 64),
+        ("sensor", "filter", 10, 20, 20, 24),
+    ]  # fmt: skip
+
+
+def test_there_are_no_hops_without_a_time_of_origin(spark):
+    found = tables.hops(messages(spark, [message("a", 0, 1)]))
+    assert found.count() == 0
+    assert found.columns == ["run", "parent", "endpoint", "messages", "p50", "p99", "max", "from_origin"]
+
+
+def test_checks_say_what_passed(spark):
+    rows = [message("a", i, i * SECOND, publish_time=i * SECOND - 10) for i in (0, 1, 3)]
+    rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
+    limits = tables.Limits(lost=0, latency_p99_ns=5, silence_ns=3 * SECOND, epochs=1)
+    found = tables.gold(messages(spark, rows), limits=limits)["checks"]
+    assert listed(found, "endpoint", "check", "passed", "value", "limit") == [
+        ("a", "early", True, 0, 0), ("a", "epochs", True, 1, 1), ("a", "latency p99", False, 10, 5),
+        ("a", "lost", False, 1, 0), ("a", "silence", True, 2 * SECOND, 3 * SECOND),
+        ("b", "early", False, 2, 0), ("b", "epochs", False, 2, 1), ("b", "latency p99", True, 1, 5),
+        ("b", "lost", True, 0, 0), ("b", "silence", True, 0, 3 * SECOND),
+    ]  # fmt: skip
+
+
+def test_frames_are_found_and_made_small(spark):
+    cv2 = pytest.importorskip("cv2")
+    picture = cv2.imencode(".png", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
+    rows = [message("camera", i, i, data=picture) for i in range(20)]
+    rows += [message("camera", 20, 20, data=picture[:40]), message("a", 0, 0)]
+    found = messages(spark, rows)
+    frames = tables.frames(found)
+    kinds = frames.groupBy("endpoint", "format").count()
+    assert listed(kinds, "endpoint", "format", "count") == [("camera", "png", 21)]
+    small = tables.thumbnails(found, frames, count=4, width=80).collect()
+    assert len(small) == 4
+    assert {cv2.imdecode(np.frombuffer(row["picture"], np.uint8), 1).shape for row in small} == {(60, 80, 3)}
+
+
+def test_all_of_gold_is_made_of_no_messages(spark):
+    made = tables.gold(messages(spark, []))
+    assert {name: table.count() for name, table in made.items()} == dict.fromkeys(made, 0)
