@@ -19,7 +19,8 @@ $(READY): pyproject.toml setup.cfg $(wildcard msgq/impl/*.pyx msgq/impl/*.pxd ms
 	touch $@
 
 demo: $(READY)
-	$(BIN)/msgq demo
+	rm -rf build/demo
+	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup

@@ -6,6 +6,7 @@ import secrets
 import sys
 import threading
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ import psutil  # type: ignore[import-untyped]  # noqa: F401  # not used here: it
 
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_run import Run
+from msgq.cli.demo_summary import Summary
 from msgq.cli.demo_view import LiveView, print_summary
 from msgq.cli.demo_virtual import play_twice
 from msgq.cli.render import console, echo_json
@@ -42,15 +44,20 @@ def _a_number(_context: click.Context, _parameter: click.Parameter, value: float
     help="Seconds of traffic.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the recording in this directory.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Take the recording through Spark, and write a page about it there; the lake is put beside it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")
-def command(duration: float, output: Path | None, as_json: bool) -> None:
+def command(duration: float, output: Path | None, report: Path | None, as_json: bool) -> None:
     """Show msgq at work with this machine's own telemetry.
 
     Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
     conflating, passive, one too slow to keep up. The load is also a moving picture, 1080p at 30 frames a second, that
-    goes to a viewer without being copied. In the middle a publisher is killed and started again; its
-    subscribers lose nothing. Everything is recorded meanwhile, read back and compared. A terminal shows it live;
-    without one there is the summary at the end.
+    goes to a viewer without being copied. In the middle a publisher is killed and started again; its subscribers lose
+    nothing. Everything is recorded meanwhile, read back, compared, and replayed twice in virtual time with the same
+    outcome. A terminal shows it live; without one there is the summary at the end.
 
     MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
     in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.
@@ -66,9 +73,24 @@ def command(duration: float, output: Path | None, as_json: bool) -> None:
         else:
             recording = output or Path(stack.enter_context(TemporaryDirectory(prefix="msgq-demo-"))) / "recording"
             view = stack.enter_context(LiveView(screen) if live else nullcontext())
-            summary = Run(secrets.token_hex(3), duration, stop, recording if plan.EXACT else None).play(view)
+            run = secrets.token_hex(3)
+            summary = Run(run, duration, stop, recording if plan.EXACT else None).play(view)
+            if plan.EXACT and not summary.interrupted:
+                summary = _onwards(summary, run, recording, report)
     if as_json:
         echo_json(summary)
     else:
         print_summary(screen, summary)
     sys.exit(not summary.ok)
+
+
+def _onwards(summary: Summary, run: str, recording: Path, report: Path | None) -> Summary:
+    """Replay the recording, and write the report if wanted; what came of it joins the summary."""
+    from msgq.cli import demo_lake
+
+    said = list(demo_lake.replayed(run, recording))
+    if report is not None:
+        said += demo_lake.reported(recording, report)
+    failures = (*summary.failures, *(text for held, text in said if not held))
+    notes = (*summary.notes, *(text for held, text in said if held))
+    return replace(summary, notes=notes, failures=failures, ok=not failures)

@@ -128,7 +128,7 @@ FUNCTIONS = {
     bridge.Bridge.flows: "(self)",
     bridge.Bridge.close: "(self)",
     recover.recover: "(path, output=None)",
-    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None)",
+    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None)",
     recording.LogReader.array: "(self, endpoint)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
@@ -325,7 +325,7 @@ def test_names_of_recordings():
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
     assert recording.Message._fields == names
     members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages"}
-    members |= {"start_time"}
+    members |= {"channels", "size", "split", "start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
