@@ -15,7 +15,7 @@ from typing import Self
 from mcap import records
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, InvalidValueError
+from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
@@ -227,6 +227,9 @@ class Recorder:
         try:
             work()  # type: ignore[operator]
         except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
+            if isinstance(error, OSError):  # of the disk, where nothing said it better
+                text = f"cannot write {self._output.path}: {error.strerror}"
+                error = RecordingError(text, errno=error.errno)
             with self._changed:
                 self._error = self._error or error
                 self._stopping = True

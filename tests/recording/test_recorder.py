@@ -511,3 +511,14 @@ def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), wrong, "--seconds", "0"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"no such topic yet, waiting: {wrong}" in ended.stderr
+
+
+def test_a_directory_that_vanishes_is_an_error_of_ours(start, tmp_path):
+    pub = msgq.pub_sock("e")
+    recorder = start(path=tmp_path / "gone" / "log")
+    (tmp_path / "gone" / "log").rmdir()
+    (tmp_path / "gone").rmdir()
+    pub.send(b"x")
+    wait_until(lambda: not recorder.running)
+    with pytest.raises(errors.RecordingError, match="cannot"):
+        recorder.stop()
