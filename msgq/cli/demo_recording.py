@@ -41,7 +41,7 @@ def violations(figures: tuple[RecordedFigures, ...], published: Mapping[str, pla
     """Say where the recording is not the run."""
     found = {one.topic: one for one in figures}
     for name, topic in published.items():
-        if plan.TOPICS[name].frames:
+        if plan.TOPICS[name].frames or name == plan.BUSY.name:  # on a busy machine its ring is too small for anybody
             continue
         one = found.get(name)
         if one is None or one.messages != topic.messages:
