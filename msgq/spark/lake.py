@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 _COLUMNS = pa.schema([MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS])
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
+_TEXTS_ONCE = pa.schema([
+    field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
+    for field in _COLUMNS
+])  # fmt: skip
 _PLAIN = ("parquet", "orc")  # files without a log of their own: their columns must be said
 _STAGED = pa.schema([*RANGES, *PROBLEMS])  # a row is a range, or a problem
 
@@ -344,7 +348,7 @@ def _collected(ranges: DataFrame) -> pa.Table:
 def _read_and_write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
     """On a worker: read pieces of files, and write them below `where`."""
     logs = [log for batch in batches for task in batch.column("task").to_pylist() for log in pickle.loads(task).logs]
-    yield from _write((batch for log in logs for batch in message_rows(log, _COLUMNS)), where)
+    yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
     problems = [problem for log in logs for problem in log.problems]
     if problems:
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in problems]

@@ -23,6 +23,7 @@ _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small
 _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema")
+_GROWING = ("sequence", "publish_time", "log_time")  # that grow by little from row to row
 _PICTURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -107,15 +108,14 @@ class _Writers:
         part = f"{place}/{self._name}.parquet"
         if place not in self._open:
             self._files.create_dir(f"{self._directory}/{place}")
-            plain = pa.schema([(f.name, f.type.value_type if f.name in _TEXTS else f.type) for f in table.schema])
             self._open[place] = pq.ParquetWriter(
-                f"{self._directory}/{part}", plain, filesystem=self._files, compression="zstd", compression_level=1,
-                use_dictionary=[*_TEXTS, "epoch", "picture"],
+                f"{self._directory}/{part}", table.schema, filesystem=self._files, compression="zstd",
+                compression_level=1, use_dictionary=[*_TEXTS, "epoch", "bytes", "picture"],
+                column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+                store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
                 write_statistics=[name for name in table.column_names if name != "data"],
             )  # fmt: skip
-        texts = {name: table.column(name).cast(pa.string()) for name in _TEXTS}
-        columns = [texts.get(name, table.column(name)) for name in table.column_names]
-        self._open[place].write_table(pa.table(columns, table.column_names), row_group_size=max(1, table.num_rows))
+        self._open[place].write_table(table, row_group_size=max(1, table.num_rows))
         self.ranges.append(_ranges(table, part, starts, repeats))
 
     def close(self) -> None:
