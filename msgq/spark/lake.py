@@ -29,7 +29,7 @@ from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import DERIVED, RANGES, open_path, overlapping, write_parts
 from msgq.spark.rows import MESSAGES, PROBLEMS, message_rows, spark_schema
-from msgq.spark.source import Pieces, pieces
+from msgq.spark.source import Pieces, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,11 +101,8 @@ class Lake:
             new = [one for one in found if one not in known]
             messages = 0
             if new:
-                options = Options(tuple(one.path for one in new))
-                logs = options.logs(problems)
-                problems += [problem for log in logs for problem in log.problems]
-                tasks = list(pieces(options, logs))
-                messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(tasks, where))
+                work = list(tasks(Options(tuple(one.path for one in new)), problems))
+                messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(work, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
     def append(self, messages: DataFrame, name: str) -> int:
@@ -155,13 +152,13 @@ class Lake:
         self._journal.commit(name, ranges, inputs, problems, f"{self._root}/{staged}")
         return sum(ranges.column("rows").to_pylist())
 
-    def _stage_files(self, tasks: Sequence[Pieces], where: str) -> pa.Table:
+    def _stage_files(self, work: Sequence[Pieces], where: str) -> pa.Table:
         """Let workers read and write: the messages do not pass through Java, which doubles the speed."""
-        if not tasks:
+        if not work:
             return _STAGED.empty_table()
-        rows = pa.table({"task": pa.array(map(pickle.dumps, tasks), pa.binary())})
-        work = self.spark.createDataFrame(rows).repartition(len(tasks))
-        return _collected(work.mapInArrow(lambda batches: _read_and_write(batches, where), spark_schema(_STAGED)))
+        rows = pa.table({"task": pa.array(map(pickle.dumps, work), pa.binary())})
+        planned = self.spark.createDataFrame(rows).repartition(len(work))
+        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, where), spark_schema(_STAGED)))
 
     def _stage_rows(self, messages: DataFrame, where: str) -> pa.Table:
         return _collected(messages.mapInArrow(lambda batches: _write(batches, where), spark_schema(_STAGED)))
@@ -347,9 +344,11 @@ def _collected(ranges: DataFrame) -> pa.Table:
 
 def _read_and_write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
     """On a worker: read pieces of files, and write them below `where`."""
-    logs = [log for batch in batches for task in batch.column("task").to_pylist() for log in pickle.loads(task).logs]
+    problems: list[Problem] = []
+    work = [pickle.loads(task) for batch in batches for task in batch.column("task").to_pylist()]
+    logs = [log for task in work for log in task.opened(Options(()), problems)]
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
-    problems = [problem for log in logs for problem in log.problems]
+    problems += [problem for log in logs for problem in log.problems]
     if problems:
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, _STAGED)

@@ -7,7 +7,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,10 +104,10 @@ class Options:
         only, but = self.endpoints, self.exclude
         return LogReader(path, endpoints=only, exclude=but, start=self.start, end=self.end, span=span)
 
-    def logs(self, problems: list[Problem]) -> list[LogReader]:
+    def opened(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
         """Return a reader of each file; those that cannot be read are noted."""
         logs = []
-        for path in self.files(problems):
+        for path in paths:
             try:
                 logs.append(self.log(path))
             except RecordingError as error:

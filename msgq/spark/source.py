@@ -7,9 +7,10 @@ the columns of the schema that the user gives. `msgq.spark.read` does both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,6 +24,11 @@ from msgq.spark.options import Options
 
 if TYPE_CHECKING:
     from msgq.spark.stream import RecordingStreamReader
+
+_T = TypeVar("_T")
+_OPENED_MAX = 256  # files that are opened where the query is planned
+_WHOLE_BYTES = 512 << 20  # on disk; larger files are split
+_END = 2**62
 
 
 class RecordingSource(DataSource):
@@ -53,10 +59,11 @@ class RecordingSource(DataSource):
             return rows.PROBLEMS
         if self._wanted.decode is None:
             return rows.MESSAGES
-        for log in reversed(self._wanted.logs([])):
-            value = value_type(log)
-            if value is not None:
-                return rows.decoded_schema(value)
+        for path in reversed(self._wanted.files([])):
+            for log in self._wanted.opened([path], []):
+                value = value_type(log)
+                if value is not None:
+                    return rows.decoded_schema(value)
         where = ", ".join(self._wanted.paths)
         text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
         raise RecordingError(text, self._wanted.decode or "")
@@ -79,12 +86,18 @@ class RecordingSource(DataSource):
 
 
 class Pieces(InputPartition):
-    """Pieces of files, and what is known of them so far: one task."""
+    """One task: pieces of files that were opened when it was planned, and files that are not opened yet."""
 
-    def __init__(self, logs: list[LogReader], problems: list[Problem]) -> None:
+    def __init__(self, logs: list[LogReader], paths: list[Path], problems: list[Problem]) -> None:
         super().__init__(None)
         self.logs = logs
-        self.problems = problems
+        self.paths = paths
+        self.problems = problems  # that are known so far
+
+    def opened(self, options: Options, problems: list[Problem]) -> Iterator[LogReader]:
+        """Give readers of all of it; files that cannot be read are noted."""
+        yield from self.logs
+        yield from options.opened(self.paths, problems)
 
 
 class RecordingReader(DataSourceReader):
@@ -97,17 +110,14 @@ class RecordingReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the pieces, by the summaries of the files, or what takes their place."""
         problems: list[Problem] = []
-        logs = self._options.logs(problems)
-        for log in logs:
-            problems += log.problems
-        found: list[InputPartition] = list(pieces(self._options, logs))
-        return found + ([Pieces([], problems)] if problems and self._options.problems else [])
+        found: list[InputPartition] = list(tasks(self._options, problems))
+        return found + ([Pieces([], [], problems)] if problems and self._options.problems else [])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition."""
         if not isinstance(partition, Pieces):  # Spark makes one of its own where there are none
             return
-        for log in partition.logs:
+        for log in partition.opened(self._options, partition.problems):
             yield from read(log, self._options, self._columns)
         if self._options.problems:
             yield from rows.problem_rows(partition.problems, self._columns)
@@ -125,17 +135,47 @@ def read(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.Re
         yield from rows.message_rows(log, columns)
 
 
+def tasks(options: Options, problems: list[Problem]) -> Iterator[Pieces]:
+    """Give partitions of about the same size; what is known to be skipped is noted.
+
+    Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
+    those that need no splitting.
+    """
+    paths = options.files(problems)
+    sizes = {path: _size(path) for path in paths} if len(paths) > _OPENED_MAX else {}
+    whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
+    room = options.piece_bytes(sum(sizes.values()))
+    for group in _packed(((path, sizes[path]) for path in whole), room):
+        yield Pieces([], group, [])
+    logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
+    for log in logs:
+        problems += log.problems
+    yield from pieces(options, logs)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # whoever opens it says why
+        return 0
+
+
 def pieces(options: Options, logs: list[LogReader]) -> Iterator[Pieces]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
     size = options.piece_bytes(sum(log.size for log in logs))
-    group: list[LogReader] = []
-    room = size
-    for log in logs:
-        for piece in log.split(size):
-            if group and piece.size > room:
-                yield Pieces(group, [])
-                group, room = [], size
-            group.append(piece)
-            room -= piece.size
+    for group in _packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
+        yield Pieces(group, [], [])
+
+
+def _packed(things: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+    """Give things, in their order, in groups of this size at most; larger ones alone."""
+    group: list[_T] = []
+    left = room
+    for thing, size in things:
+        if group and size > left:
+            yield group
+            group, left = [], room
+        group.append(thing)
+        left -= size
     if group:
-        yield Pieces(group, [])
+        yield group

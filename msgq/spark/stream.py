@@ -128,7 +128,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition."""
         if isinstance(partition, Pieces):
-            for log in partition.logs:
+            for log in partition.opened(self._options, []):
                 yield from read(log, self._options, self._columns)
 
 

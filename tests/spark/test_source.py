@@ -12,6 +12,7 @@ from mcap import records
 from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
 from msgq.spark import read
+from msgq.spark.lake import Lake
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -171,3 +172,16 @@ def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
         flipped[dice.randrange(len(MAGIC), len(whole))] ^= 1 << dice.randrange(8)
         (tmp_path / f"{number:02}.mcap").write_bytes(flipped)
     assert found(read(spark, str(tmp_path))) == expected(tmp_path)
+
+
+def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path: Path) -> None:
+    first = write(tmp_path / "first.mcap", chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10))))
+    for number in range(299):
+        (tmp_path / f"{number}.mcap").hardlink_to(first)
+    foreign = tmp_path / "foreign.mcap"
+    foreign.write_bytes(b"no recording at all")
+    assert read(spark, str(tmp_path), columns=["sequence"]).count() == 3000
+    assert [row.file for row in read(spark, str(tmp_path), problems=True).collect()] == [str(foreign)]
+    done = Lake(spark, tmp_path / "lake").ingest([tmp_path])
+    assert (done.messages, done.files) == (10, 301)
+    assert [problem.path for problem in done.problems] == [str(foreign)]
