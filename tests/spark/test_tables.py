@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,26 @@ def test_files_that_number_nothing_keep_their_different_messages(spark):
 def test_gaps(spark, sequences, expected):
     found = tables.gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
     assert listed(found, "before", "after", "lost", "from_time", "to_time") == expected
+
+
+def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark):
+    """What is lost, late, or there twice lies about the borders of minutes, and the sequence turns over."""
+    random = np.random.default_rng(1)
+    rows, expected = [], []
+    for endpoint in ("a", "b", "c"):
+        lost = set(random.choice(np.arange(1, 599), 150, replace=False).tolist())
+        kept = [number for number in range(600) if number not in lost]
+        for number in kept:
+            late = int(random.integers(0, 3)) * SECOND  # a message every second: some overtake others
+            twice = 1 + (random.random() < 0.1)
+            rows += [message(endpoint, (TURN - 300 + number) % TURN, number * SECOND + late)] * twice
+        expected += [
+            (endpoint, (TURN - 300 + before) % TURN, (TURN - 300 + after) % TURN, after - before - 1)
+            for before, after in itertools.pairwise(kept)
+            if after - before > 1
+        ]
+    found = tables.gaps(messages(spark, random.permutation(np.array(rows, object)).tolist()))
+    assert listed(found, "endpoint", "before", "after", "lost") == sorted(expected)
 
 
 def test_a_new_epoch_is_no_gap(spark):

@@ -39,17 +39,14 @@ def silences(messages: DataFrame, silence_ns: int = NS) -> DataFrame:
     Input: run, endpoint, log_time. Output: run, endpoint, from_time, to_time: log_time of the last message before and
     the first one after, ns; silence: between them, ns.
 
-    Below 3 us it is as if `silence_ns` were 3 us: sessions are found with the precision of Spark's timestamps.
+    Two messages that are so far apart are never in one window of `silence_ns`: only the ends of windows are compared.
     """
-    microsecond = F.timestamp_micros(F.expr("log_time div 1000"))
-    session = F.session_window(microsecond, f"{max(1, silence_ns // 1000 - 2)} microseconds")
-    talks = messages.groupBy("run", "endpoint", session.alias("session")).agg(
-        F.min("log_time").alias("first"), F.max("log_time").alias("last")
+    windows = messages.groupBy("run", "endpoint", window_start("log_time", max(1, silence_ns)).alias("window")).agg(
+        F.min("log_time").alias("to_time"), F.max("log_time").alias("last")
     )
-    before = F.lag("last").over(Window.partitionBy("run", "endpoint").orderBy("first"))
+    before = F.lag("last").over(Window.partitionBy("run", "endpoint").orderBy("window"))
     return (
-        talks.select("run", "endpoint", before.alias("from_time"), F.col("first").alias("to_time"))
-        .where(F.col("from_time").isNotNull())
+        windows.select("run", "endpoint", before.alias("from_time"), "to_time")
         .withColumn("silence", F.col("to_time") - F.col("from_time"))
         .where(F.col("silence") >= silence_ns)
     )
