@@ -182,6 +182,11 @@ def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
     other do not count. More may be returned than share messages, never less.
     """
+    if len(new):  # mostly it is the newest there is, and nothing that is known meets it
+        reach = (pc.field("last_time") >= pc.min(new.column("first_time"))) & (
+            pc.field("first_time") <= pc.max(new.column("last_time"))
+        )
+        known = known.filter(reach)
     every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
                               known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
     every = every.sort_by([("run", "ascending"), ("endpoint", "ascending"), ("epoch", "ascending"),
