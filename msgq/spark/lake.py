@@ -119,8 +119,8 @@ class Lake:
             return self._add(name, [], [], lambda where: self._stage_rows(columns, where))
 
     def messages(self) -> DataFrame:
-        """Return all messages: the columns that the source gives, `bytes` of the payload, `picture`: "jpeg", "png" or
-        NULL, `date` of log_time, and `class`: "large" from 64 KiB on, else "small".
+        """Return all messages: the columns that the source gives, `bytes` of the payload, `picture`: "jpeg", "png",
+        "raw" or NULL, `date` of log_time, and `class`: "large" from 64 KiB on, else "small".
         """
         if self._files.get_file_info(f"{self._root}/messages").type == FileType.NotFound:
             return self._empty(_BRONZE)

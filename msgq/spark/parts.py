@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from msgq.spark.tables.frames import COMPRESSED
+from msgq.spark.tables.frames import COMPRESSED, IMAGE
 
 _DAY_NS = 86_400_000_000_000
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
@@ -128,7 +128,7 @@ def _picture(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
     heads = pc.binary_slice(data, 0, max(map(len, _PICTURES.values())))
     jpeg = pc.or_kleene(pc.starts_with(heads, _PICTURES["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
-    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", None)
+    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), IMAGE), "raw", None))
     return pc.if_else(pc.starts_with(heads, _PICTURES["png"]), "png", kind)
 
 
