@@ -18,6 +18,7 @@ LAYERS = [
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
     {"msgq.impl.awaitable", "msgq.impl.plain"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
+    {"msgq.impl.gatefile"},
     {"msgq.impl.gate"},
     {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},
     {"msgq.impl.subscriber"},
