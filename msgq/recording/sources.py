@@ -96,7 +96,7 @@ class Sources:
     def _join(self, endpoint: str, index: int | None, wants_unread: bool = True) -> None:
         socket = SubSocket()
         try:
-            with naming.chosen_by_thread(self._prefix):
+            with naming.chosen(self._prefix):
                 # Before: if the ring is another one when we connect, the next look joins again.
                 inode = os.stat(naming.ring_path(endpoint, self._prefix)).st_ino
                 socket.connect(Context(), endpoint, passive=True)
