@@ -28,7 +28,7 @@ LAYERS = [
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
     {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
-    {"visionipc.wire", "visionipc.convert", "visionipc.impl", "visionipc.impl.leases"},
+    {"visionipc.wire", "visionipc.convert", "visionipc.picture", "visionipc.impl", "visionipc.impl.leases"},
     {"visionipc.listener", "visionipc.impl.frames"},
     {"visionipc.buffers"},
     {"visionipc.connection"},
