@@ -86,10 +86,9 @@ class Segment:
     path : where.
     size : bytes written.
     messages : in it.
-    started_ns : CLOCK_REALTIME.
     """
 
-    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str], started_ns: int) -> None:
+    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str]) -> None:
         """Create the file, which must not exist.
 
         Raises
@@ -98,7 +97,6 @@ class Segment:
         """
         self.path = path
         self.size = self.messages = 0
-        self.started_ns = started_ns
         self._compressor = compressor
         self._channels: dict[int, ChannelRecords] = {}
         self._counts: dict[int, int] = {}
