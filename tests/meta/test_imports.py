@@ -66,7 +66,7 @@ OUTSIDE = {
     "numpy": {
         *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.cli", "msgq.recording", "msgq.spark"),
-        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.server"),
+        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
@@ -154,7 +154,7 @@ def test_nobody_imports_the_zmq_backend_by_name():
 def test_numpy_is_imported_where_it_is_used():
     """It takes longer to import than all of msgq, and most programs do not need it."""
     users = ("msgq/impl/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
-    for path in (*users, "visionipc/buffers.py", "visionipc/server.py"):
+    for path in (*users, "visionipc/picture.py"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)
