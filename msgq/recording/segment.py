@@ -1,6 +1,6 @@
 """One MCAP file that is being written: chunk after chunk, each of which can be read by itself.
 
-Format: https://mcap.dev/spec. The records come from the `mcap` library, apart from the two that have to be fast.
+The records come from the `mcap` library, apart from the two that have to be fast.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Any
 
 import numpy as np
 from mcap import records
-from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
+from msgq.recording.container import HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.scan import crc32
 
-MAGIC = b"\x89MCAP0\r\n"
 COMPRESSIONS = ("zstd", "lz4", "none")
 
 _CHUNK = struct.Struct("<BQQQQI")  # opcode, length, start, end, uncompressed size, uncompressed crc
-_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,6 @@ class ChannelRecords:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
-
-
-def encoded(*parts: Any) -> bytes:
-    """Return records of the library's as bytes."""
-    builder = RecordBuilder()
-    for part in parts:
-        part.write(builder)
-    return bytes(builder.end())  # type: ignore[no-untyped-call]
 
 
 class Compressor:
@@ -153,7 +143,7 @@ class Segment:
         name = self._compressor.name.encode()
         size = len(start) + chunk.used
         first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
-        length = _CHUNK.size - 9 + 4 + len(name) + 8 + len(compressed)
+        length = _CHUNK.size - HEAD.size + 4 + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
         head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)
         head += struct.pack(f"<I{len(name)}sQ", len(name), name, len(compressed))
@@ -161,10 +151,10 @@ class Segment:
         bounds = [*(starts * 16).tolist(), len(places)]
         index: list[bytes] = []
         offsets: dict[int, int] = {}
-        here = self.size + length + 9
+        here = self.size + HEAD.size + length
         for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
             offsets[number] = here
-            part = _INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
+            part = MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
             index.append(part)
             here += len(part)
         index_bytes = b"".join(index)
@@ -172,7 +162,7 @@ class Segment:
         self._write(head, compressed, index_bytes)
         self._chunks.append(
             records.ChunkIndex(
-                chunk_length=length + 9,
+                chunk_length=HEAD.size + length,
                 chunk_start_offset=at,
                 compression=self._compressor.name,
                 compressed_size=len(compressed),
@@ -221,16 +211,7 @@ class Segment:
             (Opcode.CHUNK_INDEX, self._chunks),
             (Opcode.METADATA_INDEX, self._metadata),
         ]
-        start = here = self.size
-        data, offsets = b"", []
-        for opcode, group in groups:
-            part = encoded(*group)
-            if part:
-                offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(part)))
-            data += part
-            here += len(part)
-        data += encoded(*offsets)
-        return data + footer(data, start, here) + MAGIC
+        return summary(self.size, [(opcode, encoded(*group)) for opcode, group in groups])
 
     def _statistics(self, schemas: int) -> records.Statistics:
         return records.Statistics(
@@ -240,9 +221,3 @@ class Segment:
             message_end_time=max((c.message_end_time for c in self._chunks), default=0),
             schema_count=schemas,
         )  # fmt: skip
-
-
-def footer(summary: bytes, summary_start: int, offsets_start: int) -> bytes:
-    """Return the footer record for a summary (with its offsets); its CRC covers all up to itself."""
-    head = struct.pack("<BQQQ", Opcode.FOOTER, 20, summary_start, offsets_start)
-    return head + struct.pack("<I", crc32(head, crc32(summary)))
