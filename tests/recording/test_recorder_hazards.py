@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import mmap
 import os
 import resource
@@ -35,6 +36,11 @@ QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
 @pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
 def test_a_schema_that_numpy_refuses_says_nothing_of_times(data):
     assert publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
+
+
+def test_a_schema_with_nested_fields_says_where_its_time_is():
+    dtype = [["pose", [["x", "<f4"], ["y", "<f4"]]], ["publish_time", "<u8"]]
+    assert publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
 
 def test_stop_right_after_resume_records_nothing_of_the_pause(prefix, tmp_path):
