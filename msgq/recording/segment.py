@@ -23,6 +23,7 @@ from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
 from msgq.recording.container import HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.scan import crc32
+from msgq.schema import Schema
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 
@@ -39,6 +40,21 @@ class ChannelRecords:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
+
+
+def channel_records(
+    number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str
+) -> ChannelRecords:
+    """Return a channel of a recording of ours: `layout.EPOCH` and `layout.SEQUENCE` say what the last two are for."""
+    record = None
+    if schema is not None and layout.has_schema_record(schema):
+        encoding = layout.schema_encoding(schema.encoding)
+        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
+    channel = records.Channel(
+        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
+        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
+    )  # fmt: skip
+    return ChannelRecords(channel, record)
 
 
 class Compressor:
@@ -78,8 +94,8 @@ class Segment:
     messages : in it.
     """
 
-    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str]) -> None:
-        """Create the file, which must not exist.
+    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str] | None) -> None:
+        """Create the file, which must not exist. metadata : of the recording, if it is one.
 
         Raises
         ------
@@ -101,7 +117,8 @@ class Segment:
         header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {__version__}")
         try:
             self._write(MAGIC, encoded(header))
-            self._write_metadata(layout.RECORDING, metadata)
+            if metadata is not None:
+                self._write_metadata(layout.RECORDING, metadata)
         except BaseException:  # there is nothing in it
             path.unlink(missing_ok=True)
             self._let_go()
@@ -182,15 +199,16 @@ class Segment:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
-    def close(self, losses: Mapping[str, str]) -> None:
-        """Write the summary, and close. The file is closed in any case.
+    def close(self, losses: Mapping[str, str] | None = None) -> None:
+        """Write the summary, and close. The file is closed in any case. losses : of the recording, if it is one.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; readers of truncated files can read it.
         """
         try:
-            self._write_metadata(layout.LOSSES, losses)
+            if losses is not None:
+                self._write_metadata(layout.LOSSES, losses)
             self._write(encoded(records.DataEnd(data_section_crc=0)))
             self._write(self._summary())
             os.fsync(self._fd)
