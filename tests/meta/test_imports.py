@@ -44,7 +44,7 @@ LAYERS = [
     {"msgq.spark"},
     {"pyspark_msgq"},
     {"msgq.cli"},
-    {"msgq.__main__"},
+    {"msgq.__main__", "msgq_command"},
 ]
 # Upwards all the same, each from within a function.
 UPWARDS = {
