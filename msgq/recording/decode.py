@@ -68,9 +68,12 @@ def time_offset(schema: Schema | None, field: str) -> int | None:
     if schema is None or schema.encoding != "struct":
         return None
     try:
-        kind, offset, *_ = (struct_dtype(schema).fields or {})[field]
-    except (ValueError, KeyError):
+        fields = struct_dtype(schema).fields
+    except ValueError:
         return None
+    if not fields or field not in fields:
+        return None
+    kind, offset, *_ = fields[field]
     return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None
 
 
