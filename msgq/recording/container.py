@@ -15,6 +15,7 @@ from msgq.recording.scan import crc32
 
 MAGIC = b"\x89MCAP0\r\n"
 HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+CHUNK = struct.Struct("<QQQII")  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
 MESSAGE_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
 FOOTER_BYTES = HEAD.size + 20 + len(MAGIC)  # of the footer, to the file's end
 

@@ -26,13 +26,12 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.compression import decompress
-from msgq.recording.container import FOOTER_BYTES, HEAD, MAGIC
+from msgq.recording.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
 from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
 from msgq.schema import Schema
 
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 TIME_MAX = 2**63 - 1
-_CHUNK = struct.Struct("<QQQII")  # start, end, uncompressed size, uncompressed crc, bytes of the compression's name
 _COMPRESSION = re.compile(rb"\x04\0\0\0zstd|\x03\0\0\0lz4")  # in a chunk's head
 _BLOCK_BYTES = 1 << 20
 _PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
@@ -248,7 +247,7 @@ class LogFile:
     def _walk(self, fd: int, here: int, end: int) -> None:
         """Note the parts between two places, record by record, and learn from what is between them."""
         while here < end:
-            head = os.pread(fd, HEAD.size + _CHUNK.size, here)
+            head = os.pread(fd, HEAD.size + CHUNK.size, here)
             if end - here < HEAD.size or len(head) < HEAD.size:
                 return self._problem(here, "the file ends within a record")
             opcode, length = HEAD.unpack_from(head)
@@ -264,8 +263,8 @@ class LogFile:
             if opcode == Opcode.MESSAGE:
                 here = self._run(fd, here, end)
                 continue
-            if opcode == Opcode.CHUNK and length >= _CHUNK.size:
-                start, last, size, *_ = _CHUNK.unpack_from(head, HEAD.size)
+            if opcode == Opcode.CHUNK and length >= CHUNK.size:
+                start, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
                 self.parts.append(Part(here, following - here, size, start, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
                 self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
@@ -457,7 +456,7 @@ def next_chunk(fd: int, here: int, end: int) -> int:
     for block_at in range(here, end, _BLOCK_BYTES):
         block = os.pread(fd, min(_BLOCK_BYTES + overlap, end - block_at), block_at)
         for found in _COMPRESSION.finditer(block):
-            start = block_at + found.start() - (HEAD.size + _CHUNK.size - 4)
+            start = block_at + found.start() - (HEAD.size + CHUNK.size - 4)
             head = os.pread(fd, HEAD.size, start) if start > here else b""
             if head[:1] != bytes([Opcode.CHUNK]) or HEAD.unpack(head)[1] > min(end - start, RECORD_BYTES_MAX):
                 continue
@@ -475,10 +474,10 @@ def chunk_content(record: bytes) -> bytes:
     ValueError : its bytes make no sense, or are not those that were written.
     """
     opcode, length = HEAD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < _CHUNK.size + 8:
+    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
         raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = _CHUNK.unpack_from(record, HEAD.size)
-    name_at = HEAD.size + _CHUNK.size
+    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
+    name_at = HEAD.size + CHUNK.size
     data_at = name_at + name_bytes + 8
     if data_at > len(record) or len(record) - data_at != struct.unpack_from("<Q", record, data_at - 8)[0]:
         raise ValueError("its lengths contradict each other")

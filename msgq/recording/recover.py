@@ -20,7 +20,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.capture import RECORD_HEADER
-from msgq.recording.container import HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
+from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.files import RECORD_BYTES_MAX, TIME_MAX, LogFile, chunk_content, next_chunk
 from msgq.recording.scan import CUT, RECORD, UNWANTED, Columns
 
@@ -204,12 +204,13 @@ class _Survey:
         self._times += times
         for channel in counts.nonzero()[0].tolist():
             self.counts[channel] = self.counts.get(channel, 0) + int(counts[channel])
-        name_bytes = struct.unpack_from("<I", os.pread(self._fd, 4, start + 37))[0]
-        name = os.pread(self._fd, name_bytes, start + 41).decode()
+        name_at = start + HEAD.size + CHUNK.size
+        name_bytes = CHUNK.unpack(os.pread(self._fd, CHUNK.size, start + HEAD.size))[4]
+        name = os.pread(self._fd, name_bytes, name_at).decode()
         self._last_content = content
         index = records.ChunkIndex(
             chunk_length=end - start, chunk_start_offset=start, compression=name,
-            compressed_size=end - start - 49 - name_bytes, message_end_time=max(times, default=0),
+            compressed_size=end - name_at - name_bytes - 8, message_end_time=max(times, default=0),
             message_index_length=0, message_index_offsets={}, message_start_time=min(times, default=0),
             uncompressed_size=len(content),
         )  # fmt: skip

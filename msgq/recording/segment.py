@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,12 @@ from msgq import __version__
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
-from msgq.recording.container import HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
+from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.scan import crc32
 from msgq.schema import Schema
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 
-_CHUNK = struct.Struct("<BQQQQI")  # opcode, length, start, end, uncompressed size, uncompressed crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,29 +153,26 @@ class Segment:
         """
         entries = np.frombuffer(chunk.entries, ENTRY)
         order = np.argsort(entries["channel"], kind="stable")
-        used, starts = np.unique(entries["channel"][order], return_index=True)
+        used, starts, counts = np.unique(entries["channel"][order], return_index=True, return_counts=True)
         start = b"".join([channels[number].data for number in used.tolist()])
         compressed = self._compressor.compress(start, chunk.data)
         name = self._compressor.name.encode()
         size = len(start) + chunk.used
         first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
-        length = _CHUNK.size - HEAD.size + 4 + len(name) + 8 + len(compressed)
+        length = CHUNK.size + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
-        head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)
-        head += struct.pack(f"<I{len(name)}sQ", len(name), name, len(compressed))
+        head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
+        head += len(compressed).to_bytes(8, "little")
         places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)[order].tobytes()
         bounds = [*(starts * 16).tolist(), len(places)]
-        index: list[bytes] = []
-        offsets: dict[int, int] = {}
-        here = self.size + HEAD.size + length
-        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
-            offsets[number] = here
-            part = MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
-            index.append(part)
-            here += len(part)
-        index_bytes = b"".join(index)
+        indexes = {
+            number: MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
+            for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False)
+        }
         at = self.size
-        self._write(head, compressed, index_bytes)
+        begins = accumulate(map(len, indexes.values()), initial=at + HEAD.size + length)
+        index = b"".join(indexes.values())
+        self._write(head, compressed, index)
         self._chunks.append(
             records.ChunkIndex(
                 chunk_length=HEAD.size + length,
@@ -184,16 +180,16 @@ class Segment:
                 compression=self._compressor.name,
                 compressed_size=len(compressed),
                 message_end_time=last,
-                message_index_length=len(index_bytes),
-                message_index_offsets=offsets,
+                message_index_length=len(index),
+                message_index_offsets=dict(zip(indexes, begins, strict=False)),
                 message_start_time=first,
                 uncompressed_size=size,
             )
         )
         self.messages += len(entries)
-        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
+        for number, count in zip(used.tolist(), counts.tolist(), strict=True):
             self._channels[number] = channels[number]
-            self._counts[number] = self._counts.get(number, 0) + (end - begin) // 16
+            self._counts[number] = self._counts.get(number, 0) + count
 
     def sync(self) -> None:
         """Let the disk have what was written."""
