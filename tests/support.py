@@ -94,6 +94,24 @@ def ended_thread() -> int:
     return thread_id
 
 
+def in_fork(function: Callable[[], Any]) -> int:
+    """Return the exit code of a forked child that runs the function; one that hangs is killed."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        finally:
+            os._exit(code)
+    until = time.monotonic() + DEADLINE / 3
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.0005)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
 class Child:
     """A function of a test module, run in a new process.
 

@@ -55,11 +55,26 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
         descr = json.loads(schema.data)
         fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
         dtype = np.lib.format.descr_to_dtype(fields)
-    except (TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
-        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {error}") from None
+    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
+        why = str(error) or type(error).__name__
+        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {why}") from None
     if dtype.hasobject or not dtype.itemsize:
         raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
     return dtype
+
+
+def time_offset(schema: Schema | None, field: str) -> int | None:
+    """Return the byte at which messages of a struct schema have a field with a time, 8 bytes; None: they have none."""
+    if schema is None or schema.encoding != "struct":
+        return None
+    try:
+        fields = struct_dtype(schema).fields
+    except ValueError:
+        return None
+    if not fields or field not in fields:
+        return None
+    kind, offset, *_ = fields[field]
+    return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None
 
 
 def _field(field: list[Any]) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import struct
-import zlib
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,16 +26,13 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.compression import decompress
+from msgq.recording.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
 from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
 from msgq.schema import Schema
 
-MAGIC = b"\x89MCAP0\r\n"
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 TIME_MAX = 2**63 - 1
-_RECORD = struct.Struct("<BQ")
-_CHUNK = struct.Struct("<QQQII")  # start, end, uncompressed size, uncompressed crc, bytes of the compression's name
 _COMPRESSION = re.compile(rb"\x04\0\0\0zstd|\x03\0\0\0lz4")  # in a chunk's head
-_FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _BLOCK_BYTES = 1 << 20
 _PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
 
@@ -186,23 +182,23 @@ class LogFile:
         here = len(MAGIC)
         self.profile = self.library = ""
         for opcode in (Opcode.HEADER, Opcode.METADATA):
-            head = os.pread(fd, _RECORD.size, here)
-            if len(head) < _RECORD.size or head[0] != opcode:
+            head = os.pread(fd, HEAD.size, here)
+            if len(head) < HEAD.size or head[0] != opcode:
                 break
-            length = _RECORD.unpack(head)[1]
-            if length > min(_BLOCK_BYTES, self.size - here - _RECORD.size):
+            length = HEAD.unpack(head)[1]
+            if length > min(_BLOCK_BYTES, self.size - here - HEAD.size):
                 break
-            self._take(opcode, os.pread(fd, length, here + _RECORD.size), here)
-            here += _RECORD.size + length
+            self._take(opcode, os.pread(fd, length, here + HEAD.size), here)
+            here += HEAD.size + length
         return here
 
     def _summary(self, fd: int) -> tuple[list[tuple[Part, int]], int]:
         """Read the summary. Return its chunks with where their indexes end, and where the data end."""
-        end = os.pread(fd, _FOOTER_BYTES, max(0, self.size - _FOOTER_BYTES))
-        if len(end) < _FOOTER_BYTES or not end.endswith(MAGIC) or _RECORD.unpack_from(end) != (Opcode.FOOTER, 20):
+        end = os.pread(fd, FOOTER_BYTES, max(0, self.size - FOOTER_BYTES))
+        if len(end) < FOOTER_BYTES or not end.endswith(MAGIC) or HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
             return [], self.size
-        start, _, crc = struct.unpack_from("<QQI", end, _RECORD.size)
-        footer = self.size - _FOOTER_BYTES
+        start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
+        footer = self.size - FOOTER_BYTES
         if start == 0:
             self.complete = True
             return [], footer
@@ -210,7 +206,7 @@ class LogFile:
             self._problem(footer, f"the footer says that the summary is at {start}; walking the file instead")
             return [], footer
         data = os.pread(fd, footer - start, start)
-        if crc and crc != zlib.crc32(end[: _RECORD.size + 16], zlib.crc32(data)):
+        if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
             self._problem(start, "the summary's CRC is wrong; walking the file instead")
             return [], footer
         self.complete = True
@@ -219,13 +215,13 @@ class LogFile:
     def _indexed(self, summary: bytes, start: int) -> list[tuple[Part, int]]:
         found: dict[int, list[tuple[bytes, int]]] = {}
         here = 0
-        while len(summary) - here >= _RECORD.size:
-            opcode, length = _RECORD.unpack_from(summary, here)
-            here += _RECORD.size + length
+        while len(summary) - here >= HEAD.size:
+            opcode, length = HEAD.unpack_from(summary, here)
+            here += HEAD.size + length
             if here > len(summary):
                 self._problem(start, "the summary ends within a record")
                 break
-            found.setdefault(opcode, []).append((summary[here - length : here], start + here - length - _RECORD.size))
+            found.setdefault(opcode, []).append((summary[here - length : here], start + here - length - HEAD.size))
         for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             for content, offset in found.get(opcode, ()):
                 self._take(opcode, content, offset)
@@ -251,11 +247,11 @@ class LogFile:
     def _walk(self, fd: int, here: int, end: int) -> None:
         """Note the parts between two places, record by record, and learn from what is between them."""
         while here < end:
-            head = os.pread(fd, _RECORD.size + _CHUNK.size, here)
-            if end - here < _RECORD.size or len(head) < _RECORD.size:
+            head = os.pread(fd, HEAD.size + CHUNK.size, here)
+            if end - here < HEAD.size or len(head) < HEAD.size:
                 return self._problem(here, "the file ends within a record")
-            opcode, length = _RECORD.unpack_from(head)
-            following = here + _RECORD.size + length
+            opcode, length = HEAD.unpack_from(head)
+            following = here + HEAD.size + length
             if following > end or opcode == 0:
                 text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk"
                 self._problem(here, text if opcode else "zeros instead of a record")
@@ -267,13 +263,13 @@ class LogFile:
             if opcode == Opcode.MESSAGE:
                 here = self._run(fd, here, end)
                 continue
-            if opcode == Opcode.CHUNK and length >= _CHUNK.size:
-                start, last, size, *_ = _CHUNK.unpack_from(head, _RECORD.size)
+            if opcode == Opcode.CHUNK and length >= CHUNK.size:
+                start, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
                 self.parts.append(Part(here, following - here, size, start, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
-                self._has_channel(struct.unpack_from("<H", head, _RECORD.size)[0])
+                self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
-                self._take(opcode, os.pread(fd, length, here + _RECORD.size), here)
+                self._take(opcode, os.pread(fd, length, here + HEAD.size), here)
             elif Opcode.SUMMARY_OFFSET < opcode < _PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._problem(here, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
             here = following
@@ -290,14 +286,14 @@ class LogFile:
     def _run(self, fd: int, here: int, end: int) -> int:
         """Note a part of messages outside of chunks; return where it ends."""
         block = os.pread(fd, min(_BLOCK_BYTES, end - here), here)
-        length = _RECORD.unpack_from(block)[1]
-        if _RECORD.size + length > len(block) and length <= RECORD_BYTES_MAX:
-            block = os.pread(fd, _RECORD.size + length, here)
-        columns = Columns(len(block) // (_RECORD.size + 22) + 1)
+        length = HEAD.unpack_from(block)[1]
+        if HEAD.size + length > len(block) and length <= RECORD_BYTES_MAX:
+            block = os.pread(fd, HEAD.size + length, here)
+        columns = Columns(len(block) // (HEAD.size + 22) + 1)
         size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
-            return here + _RECORD.size + int(length)
+            return here + HEAD.size + int(length)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any part
         self.parts.append(Part(here, size, size, int(times.min()), int(times.max()), channels, False))
@@ -410,12 +406,12 @@ class LogFile:
 
     def _other(self, part: Part, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
-        opcode, length = _RECORD.unpack_from(content, position)
-        following = position + _RECORD.size + int(length)
+        opcode, length = HEAD.unpack_from(content, position)
+        following = position + HEAD.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            self._take(opcode, content[position + _RECORD.size : following], part.offset)
+            self._take(opcode, content[position + HEAD.size : following], part.offset)
         elif opcode == Opcode.MESSAGE:
-            number = struct.unpack_from("<H", content, position + _RECORD.size)[0] if length >= 22 else None
+            number = struct.unpack_from("<H", content, position + HEAD.size)[0] if length >= 22 else None
             if number is not None and number not in self.channels:
                 if self._find_channels() and number in self.channels:
                     return position
@@ -460,12 +456,12 @@ def next_chunk(fd: int, here: int, end: int) -> int:
     for block_at in range(here, end, _BLOCK_BYTES):
         block = os.pread(fd, min(_BLOCK_BYTES + overlap, end - block_at), block_at)
         for found in _COMPRESSION.finditer(block):
-            start = block_at + found.start() - (_RECORD.size + _CHUNK.size - 4)
-            head = os.pread(fd, _RECORD.size, start) if start > here else b""
-            if head[:1] != bytes([Opcode.CHUNK]) or _RECORD.unpack(head)[1] > min(end - start, RECORD_BYTES_MAX):
+            start = block_at + found.start() - (HEAD.size + CHUNK.size - 4)
+            head = os.pread(fd, HEAD.size, start) if start > here else b""
+            if head[:1] != bytes([Opcode.CHUNK]) or HEAD.unpack(head)[1] > min(end - start, RECORD_BYTES_MAX):
                 continue
             with contextlib.suppress(ValueError):
-                chunk_content(os.pread(fd, _RECORD.size + _RECORD.unpack(head)[1], start))
+                chunk_content(os.pread(fd, HEAD.size + HEAD.unpack(head)[1], start))
                 return start
     return end
 
@@ -477,11 +473,11 @@ def chunk_content(record: bytes) -> bytes:
     ------
     ValueError : its bytes make no sense, or are not those that were written.
     """
-    opcode, length = _RECORD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - _RECORD.size or length < _CHUNK.size + 8:
+    opcode, length = HEAD.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
         raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = _CHUNK.unpack_from(record, _RECORD.size)
-    name_at = _RECORD.size + _CHUNK.size
+    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
+    name_at = HEAD.size + CHUNK.size
     data_at = name_at + name_bytes + 8
     if data_at > len(record) or len(record) - data_at != struct.unpack_from("<Q", record, data_at - 8)[0]:
         raise ValueError("its lengths contradict each other")
