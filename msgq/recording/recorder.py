@@ -12,17 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mcap import records
-
 from msgq import naming
 from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
 from msgq.recording.output import Limits, Memory, Output
-from msgq.recording.segment import ChannelRecords, Compressor
+from msgq.recording.segment import ChannelRecords, Compressor, channel_records
 from msgq.recording.sources import Selection, Sources
-from msgq.schema import Schema
 
 _LOOK_S = 0.5  # between two looks for new endpoints
 _QUEUE_BYTES = 128 << 20  # of chunks that wait for the disk; beyond it the rings hold what they can
@@ -131,7 +128,7 @@ class Recorder:
         self._feeds: list[tuple[Feed, int]] = []
         for choice in frames:
             number = self._capture.new_channel()
-            self._channels[number] = _channel(number, choice.endpoint, choice.schema, 1, layout.RECEIVED)
+            self._channels[number] = channel_records(number, choice.endpoint, choice.schema, 1, layout.RECEIVED)
             self._feeds.append((Feed(choice, where), number))
         self._want_frames()
         self._recorded = dict.fromkeys((number for _, number in self._feeds), 0)
@@ -272,7 +269,7 @@ class Recorder:
         for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]
             counting = layout.PUBLISHED if counted else layout.RECEIVED
-            self._channels[number] = _channel(number, found.endpoint, found.schema, epoch, counting)
+            self._channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting)
         if not self._paused:
             chunk = self._take_frames(chunk)
         if not len(chunk):
@@ -362,15 +359,3 @@ class Recorder:
     def _losses(self) -> dict[str, str]:
         lost = {**self._sources.losses(), **{feed.choice.endpoint: feed.lost for feed, _ in self._feeds}}
         return {name: "unknown" if count is None else str(count) for name, count in lost.items()}
-
-
-def _channel(number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str) -> ChannelRecords:
-    record = None
-    if schema is not None and layout.has_schema_record(schema):
-        encoding = layout.schema_encoding(schema.encoding)
-        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
-    channel = records.Channel(
-        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
-        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
-    )  # fmt: skip
-    return ChannelRecords(channel, record)

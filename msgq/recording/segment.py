@@ -23,6 +23,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
 from msgq.recording.scan import crc32
+from msgq.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
 COMPRESSIONS = ("zstd", "lz4", "none")
@@ -49,6 +50,19 @@ def encoded(*parts: Any) -> bytes:
     for part in parts:
         part.write(builder)
     return bytes(builder.end())  # type: ignore[no-untyped-call]
+
+
+def channel_records(number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str) -> ChannelRecords:
+    """Return the records of a channel; counting : PUBLISHED or RECEIVED, what its sequence numbers."""
+    record = None
+    if schema is not None and layout.has_schema_record(schema):
+        encoding = layout.schema_encoding(schema.encoding)
+        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
+    channel = records.Channel(
+        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
+        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
+    )  # fmt: skip
+    return ChannelRecords(channel, record)
 
 
 class Compressor:
@@ -194,8 +208,13 @@ class Segment:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
-    def close(self, losses: Mapping[str, str]) -> None:
+    def close(self, losses: Mapping[str, str], synced: bool = True) -> None:
         """Write the summary, and close. The file is closed in any case.
+
+        Parameters
+        ----------
+        losses : endpoint -> messages lost so far.
+        synced : let the disk have it first; False for a file that is of no use after a power cut.
 
         Raises
         ------
@@ -205,7 +224,8 @@ class Segment:
             self._write_metadata(layout.LOSSES, losses)
             self._write(encoded(records.DataEnd(data_section_crc=0)))
             self._write(self._summary())
-            os.fsync(self._fd)
+            if synced:
+                os.fsync(self._fd)
         finally:
             self._let_go()
 
