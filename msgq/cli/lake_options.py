@@ -44,7 +44,27 @@ def open_lake(path: str, master: str | None, table_format: str) -> Lake:
 
 @contextmanager
 def progress(lake: Lake, text: str) -> Iterator[None]:
-    """Show how many tasks are done, where somebody looks; a cluster behind Spark Connect does not tell."""
+    """Show how many tasks are done, where somebody looks; say in one line what Spark could not do.
+
+    Raises
+    ------
+    InvalidValueError : what a query asks for cannot be done, as turning a text that is no number into one.
+    """
+    from pyspark.errors import PySparkException
+
+    from msgq.errors import InvalidValueError
+
+    try:
+        with _shown(lake, text):
+            yield
+    except PySparkException as error:
+        lines = (line.strip() for line in str(error).splitlines())
+        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from error
+
+
+@contextmanager
+def _shown(lake: Lake, text: str) -> Iterator[None]:
+    """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
     screen = console()
     tracker = _tracker(lake.spark)
     if not screen.is_terminal or tracker is None:

@@ -34,3 +34,16 @@ def publish(endpoint: str, segment_size: int = 0) -> None:
             pub.send_many([struct.pack("<q", number) for number in range(sent, sent + wanted)])
             sent += wanted
             say()
+
+
+def subscribe(endpoints: list[str], count: int) -> list[tuple[str, int]]:
+    """Return which numbers came where: of each endpoint in their order."""
+    poller = msgq.Poller()
+    for endpoint in endpoints:
+        poller.registerSocket(msgq.sub_sock(endpoint))
+    say()
+    found: list[tuple[str, int]] = []
+    while len(found) < count:
+        for sub in poller.poll(1000):
+            found += [(sub.endpoint, int(data)) for data in msgq.drain_sock_raw(sub)]
+    return found
