@@ -21,7 +21,7 @@ from msgq.errors import MissingLibraryError, RecordingError
 from msgq.spark.buffer import Buffer
 from msgq.spark.feeds import feed
 from msgq.spark.options import Options
-from msgq.spark.source import read
+from msgq.spark.source import packed, read
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
@@ -93,15 +93,7 @@ class LiveStreamReader(DataSourceStreamReader):
             return []
         parts = self._buffer.parts(start["messages"] - self._base, end["messages"] - self._base)
         size = self._options.piece_bytes(sum(part.size for part in parts))
-        found: list[Files] = []
-        room = 0
-        for part in parts:
-            if not found or room < part.size:
-                found.append(Files([]))
-                room = size
-            found[-1].paths.append(part.path)
-            room -= part.size
-        return list(found)
+        return [Files(paths) for paths in packed(((part.path, part.size) for part in parts), size)]
 
     def commit(self, end: Offset) -> None:
         """Remove what is not needed any more."""

@@ -152,7 +152,7 @@ def tasks(options: Options, problems: list[Problem]) -> Iterator[Pieces]:
     sizes = {path: _size(path) for path in paths} if len(paths) > _OPENED_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
     room = options.piece_bytes(sum(sizes.values()))
-    for group in _packed(((path, sizes[path]) for path in whole), room):
+    for group in packed(((path, sizes[path]) for path in whole), room):
         yield Pieces([], group, [])
     logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
     for log in logs:
@@ -170,11 +170,11 @@ def _size(path: Path) -> int:
 def pieces(options: Options, logs: list[LogReader]) -> Iterator[Pieces]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
     size = options.piece_bytes(sum(log.size for log in logs))
-    for group in _packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
+    for group in packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
         yield Pieces(group, [], [])
 
 
-def _packed(things: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+def packed(things: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
     """Give things, in their order, in groups of this size at most; larger ones alone."""
     group: list[_T] = []
     left = room
