@@ -44,22 +44,11 @@ def open_lake(path: str, master: str | None, table_format: str) -> Lake:
 
 @contextmanager
 def progress(lake: Lake, text: str) -> Iterator[None]:
-    """Show how many tasks are done, where somebody looks; say in one line what Spark could not do.
+    """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
+    from msgq.spark.session import plain_errors
 
-    Raises
-    ------
-    InvalidValueError : what a query asks for cannot be done, as turning a text that is no number into one.
-    """
-    from pyspark.errors import PySparkException
-
-    from msgq.errors import InvalidValueError
-
-    try:
-        with _shown(lake, text):
-            yield
-    except PySparkException as error:
-        lines = (line.strip() for line in str(error).splitlines())
-        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from error
+    with plain_errors(), _shown(lake, text):
+        yield
 
 
 @contextmanager
