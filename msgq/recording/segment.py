@@ -195,8 +195,13 @@ class Segment:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
-    def close(self, losses: Mapping[str, str] | None = None) -> None:
-        """Write the summary, and close. The file is closed in any case. losses : of the recording, if it is one.
+    def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
+        """Write the summary, and close. The file is closed in any case.
+
+        Parameters
+        ----------
+        losses : endpoint -> messages lost so far, if it is a recording.
+        synced : let the disk have it first; False for a file that is of no use after a power cut.
 
         Raises
         ------
@@ -207,7 +212,8 @@ class Segment:
                 self._write_metadata(layout.LOSSES, losses)
             self._write(encoded(records.DataEnd(data_section_crc=0)))
             self._write(self._summary())
-            os.fsync(self._fd)
+            if synced:
+                os.fsync(self._fd)
         finally:
             self._let_go()
 

@@ -6,10 +6,12 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from msgq.errors import MissingLibraryError
+from msgq.errors import InvalidValueError, MissingLibraryError
 from msgq.spark.java import Java, find_java, launcher_home
 
 if TYPE_CHECKING:
@@ -59,6 +61,23 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
         builder = builder.master(master)
         settings |= _local(master)
     return _made(builder, settings | given)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Say in one line what Spark could not do, for those who asked for it on a command line.
+
+    Raises
+    ------
+    InvalidValueError : what a query asks for cannot be done, as turning a text that is no number into one.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = (line.strip() for line in str(error).splitlines())
+        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from error
 
 
 def _made(builder: Any, settings: dict[str, str]) -> SparkSession:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 
+import msgq
 from msgq.recording import Recorder
 from msgq.recording.output import Limits
 from tests.support import hear, say, wait_until
@@ -21,3 +23,27 @@ def record(path: str) -> None:
 
 def reached(recorder: Recorder, messages: int) -> bool:
     return recorder.stats().messages >= messages
+
+
+def publish(endpoint: str, segment_size: int = 0) -> None:
+    """Send numbers, as many as the parent says, each time; a life of a publisher begins with 0."""
+    with msgq.pub_sock(endpoint, segment_size) as pub:
+        say()
+        sent = 0
+        while (wanted := hear()) is not None:
+            pub.send_many([struct.pack("<q", number) for number in range(sent, sent + wanted)])
+            sent += wanted
+            say()
+
+
+def subscribe(endpoints: list[str], count: int) -> list[tuple[str, int]]:
+    """Return which numbers came where: of each endpoint in their order."""
+    poller = msgq.Poller()
+    for endpoint in endpoints:
+        poller.registerSocket(msgq.sub_sock(endpoint))
+    say()
+    found: list[tuple[str, int]] = []
+    while len(found) < count:
+        for sub in poller.poll(1000):
+            found += [(sub.endpoint, int(data)) for data in msgq.drain_sock_raw(sub)]
+    return found
