@@ -131,7 +131,7 @@ class Lake:
     def problems(self) -> DataFrame:
         """Return what could not be read: file, offset in bytes, reason."""
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in self._journal.problems()]
-        return self.spark.createDataFrame(pa.Table.from_pylist(rows, PROBLEMS))
+        return self.spark.createDataFrame(pa.Table.from_pylist(rows, PROBLEMS), spark_schema(PROBLEMS))
 
     def _add(
         self, name: str, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]
@@ -258,10 +258,12 @@ class Lake:
 
         self.register()
         try:
-            return self.spark.sql(query)
+            answer = self.spark.sql(query)
+            _ = answer.schema  # Spark Connect looks at the names no sooner
         except (AnalysisException, ParseException) as error:
             text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
             raise InvalidValueError(text) from None
+        return answer
 
     def _replace(self, name: str, table: DataFrame, runs: Iterable[str], state: dict[str, Any]) -> DataFrame:
         """Write the rows of some runs in place of those that were there; return them."""
@@ -375,13 +377,12 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     word = hashlib.sha256(place.encode()).hexdigest()[:16]
     rows = lake.spark.readStream.format("msgq").load(recordings)
-    writer = rows.writeStream.option("checkpointLocation", place)
-
+    uri, table_format = lake.uri, lake._format  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, number: int) -> None:
-        lake.append(batch, f"{word}-{number}")
+        Lake(batch.sparkSession, uri, table_format).append(batch, f"{word}-{number}")
 
-    writer = writer.foreachBatch(add)
+    writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
