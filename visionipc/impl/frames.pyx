@@ -146,7 +146,7 @@ cdef class Draft:
     def __enter__(self):
         cdef Outgoing stream = self._stream
         if self._entered:
-            raise ConcurrentUseError("a frame is rendered in one with block; ask the server for another", stream.endpoint)
+            raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
         self._buffer = stream._begin()
         self._entered = True
         self.dropped = self._buffer < 0
