@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from msgq.spark.live import Files, LiveStreamReader
 from msgq.spark.options import Options
 from msgq.spark.rows import MESSAGES
 from tests.spark.children import publish
-from tests.support import Child, wait_until
+from tests.support import Child, wait_asleep, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,6 +125,22 @@ def test_what_is_not_taken_is_counted(reader: Make) -> None:
     got = [struct.unpack("<q", row["data"])[0] for row in found]
     assert got == sorted(set(got)) == [row["sequence"] for row in found]
     assert got[-1] == sent
+
+
+def test_the_buffer_is_bounded(reader: Make) -> None:
+    """A file of 4 MiB is more than it may hold; the rest stays in the ring until that is planned."""
+    with msgq.pub_sock("a", 64 << 20) as pub:
+        stream = reader(bufferBytes="1m")
+        start = stream.initialOffset()
+        pub.send_many([bytes(1 << 20)] * 12)
+        wait_until(lambda: list(stream._buffer._directory.iterdir()))
+        wait_asleep(os.getpid(), stream._buffer._thread.native_id)
+        first = stream.latestOffset(start, ALL)
+        assert first["messages"] < 6
+        at = first
+        while at["messages"] < 12:
+            at = following(stream, at)
+        assert at["lost"] == 0
 
 
 def test_no_more_than_was_asked_for(reader: Make) -> None:
