@@ -17,6 +17,7 @@ from msgq.schema import Schema
 from msgq.spark.infer import UNFIT, column, conformed, text
 
 _SAMPLE = 1000
+_ORIGIN_BYTES = 8
 _WIDER = {1: np.int16, 2: np.int32, 4: np.int64}  # Spark has no unsigned integers
 
 
@@ -224,7 +225,9 @@ def origin_field(schema: Schema | None) -> tuple[int, np.dtype[Any]] | None:
     except ValueError:
         return None
     field = dtype.fields["origin_time"] if dtype.fields and "origin_time" in dtype.fields else None
-    return (int(field[1]), field[0]) if field is not None and field[0] in (np.int64, np.uint64) else None
+    if field is None or field[0].kind not in "iu" or field[0].itemsize != _ORIGIN_BYTES:
+        return None
+    return int(field[1]), field[0]
 
 
 def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -235,9 +238,9 @@ def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any,
         return found
     at, kind = place
     offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
-    fits = np.diff(offsets) >= at + kind.itemsize
+    fits = np.diff(offsets) >= at + _ORIGIN_BYTES
     if fits.any():
-        eight = np.arange(at, at + kind.itemsize)
+        eight = np.arange(at, at + _ORIGIN_BYTES)
         payload = np.frombuffer(data.buffers()[2], np.uint8)
         found[fits] = payload[offsets[:-1][fits, None] + eight].view(kind)[:, 0].astype(np.int64)
     return np.maximum(found, 0)

@@ -83,6 +83,10 @@ class Lake:
         spark : the session; `msgq.spark.session` makes one.
         path : a directory, or a URI that both Spark and pyarrow know; workers must see it too.
         table_format : "parquet", or a word for what the cluster has: "delta", "iceberg".
+
+        Raises
+        ------
+        InvalidValueError : this Spark does not have that format.
         """
         text = os.fspath(path)
         self.uri = text if "://" in text else Path(text).absolute().as_uri()
@@ -99,9 +103,7 @@ class Lake:
         Raises
         ------
         RecordingError : nothing is at a path; somebody else is writing the lake.
-        InvalidValueError : Spark does not have the lake's format.
         """
-        self._store.check()
         problems: list[Problem] = []
         found = [_input(path) for path in Options(tuple(os.fspath(path) for path in paths)).files(problems)]
         with self._journal.locked():
@@ -134,7 +136,6 @@ class Lake:
                 self._learn(found, recordings)
             return found
 
-        self._store.check()
         with self._journal.locked():
             self._journal.recover()
             if name in self._journal.names():

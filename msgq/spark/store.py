@@ -31,19 +31,18 @@ class Store:
     """
 
     def __init__(self, spark: SparkSession, uri: str, table_format: str) -> None:
-        """Look at a lake that may not exist yet."""
+        """Look at a lake that may not exist yet. Raises InvalidValueError where this Spark does not have the format."""
         self.spark, self.uri, self.format = spark, uri, table_format
         self.files, self.root = open_path(uri)
+        if table_format not in _PLAIN:
+            self._check()
 
     @property
     def is_parquet(self) -> bool:
         """Whether tables are Parquet files, which workers write themselves."""
         return self.format == "parquet"
 
-    def check(self) -> None:
-        """Raise InvalidValueError where this Spark has not the lake's format."""
-        if self.format in _PLAIN:
-            return
+    def _check(self) -> None:
         try:
             self.spark.read.format(self.format).load(f"{self.uri}/messages").schema  # noqa: B018  (Connect is lazy)
         except Exception as error:  # of Java or of Spark, as it likes; the table need not be there yet
