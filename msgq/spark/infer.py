@@ -6,6 +6,7 @@ What has no type of its own, or no common one, is text: JSON, and strings as the
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ def column(values: list[Any], depth: int = 0) -> pa.Array:
     lists. Of the type null where nothing is known: all are None, or empty.
     """
     there = [value for value in values if value is not None]
+    found = set(map(type, there))
     made = None
     if there and depth < _DEPTH_MAX:
-        if all(isinstance(value, dict) for value in there):
+        if found == {dict}:
             made = _struct(values, there, depth)
-        elif all(isinstance(value, (list, tuple)) for value in there):
+        elif found <= {list, tuple}:
             made = _list(values, there, depth)
-    if made is None and not any(isinstance(value, (dict, list, tuple)) for value in there):
+    if made is None and not found & {dict, list, tuple}:
         try:
             made = pa.array(values)
         except UNFIT:
@@ -42,7 +44,7 @@ def column(values: list[Any], depth: int = 0) -> pa.Array:
 
 
 def _struct(values: list[Any], there: list[dict[Any, Any]], depth: int) -> pa.Array | None:
-    names = list(dict.fromkeys(name for value in there for name in value))
+    names = list(dict.fromkeys(chain.from_iterable(there)))
     if len(names) > _FIELDS_MAX:
         return None
     found = {name: column([None if value is None else value.get(name) for value in values], depth + 1)
@@ -55,7 +57,7 @@ def _struct(values: list[Any], there: list[dict[Any, Any]], depth: int) -> pa.Ar
 
 
 def _list(values: list[Any], there: list[Any], depth: int) -> pa.Array:
-    inner = column([one for value in there for one in value], depth + 1)
+    inner = column(list(chain.from_iterable(there)), depth + 1)
     if kinds.is_null(inner.type):
         return pa.nulls(len(values))
     ends = np.cumsum([0] + [0 if value is None else len(value) for value in values], dtype=np.int32)
