@@ -65,8 +65,9 @@ def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
     columns = {
         "part": [f"{entry}-{number // 8}.parquet" for number in group.tolist()], "run": ["run"] * len(group),
         "endpoint": [f"endpoint{number}" for number in endpoint.tolist()], "epoch": np.ones(len(group), np.int64),
-        "rows": np.full(len(group), 1000), "first_sequence": begin // 10**6, "last_sequence": begin // 10**6 + 999,
-        "first_time": begin, "last_time": begin + 10**9 - 1, "repeats": np.zeros(len(group), bool),
+        "schema_id": np.zeros(len(group), np.int64), "rows": np.full(len(group), 1000),
+        "first_sequence": begin // 10**6, "last_sequence": begin // 10**6 + 999, "first_time": begin,
+        "last_time": begin + 10**9 - 1, "repeats": np.zeros(len(group), bool),
     }  # fmt: skip
     return pa.table(columns, schema=RANGES)
 

@@ -146,3 +146,6 @@ _MAKERS: dict[str, Callable[[Schema], Decode]] = {
     "struct": _struct,
     "protobuf": _protobuf,
 }
+#: What can be decoded here, and of that what needs no schema's text.
+ENCODINGS = frozenset(_MAKERS)
+SELF_DESCRIBING = frozenset(("json", "msgpack", "cbor"))

@@ -354,9 +354,9 @@ class LogFile:
         if record is None:
             if channel.schema_id:
                 self._problem(offset, f"channel {channel.id} has schema {channel.schema_id}, which is not there")
-            return _schema(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
+            return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
         encoding = channel.message_encoding or layout.message_encoding(record.encoding)
-        return _schema(record.name, encoding, record.data)
+        return schema_of(record.name, encoding, record.data)
 
     # What is in it
 
@@ -443,7 +443,8 @@ def _clip(part: Part, begin: int, end: int) -> Part | None:
     return replace(part, offset=first, length=last - first, size=last - first) if first < last else None
 
 
-def _schema(name: str, encoding: str, data: bytes) -> Schema:
+def schema_of(name: str, encoding: str, data: bytes) -> Schema:
+    """Return a schema as files have it, of any size."""
     try:
         return Schema(name, encoding, data)
     except ValueError:
