@@ -27,12 +27,14 @@ DEADLINE_MS = int(DEADLINE * 1000)
 CHILD_LIFETIME = 50  # seconds after which a forgotten child ends by itself
 
 
-def wait_until(condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE) -> Any:
-    """Return the first true value of `condition`; AssertionError after `deadline` seconds."""
+def wait_until(
+    condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE, interval: float = 0.0005
+) -> Any:
+    """Return the first true value of `condition`, asked each `interval`; AssertionError after `deadline` seconds."""
     until = time.monotonic() + deadline
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not come true in {deadline} s"
-        time.sleep(0.0005)
+        time.sleep(interval)
     return value
 
 

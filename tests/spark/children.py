@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import struct
 from functools import partial
 
@@ -10,9 +11,12 @@ from msgq.recording import Recorder
 from msgq.recording.output import Limits
 from tests.support import hear, say, wait_until
 
+LIFETIME = 500  # seconds after which a forgotten child ends by itself; Spark takes longer than others
+
 
 def record(path: str) -> None:
     """Record all there is, in small segments; whenever the parent says a number, wait until there are so many."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
     limits = Limits(split_bytes=20_000)
     with Recorder(path, chunk_seconds=0.02, chunk_bytes=4096, limits=limits) as recorder:
         say()

@@ -19,6 +19,8 @@ from tests.support import DEADLINE, wait_until
 
 HOME = Path(pyspark.__file__).parent
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a test is not worth optimizing
+SETTINGS = {"spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK}
+LIFETIME = 1800  # seconds after which a forgotten server ends by itself
 START_SECONDS = 200  # for one server, on two cores that may have ten tenants
 
 
@@ -31,12 +33,17 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **found, **more}
 
 
+def options(settings: dict[str, str]) -> list[str]:
+    """Return settings as spark-submit takes them."""
+    return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+
+
 class Server:
     """A server of Spark. Its processes end with the context, whatever they do."""
 
     def __init__(self, program: str, *arguments: str, log: Path, **more: str) -> None:
         self._log = log
-        command = [str(HOME / "bin" / program), *arguments]
+        command = ["timeout", "--signal=KILL", str(LIFETIME), str(HOME / "bin" / program), *arguments]
         with log.open("w") as file:
             self._process = subprocess.Popen(command, env=environment(**more), stdout=file, stderr=file)
 
@@ -48,28 +55,21 @@ class Server:
             assert self._process.poll() is None, text
             return re.search(pattern, text)
 
-        return str(wait_until(found, f"{pattern} in {self._log}", START_SECONDS)[1])
+        return str(wait_until(found, f"{pattern} in {self._log}", START_SECONDS, 0.05)[1])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kill(self._process.pid)
-        self._process.wait()
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """Return a process and all that it started, the youngest first."""
-    try:
-        first = psutil.Process(pid)
-        return [*reversed(first.children(recursive=True)), first]
-    except psutil.NoSuchProcess:
-        return []
+        if self._process.poll() is None:
+            kill(self._process.pid)
+            self._process.wait()
 
 
 def kill(pid: int) -> None:
     """Kill a process and all that it started."""
-    processes = family(pid)
+    first = psutil.Process(pid)
+    processes = [first, *first.children(recursive=True)]
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -101,10 +101,9 @@ def connect(directory: Path, master: str, **more: str) -> Iterator[str]:
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"), **SETTINGS,
     }  # fmt: skip
-    options = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     kind = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    arguments = ("--master", master, "--class", kind, *options)
+    arguments = ("--master", master, "--class", kind, *options(settings))
     with Server("spark-submit", *arguments, log=directory / "connect.log", **more) as server:
         yield "sc://127.0.0.1:" + server.said(r"Spark Connect server started at: \S+:(\d+)")
