@@ -249,6 +249,12 @@ def live(spark: SparkSession, prefix: str, **options: str) -> DataFrame:
     return spark.readStream.format("msgq").options(live="true", prefix=prefix, **options).load()
 
 
+def begun(query: StreamingQuery) -> StreamingQuery:
+    """Return the query when it has looked for messages, and so subscribes; progress would be told 10 s later."""
+    wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "a look at the bus", 240)
+    return query
+
+
 def settled(query: StreamingQuery) -> dict[str, Any]:
     """Return the offset when all that was published is in it."""
     query.processAllAvailable()
@@ -261,19 +267,19 @@ def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: 
 
     def start() -> StreamingQuery:
         table = live(spark, prefix, endpoints="a,b").writeStream.format("parquet")
-        query = table.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "table"))
-        wait_until(lambda: query.recentProgress or query.exception(), "the first trigger", 240)
-        return query
+        return begun(table.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "table")))
 
     def sent(child: Child, count: int) -> None:
         child.say(count)
         child.hear()
 
+    for name in ("a", "b"):
+        msgq.sub_sock(name).close()  # the rings are there before the first query, which takes its time to start
+    query = start()
     with Child(publish, "a") as a:
         a.hear()
         with Child(publish, "b") as b:
             b.hear()
-            query = start()
             for child in (a, b):
                 sent(child, 3000)
             b.kill()
@@ -313,9 +319,7 @@ def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: st
 
     def start() -> StreamingQuery:
         writer = live(spark, prefix).writeStream.foreachBatch(take)
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        wait_until(lambda: query.recentProgress or query.exception(), "the first trigger", 240)
-        return query
+        return begun(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
     with msgq.pub_sock("a") as pub:
         query = start()

@@ -101,7 +101,7 @@ def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[S
             table = source.load(str(where))
         query = table.writeStream.foreachBatch(sink).option("checkpointLocation", str(where / "checkpoint")).start()
         stack.callback(query.stop)
-        while not query.recentProgress and query.isActive:
+        while query.isActive and query.status["message"] != "Waiting for data to arrive":
             time.sleep(_TICK_S)
         publisher.stdin.write("go\n")
         sent = int(publisher.stdout.readline())
