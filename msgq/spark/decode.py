@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from msgq.recording import LogReader, Message, Undecoded
 from msgq.recording.batches import batches
-from msgq.recording.decode import Decoders, struct_dtype
+from msgq.recording.decode import Decoders, struct_dtype, time_offset
 from msgq.schema import Schema
 from msgq.spark.infer import UNFIT, column, conformed, text
 
 _SAMPLE = 1000
-_ORIGIN_BYTES = 8
+_TIME_BYTES = 8
 _WIDER = {1: np.int16, 2: np.int32, 4: np.int64}  # Spark has no unsigned integers
 
 
@@ -214,33 +214,21 @@ def _single(value: Any, field: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def origin_field(schema: Schema | None) -> tuple[int, np.dtype[Any]] | None:
-    """Return where in a message its origin time is, the field `origin_time` of 8 bytes of a NumPy dtype, and its kind;
-    None: it has none.
-    """
-    if schema is None or schema.encoding != "struct":
-        return None
-    try:
-        dtype = struct_dtype(schema)
-    except ValueError:
-        return None
-    field = dtype.fields["origin_time"] if dtype.fields and "origin_time" in dtype.fields else None
-    if field is None or field[0].kind not in "iu" or field[0].itemsize != _ORIGIN_BYTES:
-        return None
-    return int(field[1]), field[0]
+def origin_offset(schema: Schema | None) -> int | None:
+    """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
+    return time_offset(schema, "origin_time")
 
 
 def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
     found = np.zeros(len(data), np.int64)
-    place = origin_field(schema)
-    if place is None or not len(data):
+    at = origin_offset(schema)
+    if at is None or not len(data):
         return found
-    at, kind = place
     offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
-    fits = np.diff(offsets) >= at + _ORIGIN_BYTES
+    fits = np.diff(offsets) >= at + _TIME_BYTES
     if fits.any():
-        eight = np.arange(at, at + _ORIGIN_BYTES)
+        eight = np.arange(at, at + _TIME_BYTES)
         payload = np.frombuffer(data.buffers()[2], np.uint8)
-        found[fits] = payload[offsets[:-1][fits, None] + eight].view(kind)[:, 0].astype(np.int64)
+        found[fits] = payload[offsets[:-1][fits, None] + eight].view("<i8")[:, 0]
     return np.maximum(found, 0)

@@ -18,7 +18,7 @@ from msgq.recording.batches import batches
 from msgq.recording.files import Channel
 from msgq.recording.layout import RECORDING
 from msgq.schema import Schema
-from msgq.spark.decode import Decoder, Values, origin_field, origin_times
+from msgq.spark.decode import Decoder, Values, origin_offset, origin_times
 
 _ORIGIN = "origin_time"
 _ROWS = 65536
@@ -119,7 +119,7 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     """Return the origin time of each message that has one."""
     codes = batch.column("channel").to_numpy()
     there = np.flatnonzero(np.bincount(codes)).tolist()
-    tracked = [code for code in there if origin_field(log.channels[code].schema) is not None]
+    tracked = [code for code in there if origin_offset(log.channels[code].schema) is not None]
     found = np.zeros(len(codes), np.int64)
     for code in tracked:
         rows = codes == code
