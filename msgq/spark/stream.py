@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.files import MAGIC, RECORD_BYTES_MAX
 from msgq.recording.layout import SUFFIX
+from msgq.recording.walk import MAGIC, RECORD_BYTES_MAX
 from msgq.spark.options import Options
 from msgq.spark.source import Pieces, pieces, read
 
