@@ -145,7 +145,6 @@ class LogFile:
         self._schemas: dict[int, records.Schema] = {}
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._searched = False
-        self._searchable = self.parts  # what may describe channels that a part leaves out
         self._prologue = b""  # what a chunk began with, all of which is known
         with opened(path) as fd:
             self.size = os.fstat(fd).st_size
@@ -190,7 +189,6 @@ class LogFile:
         piece = copy(self)
         piece.parts, piece._code_of, piece._note = parts, code_of, note
         piece.channels, piece._codes, piece._known = dict(self.channels), self._codes.copy(), {}
-        piece._searchable = parts if self.profile == layout.PROFILE else self._searchable
         return piece
 
     def _begin(self, fd: int) -> int:
@@ -230,15 +228,15 @@ class LogFile:
         """Return the chunks with where their indexes end; None (and note it) where this is no summary."""
         found: dict[int, list[tuple[bytes, int]]] = {}
         here = 0
-        while len(summary) - here >= _RECORD.size:
-            opcode, length = _RECORD.unpack_from(summary, here)
+        while here < len(summary):
+            head = summary[here : here + _RECORD.size]
+            opcode, length = _RECORD.unpack(head) if len(head) == _RECORD.size else (DAMAGE, 0)
+            content = summary[here + _RECORD.size : here + _RECORD.size + length]
+            if len(content) < length or (opcode <= Opcode.DATA_END and opcode not in _SUMMARY):
+                self._problem(start, "no summary is where the footer says; walking the file instead")
+                return None
+            found.setdefault(opcode, []).append((content, start + here))
             here += _RECORD.size + length
-            if here > len(summary) or (opcode <= Opcode.DATA_END and opcode not in _SUMMARY):
-                break
-            found.setdefault(opcode, []).append((summary[here - length : here], start + here - length - _RECORD.size))
-        if here != len(summary):
-            self._problem(start, "no summary is where the footer says; walking the file instead")
-            return None
         for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             for content, offset in found.get(opcode, ()):
                 self._take(opcode, content, offset)
@@ -423,7 +421,7 @@ class LogFile:
         elif opcode == Opcode.MESSAGE:
             number = struct.unpack_from("<H", content, position + _RECORD.size)[0] if length >= 22 else None
             if number is not None and number not in self.channels:
-                if self._find_channels() and number in self.channels:
+                if self._find_channel(number):
                     return position
                 self._problem(part.offset, f"messages of channel {number}, which nothing describes")
                 self._set_code(number, UNWANTED)  # said once
@@ -431,18 +429,26 @@ class LogFile:
                 self._problem(part.offset, f"a message that is too short, or has an impossible time (at {position})")
         return following
 
-    def _find_channels(self) -> bool:
-        """Look through the whole file for channels, once: foreign files need not repeat them in each chunk."""
+    def _find_channel(self, number: int) -> bool:
+        """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
         if self._searched:
             return False
-        self._searched = True
+        try:
+            whole = LogFile(self.path, self._code_of, lambda _: None)
+        except RecordingError:
+            return False
+        whole._searched = True
         nothing = Columns(1)
-        for part in self._searchable:
-            content = self.content(part) if part.is_chunk else None
+        for part in whole.parts:
+            content = whole.content(part) if part.is_chunk and number not in whole.channels else None
             position = 0
             while content is not None and position < len(content):
-                position = self.scan(part, content, position, nothing, 0, 0)
-        return True
+                position = whole.scan(part, content, position, nothing, 0, 0)
+        for found in whole.channels.keys() - self.channels.keys():
+            self.channels[found] = whole.channels[found]
+            self._set_code(found, self._code_of(whole.channels[found]))
+        self._searched = number not in self.channels  # once for nothing is enough
+        return not self._searched
 
 
 def _clip(part: Part, begin: int, end: int) -> Part | None:

@@ -164,8 +164,9 @@ class _Survey:
         self._attachments: list[records.AttachmentIndex] = []
         self._last_content: bytes | None = None  # of the chunk whose index is being read
         self._columns = Columns(16384)
-        for found in Walk(fd, self.end, os.fstat(fd).st_size):
-            if found.opcode == Opcode.DATA_END:
+        size = os.fstat(fd).st_size
+        for found in Walk(fd, self.end, size):
+            if found.opcode == Opcode.DATA_END or (found.opcode == DAMAGE and found.end == size):
                 break
             self._add(found)
             self.end = found.end

@@ -115,9 +115,10 @@ class Walk:
         least = _chunk_bytes(head) if opcode == Opcode.CHUNK else 0
         if length < least:
             return self._damage(here, head)
-        if length != least and not self._is_plausible(following):
+        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + RECORD.size + least))
+        if length != least and doubtful:
             chunk = self._next_chunk(here)
-            if chunk < following:  # its length would hide a chunk
+            if chunk < following + RECORD.size:  # its length would hide a chunk, or is too small
                 reason = _reason(head, "has a wrong length; going on with the next chunk")
                 return Found(DAMAGE, here, chunk, head, reason)
         return Found(opcode, here, following, head)
@@ -125,12 +126,16 @@ class Walk:
     def _is_plausible(self, here: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
         head = self._head(here)
-        if len(head) < RECORD.size:
+        if len(head) < RECORD.size or self._is_whole(here):
             return True
         opcode, length = RECORD.unpack_from(head)
-        is_known = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
-        fits: bool = here + RECORD.size + length <= self._end
-        return fits or (is_known and length <= RECORD_BYTES_MAX)
+        return (0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE) and length <= RECORD_BYTES_MAX
+
+    def _is_whole(self, here: int) -> bool:
+        """Whether a record that begins here does not go beyond the end."""
+        head = self._head(here)
+        fits: bool = len(head) >= RECORD.size and RECORD.unpack_from(head)[1] <= self._end - here - RECORD.size
+        return fits and head[0] != DAMAGE
 
     def _damage(self, here: int, head: bytes) -> Found:
         chunk = self._next_chunk(here)
