@@ -129,7 +129,8 @@ class Walk:
         if len(head) < RECORD.size or self._is_whole(here):
             return True
         opcode, length = RECORD.unpack_from(head)
-        return (0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE) and length <= RECORD_BYTES_MAX
+        is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
+        return is_known and length <= RECORD_BYTES_MAX
 
     def _is_whole(self, here: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""

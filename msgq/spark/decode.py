@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from msgq.recording.decode import Decoders, struct_dtype
 from msgq.recording.files import Channel
 
 _SAMPLE = 1000
+_DEPTH = 64  # of lists and structs in each other; Java's stack has an end
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _WIDER = {1: np.int16, 2: np.int32, 4: np.int64}  # Spark has no unsigned integers
 
@@ -96,7 +97,8 @@ class Decoder:
             values.append(None if failed else value)
             reasons.append(value.reason if failed else None)
         if pa.types.is_string(self._type):
-            values = [value if value is None or isinstance(value, str) else text(value) for value in values]
+            values = [value if value is None or isinstance(value, str) else json.dumps(value, default=str)
+                      for value in values]  # fmt: skip
         try:
             made = pa.array(values, self._type)
         except _UNFIT:
@@ -107,7 +109,12 @@ class Decoder:
     def _value(self, channel: Channel, payload: bytes) -> Any:
         message = Message(channel.endpoint, payload, 0, 0, 0, channel.epoch, channel.schema)
         value = self._decoders.value(message)
-        return fields(value) if hasattr(value, "DESCRIPTOR") else value
+        if isinstance(value, Undecoded):
+            return value
+        try:
+            return plain(fields(value) if hasattr(value, "DESCRIPTOR") else value)
+        except ValueError as error:
+            return Undecoded(payload, str(error))
 
     def _fitting(self, values: list[Any], reasons: list[str | None], row: int) -> Any:
         """Return the value of a row if it fits; else None, with the reason."""
@@ -132,18 +139,21 @@ def value_type(log: LogReader) -> pa.DataType | None:
             return pa.string()
     values = [decoder._value(channel, payload) for payload in batch.column("data").to_pylist()]
     try:
-        return _known(pa.array([value for value in values if not isinstance(value, Undecoded)]).type)
+        return _known(pa.array([value for value in values if not isinstance(value, Undecoded)]).type) or pa.string()
     except _UNFIT:
         return pa.string()  # of no one type: JSON
 
 
-def _known(found: pa.DataType) -> pa.DataType:
-    """Return a type that has no place of unknown type, which those that were only null, or empty, have."""
-    if pa.types.is_null(found) or (pa.types.is_struct(found) and not found.num_fields):
-        return pa.string()
+def _known(found: pa.DataType) -> pa.DataType | None:
+    """Return a type that Spark has, with text for what was only null; None where there is nothing but empty structs."""
     if pa.types.is_struct(found):
-        return pa.struct([pa.field(field.name, _known(field.type)) for field in found])
-    return pa.list_(_known(found.value_type)) if pa.types.is_list(found) else found
+        parts = [(field.name, _known(field.type)) for field in found]
+        kept = [part for part in parts if part[1] is not None]
+        return pa.struct(kept) if kept else None
+    if pa.types.is_list(found):
+        each = _known(found.value_type)
+        return None if each is None else pa.list_(each)
+    return pa.string() if pa.types.is_null(found) else found
 
 
 def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
@@ -188,13 +198,45 @@ def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(wanted))
 
 
-def fields(message: Any) -> Any:
-    """Return a protobuf message as a dictionary, with its defaults."""
-    from google.protobuf.json_format import MessageToDict
+def fields(message: Any) -> dict[str, Any]:
+    """Return a protobuf message as a dictionary: enums by their names, None for what has presence and is not set."""
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        is_set = not field.has_presence or message.HasField(field.name)
+        found[field.name] = _field(getattr(message, field.name), field.enum_type) if is_set else None
+    return found
 
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+def _field(value: Any, enum: Any) -> Any:
+    if hasattr(value, "DESCRIPTOR"):
+        return fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): _field(part, None) for key, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [_field(part, enum) for part in value]
+    named = enum and enum.values_by_number.get(value)
+    return named.name if named else value
 
 
-def text(value: Any) -> str:
-    """Return a value that has no type of its own as JSON."""
-    return json.dumps(value, default=str)
+def plain(value: Any, depth: int = _DEPTH) -> Any:
+    """Return a value in the types of JSON, and bytes; what is none of these as text.
+
+    Raises
+    ------
+    ValueError : lists and mappings are in each other more than `depth` times, or within themselves.
+    """
+    if value is None or isinstance(value, (str, int, float, bytes)):
+        return value
+    if not depth:
+        raise ValueError(f"it is nested more than {_DEPTH} deep")
+    if isinstance(value, Mapping):
+        return {_name(name): plain(part, depth - 1) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part, depth - 1) for part in value]
+    if isinstance(value, (set, frozenset)):
+        return [plain(part, depth - 1) for part in sorted(value, key=str)]
+    return str(value)
+
+
+def _name(key: Any) -> str:
+    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)

@@ -29,7 +29,8 @@ def test_batches_and_pieces_and_a_choice_have_the_same_messages(tmp_path: Path, 
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
     for readers in ([log], log.split(1)):
-        rows = [row for reader in readers for batch in reader.batches(["endpoint", "data"]) for row in batch.to_pylist()]
+        batches = [batch for reader in readers for batch in reader.batches(["endpoint", "data"])]
+        rows = [row for batch in batches for row in batch.to_pylist()]
         assert sorted((row["endpoint"], row["data"]) for row in rows) == sorted(case.messages)
     chosen = LogReader(tmp_path / "a.mcap", endpoints=["a"])
     assert sorted((m.endpoint, m.data) for m in chosen) == sorted(m for m in case.messages if m[0] == "a")
