@@ -22,8 +22,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
 
-from msgq.errors import InvalidValueError, RecordingError
-from msgq.recording.files import Problem
+from msgq.errors import InvalidValueError
+from msgq.recording.files import Problem, printable
 from msgq.spark import tables
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
@@ -42,7 +42,7 @@ _TEXTS_ONCE = pa.schema([
     for field in _COLUMNS
 ])  # fmt: skip
 _PLAIN = ("parquet", "orc")  # files without a log of their own: their columns must be said
-_STAGED = pa.schema([*RANGES, *PROBLEMS])  # a row is a range, or a problem
+_STAGED = pa.schema([*RANGES, *PROBLEMS, ("errno", pa.int32())])  # a row is a range, or a problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,15 @@ class Lake:
         RecordingError : nothing is at a path; somebody else is writing the lake.
         """
         problems: list[Problem] = []
-        found = [_input(path) for path in Options(tuple(os.fspath(path) for path in paths)).files(problems)]
+        files = Options(tuple(os.fspath(path) for path in paths)).files(problems)
+        found = [one for path in files if (one := _input(path, problems)) is not None]
         with self._journal.locked():
             self._journal.recover()
             known = self._journal.inputs()
             new = [one for one in found if one not in known]
             messages = 0
-            if new:
-                work = list(tasks(Options(tuple(one.path for one in new)), problems))
+            if new or not set(problems) <= set(self._journal.problems()):
+                work = list(tasks(Options(()), [Path(one.path) for one in new], problems))
                 messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(work, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
@@ -141,14 +142,16 @@ class Lake:
         found = stage(f"{self.uri}/{staged}")
         is_range = found.column("part").is_valid()
         ranges = found.filter(is_range).select(RANGES.names)
-        for row in found.select(PROBLEMS.names).filter(pa.compute.invert(is_range)).to_pylist():
-            problem = Problem(row["file"], row["offset"], row["reason"])
+        for row in found.select([*PROBLEMS.names, "errno"]).filter(pa.compute.invert(is_range)).to_pylist():
+            problem = Problem(row["file"], row["offset"], row["reason"], row["errno"])
             if problem not in problems:
                 problems.append(problem)
         if self._format == "parquet":
             ranges = self._without_repeats(ranges, staged)
         else:
             ranges = self._into_table(ranges, staged)
+        unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
+        inputs = [one for one in inputs if printable(one.path) not in unread]
         self._journal.commit(name, ranges, inputs, problems, f"{self._root}/{staged}")
         return sum(ranges.column("rows").to_pylist())
 
@@ -325,11 +328,13 @@ class Lake:
         return self.spark.createDataFrame([], spark_schema(schema))
 
 
-def _input(path: Path) -> Input:
+def _input(path: Path, problems: list[Problem]) -> Input | None:
+    """Return a file as it is now; None (and note it) where nobody can know."""
     try:
         status = path.stat()
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+        problems.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
+        return None
     return Input(str(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
@@ -350,7 +355,7 @@ def _read_and_write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[p
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
     problems += [problem for log in logs for problem in log.problems]
     if problems:
-        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in problems]
+        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, _STAGED)
 
 

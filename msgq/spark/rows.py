@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Problem
 from msgq.recording.batches import batches
-from msgq.recording.files import Channel
+from msgq.recording.files import Channel, printable
 from msgq.recording.layout import RECORDING
 from msgq.spark.decode import Decoder, Values
 
@@ -43,7 +43,7 @@ _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
 }
 _OF_FILE: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
-    "file": lambda log: str(log.files[0].path),
+    "file": lambda log: printable(log.files[0].path),
 }
 
 
