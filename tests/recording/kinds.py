@@ -161,6 +161,10 @@ def _containers() -> Iterator[tuple[str, Case]]:
     for name in ("zstd", "lz4", ""):
         part = chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name)
         yield f"chunk of {name or 'no compression'}", Case(file(part), WITH_PART, "")
+        yield f"chunk of {name or 'no compression'}, longer", Case(file(longer(part)), WITH_PART, "")
+        yield f"chunk of {name or 'no compression'}, behind damage", Case(
+            file(lying(index(1, 5), 2**40), part), WITH_PART, "does not fit"
+        )
         yield f"chunk of {name or 'no compression'}, no CRC", Case(
             file(chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name, crc=0)), WITH_PART, ""
         )
