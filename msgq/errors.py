@@ -134,5 +134,5 @@ class Again(IpcError):
     errno = errno.EAGAIN
 
 
-class BackendNotAvailableError(IpcError):
+class BackendNotAvailableError(IpcError, ImportError):
     """The backend that was asked for does not exist, or cannot run here."""

@@ -60,7 +60,7 @@ def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
     return name
 
 
-_of_thread = threading.local()
+_of_thread = threading.local()  # what `chosen` chose
 
 
 def prefix() -> str:
@@ -158,7 +158,7 @@ def zmq_transport(endpoint: str) -> str:
 
 def zmq_bind_host() -> str:
     """Return the host that publishers bind on tcp (MSGQ_ZMQ_BIND)."""
-    return environment("MSGQ_ZMQ_BIND") or "127.0.0.1"
+    return getattr(_of_thread, "bind_host", None) or environment("MSGQ_ZMQ_BIND") or "127.0.0.1"
 
 
 def zmq_map_path() -> str:
@@ -181,35 +181,23 @@ def zmq_curve_directory() -> str:
 
 @contextlib.contextmanager
 def chosen(in_prefix: str | None = None, bind_host: str | None = None) -> Iterator[None]:
-    """Let all sockets of this process that connect meanwhile use another prefix, or bind another host.
+    """Let all that the calling thread connects meanwhile use another prefix, or bind another host.
+
+    Other threads do not notice, nor do programs that are started meanwhile.
 
     Parameters
     ----------
     in_prefix : instead of OPENPILOT_PREFIX, "" for none; None leaves it.
     bind_host : instead of MSGQ_ZMQ_BIND; None leaves it.
     """
-    wanted = {"OPENPILOT_PREFIX": in_prefix, "MSGQ_ZMQ_BIND": bind_host}
-    before = {name: os.environ.get(name) for name, value in wanted.items() if value is not None}
-    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+    before = vars(_of_thread).copy()
+    wanted = {"prefix": in_prefix, "bind_host": bind_host}
+    vars(_of_thread).update({name: value for name, value in wanted.items() if value is not None})
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def chosen_by_thread(in_prefix: str) -> Iterator[None]:
-    """Let all that the calling thread does meanwhile use another prefix, "" for none; other threads do not notice."""
-    before = getattr(_of_thread, "prefix", None)
-    _of_thread.prefix = in_prefix
-    try:
-        yield
-    finally:
-        _of_thread.prefix = before
+        vars(_of_thread).clear()
+        vars(_of_thread).update(before)
 
 
 def zmq_directory(kind: str, endpoint: str) -> str:

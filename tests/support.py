@@ -27,12 +27,14 @@ DEADLINE_MS = int(DEADLINE * 1000)
 CHILD_LIFETIME = 50  # seconds after which a forgotten child ends by itself
 
 
-def wait_until(condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE) -> Any:
-    """Return the first true value of `condition`; AssertionError after `deadline` seconds."""
+def wait_until(
+    condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE, interval: float = 0.0005
+) -> Any:
+    """Return the first true value of `condition`, asked each `interval`; AssertionError after `deadline` seconds."""
     until = time.monotonic() + deadline
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not come true in {deadline} s"
-        time.sleep(0.0005)
+        time.sleep(interval)
     return value
 
 
@@ -92,6 +94,24 @@ def ended_thread() -> int:
     thread_id = int(Task(threading.get_native_id).result())
     wait_until(lambda: not Path(f"/proc/self/task/{thread_id}").exists())
     return thread_id
+
+
+def in_fork(function: Callable[[], Any]) -> int:
+    """Return the exit code of a forked child that runs the function; one that hangs is killed."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        finally:
+            os._exit(code)
+    until = time.monotonic() + DEADLINE / 3
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.0005)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 class Child:

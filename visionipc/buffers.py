@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgq.errors import EndpointClosedError
-from visionipc.formats import FrameFormat, Geometry
+from visionipc.formats import Geometry
 from visionipc.impl.frames import Frame
 from visionipc.impl.memory import View
+from visionipc.picture import Picture, Shaped
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 
-class VisionBuf(Frame):
+class VisionBuf(Shaped, Picture, Frame):
     """One frame. Read-only, and from a server of this library unchanged for as long as any view of it lives.
 
     The frame's buffer goes back to the server when the frame and all arrays made of it are gone; with a ``with`` block
@@ -24,8 +25,8 @@ class VisionBuf(Frame):
 
     Attributes
     ----------
-    width, height, stride, uv_offset : of the picture, see `FrameFormat`; pixels and bytes.
-    format : of the pixels; NV12 from a stock server.
+    width, height, stride, uv_offset, format : of the picture, see `FrameFormat`; pixels and bytes.
+    data, image, planes : its bytes as arrays.
     idx : number of the buffer.
     fd : descriptor of its memory, open as long as the client is connected; not to be closed.
     frame_id, timestamp_sof, timestamp_eof, valid_frame : as sent. Timestamps are nanoseconds, by convention of
@@ -38,30 +39,13 @@ class VisionBuf(Frame):
         state = "" if self._view is not None else ", released"
         return f"<VisionBuf {self.frame_id}, {self.format.name} {self.width} x {self.height}{state}>"
 
-    @property
-    def width(self) -> int:
-        """Pixels."""
-        return self._record.geometry.width
+    def _layout(self) -> Geometry:
+        return self._record.geometry
 
-    @property
-    def height(self) -> int:
-        """Pixels."""
-        return self._record.geometry.height
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one row to the next."""
-        return self._record.geometry.stride
-
-    @property
-    def uv_offset(self) -> int:
-        """Bytes from the start to the second plane."""
-        return self._record.geometry.uv_offset
-
-    @property
-    def format(self) -> FrameFormat:
-        """Of the pixels."""
-        return self._record.geometry.format
+    def _checked_layout(self) -> Geometry:
+        if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
+            self._record.geometry.check("")
+        return self._record.geometry
 
     @property
     def idx(self) -> int:
@@ -79,39 +63,6 @@ class VisionBuf(Frame):
         if self._view is None:
             raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays from it before that")
         return self._view
-
-    @property
-    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All bytes, shape (buffer_len,), uint8, read-only."""
-        import numpy as np
-
-        return np.frombuffer(memoryview(self.view), np.uint8)
-
-    @property
-    def image(self) -> np.ndarray[Any, Any]:
-        """The picture as one array, read-only, shaped as `FrameFormat` says.
-
-        Raises
-        ------
-        InvalidValueError : there are gaps between its planes; see `planes`. Or as there.
-        """
-        return self._layout().image(memoryview(self.view))
-
-    @property
-    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """The picture's planes, read-only: Y and UV for NV12; Y, U and V for YUV420P; else the one picture.
-
-        Raises
-        ------
-        InvalidValueError : a stock server told of a layout that its bytes cannot have.
-        """
-        return self._layout().planes(memoryview(self.view))
-
-    def _layout(self) -> Geometry:
-        geometry = self._record.geometry
-        if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
-            geometry.check("")
-        return geometry
 
     def to_rgb(self) -> npt.NDArray[np.uint8]:
         """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.

@@ -13,7 +13,8 @@ from msgq.impl.ring import Context, SubSocket
 from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
-from visionipc.formats import FrameFormat
+from visionipc.formats import Geometry
+from visionipc.picture import Shaped
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -27,7 +28,7 @@ def _is_of(stream: Stream, server_id: int, index: int) -> bool:
     return server_id == stream.server_id and index < len(stream.regions)
 
 
-class VisionIpcClient:
+class VisionIpcClient(Shaped):
     """Receives the frames of one stream, in order, each at most once.
 
     When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
@@ -39,6 +40,7 @@ class VisionIpcClient:
     ----------
     frame_id, timestamp_sof, timestamp_eof : of the frame that `recv` returned last; see `VisionIpcServer` for clocks.
     valid : as its sender said.
+    width, height, stride, uv_offset, format : of the stream's pictures, see `FrameFormat`; pixels and bytes.
     connections : how often the client connected; grows when the stream was made anew.
     """
 
@@ -275,35 +277,13 @@ class VisionIpcClient:
         lost = self._socket().lost
         return None if lost is None else lost + self._stale
 
-    @property
-    def width(self) -> int:
-        """Pixels."""
-        return self._known().records[0].geometry.width
-
-    @property
-    def height(self) -> int:
-        """Pixels."""
-        return self._known().records[0].geometry.height
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one row to the next."""
-        return self._known().records[0].geometry.stride
-
-    @property
-    def uv_offset(self) -> int:
-        """Bytes from the start to the second plane."""
-        return self._known().records[0].geometry.uv_offset
+    def _layout(self) -> Geometry:
+        return self._known().records[0].geometry
 
     @property
     def buffer_len(self) -> int:
         """Bytes of a picture."""
-        return self._known().records[0].geometry.size
-
-    @property
-    def format(self) -> FrameFormat:
-        """Of the pixels; NV12 from a stock server."""
-        return self._known().records[0].geometry.format
+        return self._layout().size
 
     @property
     def num_buffers(self) -> int:

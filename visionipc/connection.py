@@ -31,27 +31,34 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     IpcError : the system refuses.
     """
     path = wire.socket_path(name)
+    try:
+        data, fds, flags, pid = _exchange(path, request, time.monotonic() + within)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except TimeoutError as error:
+        raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
+    except OSError as error:
+        raise IpcError(f"cannot ask the server at {path}: {error.strerror}", name, error.errno) from error
+    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+        _close(fds)
+        _give_back(name, request, data)
+        raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
+    return data, fds, pid
+
+
+def _exchange(path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
+    """Return what comes back: bytes, descriptors, flags, and from whom; who is sent away unheard asks again."""
     room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
-    until = time.monotonic() + within
-    with _unix_socket() as connection:
-        try:
+    while True:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
             _connect(connection, path, until)
             connection.settimeout(_left(until))
             connection.send(request)
             connection.settimeout(_left(until))
             pid = peer_pid(connection)
             data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
-        except (FileNotFoundError, ConnectionError, BrokenPipeError):
-            return None
-        except TimeoutError as error:
-            raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
-        except OSError as error:
-            raise IpcError(f"cannot ask the server at {path}: {error.strerror}", name, error.errno) from error
-    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-        _close(fds)
-        _give_back(name, request, data)
-        raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
-    return data, fds, pid
+            return data, fds, flags, pid
+        time.sleep(min(_TRY_AGAIN_S, _left(until)))
 
 
 def _unix_socket() -> socket.socket:
@@ -162,17 +169,24 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
     WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
     """
     request = wire.REQUEST.pack(kind) + wire.HELLO
-    answer = _ask(name, request, within)
-    if answer is None or not answer[0]:
-        _close(answer[1] if answer else [])
+    for _ in range(2):  # a stream that is listed may have been made just now
+        answer = _ask(name, request, within)
+        if answer is None:
+            return None
+        data, fds, _ = answer
+        if data:
+            return _opened(name, request, data, fds, kind)
+        _close(fds)
         there = streams(name, within)
         if there is None:
             return None
-        if kind in there:
-            text = f"{MAX_CLIENTS} clients hold places in it, or the server has no descriptors left"
-            raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
-        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
-    data, fds, _ = answer
+        if kind not in there:
+            raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
+    text = f"{MAX_CLIENTS} clients hold places in it, or the server has no descriptors left"
+    raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
+
+
+def _opened(name: str, request: bytes, data: bytes, fds: list[int], kind: int) -> Stream:
     try:
         return _stream(data, fds, kind, wire.get_endpoint_name(name, kind))
     except BaseException:

@@ -159,16 +159,16 @@ class Listener:
     def _run(self) -> None:
         while not self._over:
             now = time.monotonic()
-            for connection in [c for c, until in self._pending.items() if until <= now]:
-                self._dismiss(connection)
             until = min(self._pending.values(), default=None)
-            for key, _ in self._selector.select(None if until is None else until - now):
+            for key, _ in self._selector.select(None if until is None else max(0, until - now)):
                 if key.fileobj is self._woken:
                     return
                 if key.fileobj is self._socket:
                     self._accept()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pending:
                     self._serve(key.fileobj)
+            for connection in [c for c, until in self._pending.items() if until <= now]:  # and had still said nothing
+                self._dismiss(connection)
 
     def _accept(self) -> None:
         try:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgq import naming
 from msgq.errors import (
@@ -26,9 +26,9 @@ from visionipc.impl.frames import Draft, Outgoing
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.memory import Region, View
 from visionipc.listener import Answer, Listener
+from visionipc.picture import Picture
 
 if TYPE_CHECKING:
-    import numpy as np
     from typing_extensions import Buffer
 
 _HELLO = slice(wire.REQUEST.size, wire.REQUEST.size + len(wire.HELLO))  # of a request
@@ -60,11 +60,11 @@ class StreamStats:
     taken_back: int
 
 
-class OutgoingFrame(Draft):
+class OutgoingFrame(Picture, Draft):
     """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
 
     Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
-    seen by clients: do not keep them.
+    seen by clients: do not keep them. One block a frame: a second one gets ConcurrentUseError.
 
     Attributes
     ----------
@@ -72,6 +72,7 @@ class OutgoingFrame(Draft):
     timestamp_sof : nanoseconds; by default CLOCK_BOOTTIME when the block was entered.
     timestamp_eof : nanoseconds; 0, the default, becomes CLOCK_BOOTTIME when it is left.
     valid : passed on to clients.
+    data, image, planes : the picture as arrays, to write; see `FrameFormat`.
     dropped : clients hold all buffers. What is rendered goes nowhere; the drop is counted (`VisionIpcServer.stats`).
     """
 
@@ -89,24 +90,9 @@ class OutgoingFrame(Draft):
             raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
         return self._view
 
-    @property
-    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All bytes, shape (buffer_len,), uint8, to write."""
-        import numpy as np
-
-        return np.frombuffer(memoryview(self.view), np.uint8)
-
-    @property
-    def image(self) -> np.ndarray[Any, Any]:
-        """The picture as one array to write, shaped as `FrameFormat` says; see `VisionBuf.image`."""
-        image: np.ndarray[Any, Any] = self._stream.geometry.image(memoryview(self.view))
-        return image
-
-    @property
-    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """The picture's planes to write; see `VisionBuf.planes`."""
-        planes: tuple[np.ndarray[Any, Any], ...] = self._stream.geometry.planes(memoryview(self.view))
-        return planes
+    def _checked_layout(self) -> Geometry:
+        layout: Geometry = self._stream.geometry
+        return layout
 
 
 class _Stream(Outgoing):
@@ -236,7 +222,8 @@ class VisionIpcServer:
     ) -> None:
         """Make a stream whose rows follow each other without gaps; make it anew if it is there.
 
-        Clients of a stream that is made anew connect again by themselves; what they hold stays valid.
+        Clients of a stream that is made anew connect again by themselves; what they hold stays valid. After an error
+        the former stream goes on.
 
         Parameters
         ----------
@@ -291,10 +278,10 @@ class VisionIpcServer:
         if kind not in self._streams and len(self._streams) >= wire.STREAMS_MAX:
             raise InvalidValueError(f"a server has at most {wire.STREAMS_MAX} streams", self._name)
         with self._lock:
-            former = self._streams.pop(kind, None)
-            if former is not None:
-                former.close()
+            former = self._streams.get(kind)
             self._streams[kind] = _Stream(endpoint, kind, layout, count, huge_pages)
+            if former is not None:  # from now on, so that what cannot be made costs nobody a stream
+                former.close()
 
     def start_listener(self) -> None:
         """Let clients connect, from now on. Streams may be made before and after.

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import echo_json, in_units
 
 _FORMATS = ("parquet", "jsonl", "csv")
 
@@ -31,5 +30,4 @@ def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: boo
     log = bag_options.open_log(logs, **chosen)
     count = WRITERS[kind](log, output)
     bag_options.tell_problems(log)
-    said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")
+    bag_options.tell_written(output, count, as_json)

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import echo_json, in_units
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -23,5 +22,4 @@ def command(logs: tuple[Path, ...], output: Path, every: float, compression: str
     from msgq.recording.copying import write_pieces
 
     for path, count in write_pieces(logs, output, round(every * 1e9), compression):
-        said = {"path": str(path), "messages": count}
-        echo_json(said) if as_json else click.echo(f"{path}: {in_units(count)} messages")
+        bag_options.tell_written(path, count, as_json)

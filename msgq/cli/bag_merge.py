@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import echo_json, in_units
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -24,5 +23,4 @@ def command(logs: tuple[Path, ...], output: Path, compression: str, as_json: boo
     count = write_mcap(opened, output, compression)
     for log in opened:
         bag_options.tell_problems(log)
-    said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")
+    bag_options.tell_written(output, count, as_json)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from msgq.cli import options
+from msgq.cli.render import echo_json, in_units
 from msgq.recording import LogReader
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -18,13 +20,6 @@ compression = click.option(
     "--compression", type=click.Choice(["zstd", "lz4", "none"]), default="zstd", show_default=True
 )
 _TIME = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
-
-
-def _expressions(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[re.Pattern[str]]:
-    try:
-        return [re.compile(value) for value in values]
-    except re.error as error:
-        raise click.BadParameter(f"no regular expression: {error}", param=parameter) from None
 
 
 def _time(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | datetime | None:
@@ -44,9 +39,9 @@ def selection(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that choose messages."""
     for option in (
         click.option("--endpoint", "names", multiple=True, metavar="NAME", help="Only this endpoint; repeatable."),
-        click.option("-e", "--regex", "expressions", multiple=True, metavar="REGEX", callback=_expressions,
+        click.option("-e", "--regex", "expressions", multiple=True, metavar="REGEX", callback=options.regexes,
                      help="Only endpoints in whose names this is found; repeatable."),
-        click.option("-x", "--exclude", multiple=True, metavar="REGEX", callback=_expressions,
+        click.option("-x", "--exclude", multiple=True, metavar="REGEX", callback=options.regexes,
                      help="Not endpoints in whose names this is found; repeatable."),
         click.option("--start", metavar="TIME", callback=_time, help=f"From here on: {_TIME}."),
         click.option("--end", metavar="TIME", callback=_time, help="Until before this."),
@@ -86,3 +81,9 @@ def tell_problems(log: LogReader) -> None:
     """Say on the standard error what was skipped."""
     for problem in log.problems:
         click.echo(f"skipped: {problem}", err=True)
+
+
+def tell_written(output: Path, count: int, as_json: bool) -> None:
+    """Say what was written."""
+    said = {"path": str(output), "messages": count}
+    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")

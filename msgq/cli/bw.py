@@ -1,9 +1,11 @@
 """`msgq bw`: how much comes."""
 
+from typing import Any
+
 import click
 
 from msgq.cli import options
-from msgq.cli.meters import Column, Wanted, measure, meter, spread
+from msgq.cli.meters import Column, Wanted, measure, measuring, meter, spread
 from msgq.cli.names import Names
 from msgq.cli.render import in_bytes, in_rate, in_units
 
@@ -16,20 +18,11 @@ _COLUMNS = (
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@options.some_endpoints
-@options.interval(1.0)
-@options.count
-@options.once
-@options.timeout
-@options.as_json
-@options.prefix
-def command(
-    endpoints: tuple[str, ...], interval: float, count: int | None, once: bool, timeout: float | None, as_json: bool,
-    prefix: str | None,
-) -> None:
+@measuring
+def command(endpoints: tuple[str, ...], prefix: str | None, **given: Any) -> None:
     """Measure how many payload bytes come a second, and how large messages are.
 
     Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
     they had the mean size.
-    """  # fmt: skip
-    measure(Names(endpoints, prefix), meter, _COLUMNS, Wanted(interval, 1 if once else count, timeout, False, as_json))
+    """
+    measure(Names(endpoints, prefix), meter, _COLUMNS, Wanted.of(**given))

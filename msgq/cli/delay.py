@@ -1,14 +1,16 @@
 """`msgq delay`: how old messages are when they come."""
 
+from typing import Any
+
 import click
 
 import msgq
 from msgq.cli import options
-from msgq.cli.meters import Column, Wanted, measure, spin, spread
+from msgq.cli.meters import Column, Wanted, measure, measuring, spin, spread
 from msgq.cli.names import Names
-from msgq.cli.payload import stamp_offset
 from msgq.cli.render import in_rate, in_units, in_us
 from msgq.impl.meter import Meter
+from msgq.recording.decode import time_offset
 from msgq.stats import topic
 
 _COLUMNS = (
@@ -21,7 +23,7 @@ FIELD = "publish_time"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@options.some_endpoints
+@measuring
 @click.option(
     "--offset", type=click.IntRange(min=0), metavar="BYTE",
     help=f"Where the payload has its publish time.  [default: the field {FIELD} of the endpoint's struct schema]",
@@ -30,17 +32,8 @@ FIELD = "publish_time"
     "--clock", type=click.Choice(["realtime", "monotonic"]), default="realtime", show_default=True,
     help="Which clock that time is from.",
 )
-@options.interval(1.0)
-@options.count
-@options.once
-@options.timeout
 @spin
-@options.as_json
-@options.prefix
-def command(
-    endpoints: tuple[str, ...], offset: int | None, clock: str, interval: float, count: int | None, once: bool,
-    timeout: float | None, spin: bool, as_json: bool, prefix: str | None,
-) -> None:
+def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **given: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
     The publish time is a little-endian u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay;
@@ -48,10 +41,10 @@ def command(
     """  # fmt: skip
 
     def make(name: str) -> Meter:
-        where = stamp_offset(topic(name).schema, FIELD) if offset is None else offset
+        where = time_offset(topic(name).schema, FIELD) if offset is None else offset
         if where is None:
             text = f"{name} has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
             raise click.ClickException(text)
         return Meter(msgq.context, name, where, clock == "monotonic")
 
-    measure(Names(endpoints, prefix), make, _COLUMNS, Wanted(interval, 1 if once else count, timeout, spin, as_json))
+    measure(Names(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))

@@ -84,7 +84,8 @@ def bench(width: int, height: int, rate: float, duration: float, as_json: bool, 
 
 def _run(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> Run:
     name = f"bench-{secrets.token_hex(3)}"
-    command = [sys.executable, "-m", "msgq.cli.frames_bench_server", name, str(width), str(height), str(rate)]
+    module, where = "msgq.cli.frames_bench_server", naming.prefix()
+    command = [sys.executable, "-m", module, where, name, str(width), str(height), str(rate)]
     with ExitStack() as stack:
         stack.callback(sweep, name)
         acks = stack.enter_context(PubSocket())

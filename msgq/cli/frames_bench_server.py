@@ -1,4 +1,4 @@
-"""The server of `msgq frames bench`: `python -m msgq.cli.frames_bench_server NAME WIDTH HEIGHT RATE`.
+"""The server of `msgq frames bench`: `python -m msgq.cli.frames_bench_server PREFIX NAME WIDTH HEIGHT RATE`.
 
 It ends when its standard input does. RATE 0: a frame goes out as soon as an earlier one has been received.
 """
@@ -6,6 +6,7 @@ It ends when its standard input does. RATE 0: a frame goes out as soon as an ear
 import sys
 from pathlib import Path
 
+from msgq import naming
 from msgq.cli.lifeline import Lifeline
 from msgq.cli.pace import ticks
 from msgq.impl.ring import Context, SubSocket
@@ -30,23 +31,28 @@ def sweep(name: str) -> None:
     Path(wire.socket_path(name)).unlink(missing_ok=True)
 
 
-def main(name: str, width: str, height: str, rate: str) -> None:
+def main(prefix: str, name: str, width: str, height: str, rate: str) -> None:
     """Serve until told to end."""
     lifeline = Lifeline()
     lifeline.start()
+    with naming.chosen(prefix):
+        _serve(lifeline, name, int(width), int(height), float(rate))
+        if lifeline.orphaned:
+            sweep(name)
+
+
+def _serve(lifeline: Lifeline, name: str, width: int, height: int, rate: float) -> None:
     with SubSocket() as acks, VisionIpcServer(name) as server:
         acks.connect(Context(), acknowledgements(name), conflate=True)
         acks.setTimeout(_STEP_MS)
-        server.create_buffers(STREAM, _BUFFERS, int(width), int(height))
+        server.create_buffers(STREAM, _BUFFERS, width, height)
         server.start_listener()
         while not server.stats(STREAM).clients and not lifeline.stop.wait(0.001):
             pass
-        if float(rate):
-            _steadily(server, float(rate), lifeline)
+        if rate:
+            _steadily(server, rate, lifeline)
         else:
             _as_received(server, acks, lifeline)
-    if lifeline.orphaned:
-        sweep(name)
 
 
 def _publish(server: VisionIpcServer) -> None:

@@ -11,12 +11,14 @@ from msgq.cli.render import echo_json, in_units
 @click.command(epilog=options.EXIT_CODES)
 @lake_options.lake
 @click.argument("recordings", nargs=-1, required=True)
+@click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table an endpoint.")
 @click.option("--gold/--no-gold", default=True, show_default=True, help="Make the tables of gold of what is new.")
 @lake_options.on_spark
 @options.as_json
 def command(
-    lake: str, recordings: tuple[str, ...], gold: bool, master: str | None, table_format: str, as_json: bool
-) -> None:
+    lake: str, recordings: tuple[str, ...], silver: bool, gold: bool, master: str | None, table_format: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Add RECORDINGS (files, directories, patterns) to LAKE.
 
     What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
@@ -25,6 +27,9 @@ def command(
     found = lake_options.open_lake(lake, master, table_format)
     with lake_options.progress(found, "ingest"):
         done = found.ingest(recordings)
+    if silver:
+        with lake_options.progress(found, "decode"):
+            found.decode()
     with lake_options.progress(found, "tables"):
         runs = found.refresh() if gold else 0
     if as_json:

@@ -44,7 +44,16 @@ def open_lake(path: str, master: str | None, table_format: str) -> Lake:
 
 @contextmanager
 def progress(lake: Lake, text: str) -> Iterator[None]:
-    """Show how many tasks are done, where somebody looks; a cluster behind Spark Connect does not tell."""
+    """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
+    from msgq.spark.session import plain_errors
+
+    with plain_errors(), _shown(lake, text):
+        yield
+
+
+@contextmanager
+def _shown(lake: Lake, text: str) -> Iterator[None]:
+    """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
     screen = console()
     tracker = _tracker(lake.spark)
     if not screen.is_terminal or tracker is None:

@@ -14,7 +14,10 @@ from msgq.cli.render import console, echo_json
 @lake_options.on_spark
 @options.as_json
 def command(lake: str, query: str, rows: int, master: str | None, table_format: str, as_json: bool) -> None:
-    """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ..."""
+    """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ...
+
+    The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
+    """
     found = lake_options.open_lake(lake, master, table_format)
     answer = found.ask(query)
     with lake_options.progress(found, "sql"):

@@ -19,7 +19,7 @@ def command(
 ) -> None:
     """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
 
-    The tables of gold are made when it ends, and by `msgq lake ingest` and `msgq lake report`.
+    The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
     """
     from msgq.spark.lake import follow
 
@@ -30,4 +30,5 @@ def command(
         while not over and not query.awaitTermination(1):
             continue
     query.stop()
+    found.decode()
     found.refresh()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Self
 
 import click
 
@@ -23,6 +24,14 @@ spin = click.option(
 )
 
 
+def measuring(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what all measurements may be told; `Wanted.of` takes it, apart from the endpoints and the prefix."""
+    for option in (options.prefix, options.as_json, options.timeout, options.once, options.count,
+                   options.interval(1.0), options.some_endpoints):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @dataclass(frozen=True)
 class Column:
     """A figure of a line."""
@@ -41,6 +50,13 @@ class Wanted:
     timeout: float | None
     spin: bool
     as_json: bool
+
+    @classmethod
+    def of(
+        cls, interval: float, count: int | None, once: bool, timeout: float | None, as_json: bool, spin: bool = False
+    ) -> Self:
+        """Return what the options say."""
+        return cls(interval, 1 if once else count, timeout, spin, as_json)
 
 
 def measure(names: Names, make: Callable[[str], Meter], columns: Sequence[Column], wanted: Wanted) -> None:

@@ -62,17 +62,3 @@ def encode(schema: Schema, value: Any) -> bytes:
     for name, one in value.items():
         row[name] = one
     return row.tobytes()
-
-
-def stamp_offset(schema: Schema | None, field: str) -> int | None:
-    """Return the byte at which messages of a struct schema have a field of 8 bytes with a time; None: they do not."""
-    if schema is None or schema.encoding != "struct":
-        return None
-    try:
-        fields = struct_dtype(schema).fields
-    except ValueError:
-        return None
-    if not fields or field not in fields:
-        return None
-    kind, offset, *_ = fields[field]
-    return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None

@@ -187,7 +187,7 @@ def _listen(endpoint: str, prefix: str | None, fire: threading.Event, over: thre
     from msgq.impl.ring import Context, SubSocket
 
     with SubSocket() as subscriber:
-        with naming.chosen(in_prefix=prefix):
+        with naming.chosen(prefix):
             subscriber.connect(Context(), endpoint)
         subscriber.setTimeout(_TICK_S * 1000)
         while not over.is_set():

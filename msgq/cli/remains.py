@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgq import naming
 from msgq.errors import SegmentError
-from msgq.impl.gate import gate_owner, unlink_gate
+from msgq.impl.gatefile import gate_owner, unlink_gate
 
 
 @dataclass(frozen=True)

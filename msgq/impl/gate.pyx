@@ -1,8 +1,7 @@
 # cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=python
 """Event-gated receiving: handles and their events for the controller, gates for subscribers. See docs/fake-events.md.
 
-The bytes are in layout.h, the protocol is in gate.h. A gate's file is made complete before it has a name. Closing it,
-replacing it and making its FIFOs happen under flock of that file.
+The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pyx.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -14,26 +13,21 @@ from posix.unistd cimport close, geteuid
 
 from msgq.impl.context cimport remember
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY,
-    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_event,
+    MQ_DEAD, MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_event,
     mq_event_announce_sleep, mq_event_clear, mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set,
-    mq_event_settle, mq_event_spin, mq_event_watch, mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_check,
-    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_init, mq_gate_owner,
-    mq_gate_owner_life, mq_gate_version, mq_now_ns,
+    mq_event_settle, mq_event_spin, mq_event_watch, mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_close,
+    mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_owner, mq_gate_owner_life, mq_now_ns,
 )
-from msgq.impl.liveness cimport fork_generation, this_process
-from msgq.impl.segment cimport (
-    Segment, check_file, create_file, lock_file, map_file, name_file, open_file, unlock_file,
-)
+from msgq.impl.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
+from msgq.impl.liveness cimport fork_generation
+from msgq.impl.segment cimport Segment, check_file, lock_file, open_file, unlock_file
 from msgq.impl.wake cimport sleep_on
 
 import contextlib
 import os
 
 from msgq import naming
-from msgq.errors import (
-    ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, LayoutVersionError,
-)
+from msgq.errors import ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError
 
 
 cdef enum:
@@ -49,95 +43,7 @@ cdef enum:
     NAP_MIN_NS = 50000000
     NAP_MAX_NS = 1000000000
 
-cdef tuple FIFO_SUFFIX = (":called", ":ready")
 cdef int64_t _spin_ns = SPIN_MAX_NS
-
-
-# ---- files ----
-
-
-cdef Segment _open_gate(str endpoint, str path):
-    """Return the gate that has this name, checked; None when there is none, or it is closed."""
-    cdef struct_stat found
-    cdef Segment segment
-    cdef int fd = open_file(endpoint, path, O_RDWR)
-    if fd < 0:
-        return None
-    try:
-        check_file(fd, &found, endpoint, path)
-        if found.st_size != MQ_GATE_BYTES:
-            text = f"has {found.st_size} bytes, not the {MQ_GATE_BYTES} of a gate; remove it"
-            raise CorruptSegmentError(text, endpoint, path)
-        segment = map_file(fd, &found, True, endpoint, path)
-    finally:
-        close(fd)
-    state = mq_gate_check(<mq_gate *> segment.address)
-    if state == MQ_GATE_VERSION_DIFFERS:
-        text = (f"has layout version {mq_gate_version(<mq_gate *> segment.address)}, this library has "
-                f"{MQ_GATE_VERSION}; use one version of msgq")
-        raise LayoutVersionError(text, endpoint, path)
-    if state != MQ_GATE_GOOD:
-        raise CorruptSegmentError("is not a gate of msgq; remove it", endpoint, path)
-    return None if mq_gate_closed(<mq_gate *> segment.address) else segment
-
-
-cdef Segment _unlink_gate(str endpoint, str path, uint64_t inode):
-    """Remove the files of the gate that has this name; if `inode` is not 0, only when it is that one.
-
-    Returns the gate, still open; None when there was none, or only foreign bytes.
-    """
-    cdef struct_stat found
-    cdef Segment segment = None
-    cdef int fd = open_file(endpoint, path, O_RDWR)
-    if fd < 0:
-        return None
-    try:
-        lock_file(fd, endpoint, path)
-        check_file(fd, &found, endpoint, path)
-        if not found.st_nlink or (inode and inode != found.st_ino):
-            return None
-        if found.st_size == MQ_GATE_BYTES:
-            segment = map_file(fd, &found, True, endpoint, path)
-        for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last: the lock is on what has it
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path + suffix)
-    finally:
-        unlock_file(fd)
-    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None
-
-
-cdef Segment _make_gate(str endpoint, str path, bint enable):
-    """Return a new gate of this process, in place of any other."""
-    cdef struct_stat found
-    cdef Segment segment, former
-    cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
-    try:
-        check_file(fd, &found, endpoint, path)
-        segment = map_file(fd, &found, True, endpoint, path)
-        mq_gate_init(<mq_gate *> segment.address, this_process())
-        mq_gate_enable(<mq_gate *> segment.address, enable)
-        while True:
-            former = _unlink_gate(endpoint, path, 0)
-            named = name_file(fd, endpoint, path)
-            if former is not None:  # now who waits there can go to the new one
-                mq_gate_close(<mq_gate *> former.address)
-            if named:
-                return segment
-    finally:
-        close(fd)
-
-
-def gate_owner(str path):
-    cdef Segment segment = _open_gate(naming.gate_names(path)[2], path)
-    if segment is None:
-        return None
-    life = mq_gate_owner_life(<mq_gate *> segment.address)
-    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
-    return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
-
-
-def unlink_gate(str path, uint64_t inode):
-    _unlink_gate(naming.gate_names(path)[2], path, inode)
 
 
 # ---- waiting ----
@@ -306,10 +212,10 @@ cdef class SocketEventHandle:
         self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
         self._generation = fork_generation
         if override:
-            self._map(_make_gate(self.endpoint, self._path, enable))
+            self._map(make_gate(self.endpoint, self._path, enable))
             self._owner = True
             remember(self)
-        elif (segment := _open_gate(self.endpoint, self._path)) is not None:
+        elif (segment := open_gate(self.endpoint, self._path)) is not None:
             self._map(segment)
 
     cdef int _map(self, Segment segment) except -1:
@@ -333,7 +239,7 @@ cdef class SocketEventHandle:
         if self._owner and self._generation == fork_generation:
             self._owner = False
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
-            _unlink_gate(self.endpoint, self._path, self._segment.inode)
+            remove_gate(self.endpoint, self._path, self._segment.inode)
 
     def _close_at_exit(self):
         self.close()
@@ -468,7 +374,7 @@ cdef class Gate:
         """Find the gate that the endpoint has now, if any. One system call while it has none."""
         cdef SocketEventHandle handle
         self._handle, self._called = None, False
-        if (segment := _open_gate(self._endpoint, self._path)) is not None:
+        if (segment := open_gate(self._endpoint, self._path)) is not None:
             handle = SocketEventHandle.__new__(SocketEventHandle)
             handle.endpoint, handle.identifier, handle._path = self._endpoint, self._identifier, self._path
             handle._map(segment)

@@ -122,6 +122,3 @@ class Capture:
 
     def unread(self, source: int) -> int | None:
         """Pass over what is pending, and return how many messages that was; None: unknown, the ring holds nonsense."""
-
-    def received(self, source: int) -> int:
-        """Return the messages that its subscriber has received."""

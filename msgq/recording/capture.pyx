@@ -222,6 +222,3 @@ cdef class Capture:
             return len(self._sockets[source].receive_many())
         except CorruptSegmentError:
             return None
-
-    def received(self, uint32_t source):
-        return (<Connection> self._sockets[source])._subscriber.received

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mcap.writer import CompressionType, Writer
 
-import msgq
-from msgq.errors import InvalidValueError, RecordingError
+from msgq.errors import RecordingError
 from msgq.recording import layout
+from msgq.recording.capture import Chunk
 from msgq.recording.decode import Undecoded
 from msgq.recording.message import Message
 from msgq.recording.reader import LogReader
+from msgq.recording.segment import ChannelRecords, Compressor, Segment, channel_records
 from msgq.schema import Schema
 
-_COMPRESSIONS = {"zstd": CompressionType.ZSTD, "lz4": CompressionType.LZ4, "none": CompressionType.NONE}
+_CHUNK_BYTES = 1 << 20
+_CHANNELS_MAX = 0xFFFF
 
 
 @contextlib.contextmanager
@@ -51,23 +52,15 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd
 
     The epochs of several logs are numbered anew: those of one are not those of another one.
     """
-    if compression not in _COMPRESSIONS:
-        raise InvalidValueError(f"compression {compression!r} is not known; give one of {', '.join(_COMPRESSIONS)}")
-    with new_file(output) as part, part.open("wb") as file:
-        writer = Writer(file, compression=_COMPRESSIONS[compression])
-        writer.start(profile=layout.PROFILE, library=f"msgq-bus {msgq.__version__}")
-        described = [log.files[0].metadata.get(layout.RECORDING) for log in logs]
-        if described[0] and all(about == described[0] for about in described):
-            writer.add_metadata(layout.RECORDING, described[0])
-        channels = _Channels(writer, logs)
-        count = 0
+    compressor = Compressor(compression, None)
+    described = [log.files[0].metadata.get(layout.RECORDING) for log in logs]
+    about = described[0] if all(one == described[0] for one in described) else None
+    with new_file(output) as part, contextlib.closing(Segment(part, compressor, about)) as segment:
+        copy = _Copy(segment, logs)
         for message, log in merge(*map(_numbered, range(len(logs)), logs), key=lambda found: found[0].log_time):
-            writer.add_message(
-                channels.number(message, log), message.log_time, message.data, message.publish_time, message.sequence
-            )
-            count += 1
-        writer.finish()  # type: ignore[no-untyped-call]
-    return count
+            copy.add(message, log)
+        copy.flush()
+    return segment.messages
 
 
 def write_pieces(
@@ -96,31 +89,45 @@ def _numbered(number: int, log: LogReader) -> Iterator[tuple[Message, int]]:
         yield message, number
 
 
-class _Channels:
-    """The channels of a file that is being written."""
+class _Copy:
+    """A file that is being written."""
 
-    def __init__(self, writer: Writer, logs: Sequence[LogReader]) -> None:
-        self._writer, self._logs = writer, logs
-        self._schemas: dict[Schema, int] = {}
+    def __init__(self, segment: Segment, logs: Sequence[LogReader]) -> None:
+        self._segment, self._logs = segment, logs
+        self._chunk = Chunk(_CHUNK_BYTES, 0)
+        self._channels: dict[int, ChannelRecords] = {}
         self._numbers: dict[tuple[int, str, int, Schema | None], int] = {}
         self._epochs: dict[str, list[tuple[int, int]]] = {}
 
-    def number(self, message: Message, log: int) -> int:
-        """Return the id of the channel of a message."""
+    def add(self, message: Message, log: int) -> None:
+        """Append a message of the log with this index."""
         key = (log, message.endpoint, message.epoch, message.schema)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._register(message, log)
-        return number
+        fields = (number, message.sequence, message.log_time, message.publish_time, message.data)
+        if not self._chunk.append(*fields):
+            self.flush()
+            self._chunk = Chunk(_CHUNK_BYTES, len(message.data))
+            self._chunk.append(*fields)
+        if self._chunk.used >= _CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was appended."""
+        if len(self._chunk):
+            self._segment.write_chunk(self._chunk, self._channels)
+            self._chunk.clear()
 
     def _register(self, message: Message, log: int) -> int:
+        """Return the id of a new channel."""
+        number = len(self._channels) + 1
+        if number > _CHANNELS_MAX:
+            raise RecordingError(f"{_CHANNELS_MAX} endpoints and epochs are all that one file can number; select fewer")
         counted = self._logs[log].is_counted(message.endpoint, message.epoch)
-        metadata = {
-            layout.EPOCH: str(self._epoch(message, log)),
-            layout.SEQUENCE: layout.PUBLISHED if counted else layout.RECEIVED,
-        }
-        encoding = message.schema.encoding if message.schema else ""
-        number: int = self._writer.register_channel(message.endpoint, encoding, self._schema(message.schema), metadata)
+        counting = layout.PUBLISHED if counted else layout.RECEIVED
+        epoch = self._epoch(message, log)
+        self._channels[number] = channel_records(number, message.endpoint, message.schema, epoch, counting)
         return number
 
     def _epoch(self, message: Message, log: int) -> int:
@@ -130,14 +137,6 @@ class _Channels:
         if (log, message.epoch) not in epochs:
             epochs.append((log, message.epoch))
         return epochs.index((log, message.epoch)) + 1
-
-    def _schema(self, schema: Schema | None) -> int:
-        if schema is None or not layout.has_schema_record(schema):
-            return 0
-        if schema not in self._schemas:
-            encoding = layout.schema_encoding(schema.encoding)
-            self._schemas[schema] = self._writer.register_schema(schema.name, encoding, schema.data)
-        return self._schemas[schema]
 
 
 def write_parquet(log: LogReader, output: Path) -> int:

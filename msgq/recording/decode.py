@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgq.recording.message import Message
 from msgq.schema import Schema
 
 Decode = Callable[[bytes], Any]
+_SHARED = b"\x1d"  # in CBOR, however long it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,26 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
         descr = json.loads(schema.data)
         fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
         dtype = np.lib.format.descr_to_dtype(fields)
-    except (TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
-        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {error}") from None
+    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
+        why = str(error) or type(error).__name__
+        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {why}") from None
     if dtype.hasobject or not dtype.itemsize:
         raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
     return dtype
+
+
+def time_offset(schema: Schema | None, field: str) -> int | None:
+    """Return the byte at which messages of a struct schema have a field with a time, 8 bytes; None: they have none."""
+    if schema is None or schema.encoding != "struct":
+        return None
+    try:
+        fields = struct_dtype(schema).fields
+    except ValueError:
+        return None
+    if not fields or field not in fields:
+        return None
+    kind, offset, *_ = fields[field]
+    return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None
 
 
 def _field(field: list[Any]) -> tuple[Any, ...]:
@@ -95,8 +111,23 @@ def _msgpack(_schema: Schema) -> Decode:
 def _cbor(_schema: Schema) -> Decode:
     import cbor2
 
-    decode: Decode = cbor2.loads
+    def decode(data: bytes) -> Any:
+        value = cbor2.loads(data)
+        if _SHARED in data and _has_twice(value, set()):
+            raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
+        return value
+
     return decode
+
+
+def _has_twice(value: Any, seen: set[int]) -> bool:
+    """Return whether a list or mapping, unless it is empty, is in a value more than once, or in itself."""
+    if not isinstance(value, (Mapping, list, tuple)) or not value:
+        return False
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    return any(_has_twice(part, seen) for part in (value.values() if isinstance(value, Mapping) else value))
 
 
 def _struct(schema: Schema) -> Decode:
@@ -131,3 +162,6 @@ _MAKERS: dict[str, Callable[[Schema], Decode]] = {
     "struct": _struct,
     "protobuf": _protobuf,
 }
+#: What can be decoded here, and of that what needs no schema's text.
+ENCODINGS = frozenset(_MAKERS)
+SELF_DESCRIBING = frozenset(("json", "msgpack", "cbor"))

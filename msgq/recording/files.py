@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -24,13 +23,12 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import layout
-from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns
-from msgq.recording.walk import CHUNK, DAMAGE, MAGIC, PRIVATE, RECORD_BYTES_MAX, Walk, chunk_content, opened
-from msgq.recording.walk import RECORD as _RECORD
+from msgq.recording.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
+from msgq.recording.walk import DAMAGE, PRIVATE, RECORD_BYTES_MAX, Walk, chunk_content, opened
 from msgq.schema import Schema
 
 TIME_MAX = 2**63 - 1
-_FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _BLOCK_BYTES = 1 << 20
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
 _SUMMARY = {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX, Opcode.ATTACHMENT_INDEX, Opcode.STATISTICS,
@@ -198,16 +196,16 @@ class LogFile:
         for opcode, found in zip((Opcode.HEADER, Opcode.METADATA), walk, strict=False):
             if found.opcode != opcode or found.end - found.start > _BLOCK_BYTES:
                 return found.start
-            self._take(opcode, os.pread(fd, found.end - found.start, found.start)[_RECORD.size :], found.start)
+            self._take(opcode, os.pread(fd, found.end - found.start, found.start)[HEAD.size :], found.start)
         return walk.here
 
     def _summary(self, fd: int) -> tuple[list[tuple[Part, int]], int]:
         """Read the summary. Return its chunks with where their indexes end, and where the data end."""
-        end = os.pread(fd, _FOOTER_BYTES, max(0, self.size - _FOOTER_BYTES))
-        if len(end) < _FOOTER_BYTES or not end.endswith(MAGIC) or _RECORD.unpack_from(end) != (Opcode.FOOTER, 20):
+        end = os.pread(fd, FOOTER_BYTES, max(0, self.size - FOOTER_BYTES))
+        if len(end) < FOOTER_BYTES or not end.endswith(MAGIC) or HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
             return [], self.size
-        start, _, crc = struct.unpack_from("<QQI", end, _RECORD.size)
-        footer = self.size - _FOOTER_BYTES
+        start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
+        footer = self.size - FOOTER_BYTES
         if start == 0:
             self.complete = True
             return [], self.size
@@ -215,7 +213,7 @@ class LogFile:
             self._problem(footer, f"the footer says that the summary is at {start}; walking the file instead")
             return [], self.size
         data = os.pread(fd, footer - start, start)
-        if crc and crc != zlib.crc32(end[: _RECORD.size + 16], zlib.crc32(data)):
+        if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
             self._problem(start, "the summary's CRC is wrong; walking the file instead")
             return [], self.size
         chunks = self._indexed(data, start)
@@ -229,14 +227,14 @@ class LogFile:
         found: dict[int, list[tuple[bytes, int]]] = {}
         here = 0
         while here < len(summary):
-            head = summary[here : here + _RECORD.size]
-            opcode, length = _RECORD.unpack(head) if len(head) == _RECORD.size else (DAMAGE, 0)
-            content = summary[here + _RECORD.size : here + _RECORD.size + length]
+            head = summary[here : here + HEAD.size]
+            opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (DAMAGE, 0)
+            content = summary[here + HEAD.size : here + HEAD.size + length]
             if len(content) < length or (opcode <= Opcode.DATA_END and opcode not in _SUMMARY):
                 self._problem(start, "no summary is where the footer says; walking the file instead")
                 return None
             found.setdefault(opcode, []).append((content, start + here))
-            here += _RECORD.size + length
+            here += HEAD.size + length
         for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             for content, offset in found.get(opcode, ()):
                 self._take(opcode, content, offset)
@@ -264,7 +262,7 @@ class LogFile:
         sound = True
         walk = Walk(fd, here, end)
         for opcode, start, following, head, reason in walk:
-            length = following - start - _RECORD.size
+            length = following - start - HEAD.size
             if opcode == DAMAGE:
                 self._problem(start, reason)
                 self._distrust_index()
@@ -272,12 +270,12 @@ class LogFile:
             elif opcode == Opcode.MESSAGE:
                 walk.here = self._run(fd, start, end)
             elif opcode == Opcode.CHUNK and length >= CHUNK.size:
-                first, last, size, *_ = CHUNK.unpack_from(head, _RECORD.size)
+                first, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
                 self.parts.append(Part(start, following - start, size, first, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
-                self._has_channel(struct.unpack_from("<H", head, _RECORD.size)[0])
+                self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
-                self._take(opcode, os.pread(fd, length, start + _RECORD.size), start)
+                self._take(opcode, os.pread(fd, length, start + HEAD.size), start)
             elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
         return sound
@@ -293,14 +291,14 @@ class LogFile:
     def _run(self, fd: int, here: int, end: int) -> int:
         """Note a part of messages outside of chunks; return where it ends."""
         block = os.pread(fd, min(_BLOCK_BYTES, end - here), here)
-        length = _RECORD.unpack_from(block)[1]
-        if _RECORD.size + length > len(block) and length <= RECORD_BYTES_MAX:
-            block = os.pread(fd, _RECORD.size + length, here)
-        columns = Columns(len(block) // (_RECORD.size + 22) + 1)
+        length = HEAD.unpack_from(block)[1]
+        if HEAD.size + length > len(block) and length <= RECORD_BYTES_MAX:
+            block = os.pread(fd, HEAD.size + length, here)
+        columns = Columns(len(block) // (HEAD.size + 22) + 1)
         size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
-            return here + _RECORD.size + int(length)
+            return here + HEAD.size + int(length)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any part
         self.parts.append(Part(here, size, size, int(times.min()), int(times.max()), channels, False))
@@ -361,9 +359,9 @@ class LogFile:
         if record is None:
             if channel.schema_id:
                 self._problem(offset, f"channel {channel.id} has schema {channel.schema_id}, which is not there")
-            return _schema(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
+            return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
         encoding = channel.message_encoding or layout.message_encoding(record.encoding)
-        return _schema(record.name, encoding, record.data)
+        return schema_of(record.name, encoding, record.data)
 
     # What is in it
 
@@ -414,12 +412,12 @@ class LogFile:
 
     def _other(self, part: Part, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
-        opcode, length = _RECORD.unpack_from(content, position)
-        following = position + _RECORD.size + int(length)
+        opcode, length = HEAD.unpack_from(content, position)
+        following = position + HEAD.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            self._take(opcode, content[position + _RECORD.size : following], part.offset)
+            self._take(opcode, content[position + HEAD.size : following], part.offset)
         elif opcode == Opcode.MESSAGE:
-            number = struct.unpack_from("<H", content, position + _RECORD.size)[0] if length >= 22 else None
+            number = struct.unpack_from("<H", content, position + HEAD.size)[0] if length >= 22 else None
             if number is not None and number not in self.channels:
                 if self._find_channel(number):
                     return position
@@ -459,7 +457,8 @@ def _clip(part: Part, begin: int, end: int) -> Part | None:
     return replace(part, offset=first, length=last - first, size=last - first) if first < last else None
 
 
-def _schema(name: str, encoding: str, data: bytes) -> Schema:
+def schema_of(name: str, encoding: str, data: bytes) -> Schema:
+    """Return a schema as files have it, of any size."""
     try:
         return Schema(name, encoding, data)
     except ValueError:

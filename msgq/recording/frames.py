@@ -191,7 +191,7 @@ class Feed:
 
     def _run(self) -> None:
         try:
-            with naming.chosen_by_thread(self._prefix):
+            with naming.chosen(self._prefix):
                 self._receive()
         except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error

@@ -48,7 +48,7 @@ class Outlets:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
         if clock_endpoint is not None:
             wanted[clock_endpoint] = (_CLOCK_SCHEMA, 8)
-        with ExitStack() as stack, naming.chosen(in_prefix=prefix):
+        with ExitStack() as stack, naming.chosen(self._prefix):
             stack.callback(self.close)
             for name in wanted:
                 self._check_free(name)

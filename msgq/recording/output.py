@@ -63,7 +63,7 @@ class Output:
         self._segment: Segment | None = None
         self._count = 0
         self._written: deque[tuple[Path, int]] = deque()
-        self._synced = time.monotonic()
+        self._synced = self._began = time.monotonic()
         try:
             (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -92,7 +92,7 @@ class Output:
 
     def _is_full(self, segment: Segment) -> bool:
         limits = self._limits
-        age = (time.time_ns() - segment.started_ns) / 1e9
+        age = time.monotonic() - self._began
         return not self._single and (
             (limits.split_bytes is not None and segment.size >= limits.split_bytes)
             or (limits.split_seconds is not None and age >= limits.split_seconds)
@@ -101,10 +101,10 @@ class Output:
 
     def _begin_segment(self) -> Segment:
         path = self.path if self._single else layout.segment_path(self.path, self._count)
-        started_ns = time.time_ns()
-        metadata = {**self._run, "segment": str(self._count), "started_ns": str(started_ns)}
+        metadata = {**self._run, "segment": str(self._count), "started_ns": str(time.time_ns())}
         self._count += 1
-        return Segment(path, self._compressor, metadata, started_ns)
+        self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
+        return Segment(path, self._compressor, metadata)
 
     def _end_segment(self, losses: Mapping[str, str]) -> None:
         segment, self._segment = self._segment, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -126,11 +127,8 @@ class Player:
         SegmentSizeError : a ring exists and is too small.
         IpcError : as `PubSocket.connect`.
         """
-        if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
-            text = f"rate {rate}, clock_hz {clock_hz}, start {start}, duration {duration} are not possible"
-            raise InvalidValueError(f"{text}; start is 0 or more, the others more than 0")
-        if (loops is not None and loops < 1) or by not in TIMES:
-            raise InvalidValueError(f"loops {loops}, by {by!r} are not possible; give 1 or more, {' or '.join(TIMES)}")
+        _check(rate, clock_hz, start, duration, loops, by)
+        self._pid = os.getpid()
         self._rate, self._by, self._loops, self._remap = rate, by, loops, dict(remap)
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
@@ -171,7 +169,14 @@ class Player:
                 self._changed.notify_all()
 
     def step(self, count: int = 1) -> None:
-        """Send the next messages at once, one after the other; pauses, if it is not paused yet."""
+        """Send the next messages at once, one after the other; pauses, if it is not paused yet.
+
+        Raises
+        ------
+        InvalidValueError : `count` is less than 1.
+        """
+        if count < 1:
+            raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
         with self._changed:
             self.pause()
             self._steps += count
@@ -201,11 +206,15 @@ class Player:
         return PlayerStats(self._messages, self._bytes, self._passes, position, self._late_ns, self._late_max_ns)
 
     def close(self) -> None:
-        """End `run` if another thread is in it, and close the publishers. Twice does nothing more."""
-        with self._changed:
-            self.stop()
-            while self._running:
-                self._changed.wait()
+        """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
+
+        In a forked child, whose parent may be in `run`, it closes the child's publishers only.
+        """
+        if self._pid == os.getpid():
+            with self._changed:
+                self.stop()
+                while self._running:
+                    self._changed.wait()
         self._outlets.close()
 
     def __enter__(self) -> Self:
@@ -324,6 +333,15 @@ class Player:
             return self._next_ns
         log_origin, origin = self._origin
         return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_ns)
+
+
+def _check(rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, by: str) -> None:
+    """Refuse values that are not possible."""
+    if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
+        text = f"rate {rate}, clock_hz {clock_hz}, start {start}, duration {duration} are not possible"
+        raise InvalidValueError(f"{text}; start is 0 or more, the others more than 0")
+    if (loops is not None and loops < 1) or by not in TIMES:
+        raise InvalidValueError(f"loops {loops}, by {by!r} are not possible; give 1 or more, {' or '.join(TIMES)}")
 
 
 def _range(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -12,17 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mcap import records
-
 from msgq import naming
-from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError
+from msgq.errors import CorruptSegmentError, ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
 from msgq.recording.output import Limits, Memory, Output
-from msgq.recording.segment import ChannelRecords, Compressor
+from msgq.recording.segment import ChannelRecords, Compressor, channel_records
 from msgq.recording.sources import Selection, Sources
-from msgq.schema import Schema
 
 _LOOK_S = 0.5  # between two looks for new endpoints
 _QUEUE_BYTES = 128 << 20  # of chunks that wait for the disk; beyond it the rings hold what they can
@@ -66,7 +64,8 @@ class Recorder:
     machine was too slow) is counted, never silent. A kill at any moment leaves files that can be read, up to the chunk
     that was open.
 
-    Runs from construction to `stop`, in threads of its own. Any thread may call the methods.
+    Runs from construction to `stop`, in threads of its own. Any thread may call the methods. After a fork it is the
+    parent's: a child that leaves its with block does not end it.
     """
 
     def __init__(
@@ -110,6 +109,7 @@ class Recorder:
         if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
             text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
             raise InvalidValueError(text)
+        self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = naming.checked_prefix(prefix)
@@ -128,11 +128,7 @@ class Recorder:
         self._spare: list[Chunk] = []
         self._changed = threading.Condition()
         self._sources.look()
-        self._feeds: list[tuple[Feed, int]] = []
-        for choice in frames:
-            number = self._capture.new_channel()
-            self._channels[number] = _channel(number, choice.endpoint, choice.schema, 1, layout.RECEIVED)
-            self._feeds.append((Feed(choice, where), number))
+        self._feeds = [(Feed(choice, where), self._frame_channel(choice)) for choice in frames]
         self._want_frames()
         self._recorded = dict.fromkeys((number for _, number in self._feeds), 0)
         self._threads = [threading.Thread(target=self._guarded, args=(work,), name="msgq record", daemon=True)
@@ -140,15 +136,26 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
+    def _frame_channel(self, choice: FrameChoice) -> int:
+        number = self._capture.new_channel()
+        self._channels[number] = channel_records(number, choice.endpoint, choice.schema, 1, layout.RECEIVED)
+        return number
+
     # ---- what other threads may ask ----
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedSocketError(f"the recorder of {self._output.path} is the parent's; make one here")
 
     def pause(self) -> None:
         """Record nothing, until `resume`. What comes meanwhile is no loss."""
+        self._check_process()
         self._paused = True
         self._want_frames()
 
     def resume(self) -> None:
         """Go on at the present."""
+        self._check_process()
         self._paused = False
         self._want_frames()
         with self._changed:
@@ -170,6 +177,7 @@ class Recorder:
         ------
         InvalidValueError : the recorder keeps nothing in memory.
         """
+        self._check_process()
         if self._memory is None:
             raise InvalidValueError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
         with self._changed:
@@ -203,7 +211,9 @@ class Recorder:
         Raises
         ------
         RecordingError : what ended the recording, if it was not this call: the disk was full, or failed.
+        ForkedSocketError : this is a forked child; the recording goes on.
         """
+        self._check_process()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -221,7 +231,8 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if self._pid == os.getpid():
+            self.stop()
 
     def _guarded(self, work: object) -> None:
         try:
@@ -258,7 +269,7 @@ class Recorder:
             return
         for _ in range(1 << 16):  # what was published before the stop; a publisher that goes on cannot hold us up
             before = self._messages
-            if not self._paused:
+            if not self._paused and self._error is None:  # after an error nobody writes it
                 chunk = self._take_into(chunk, 0)
             if self._messages == before:
                 break
@@ -272,7 +283,7 @@ class Recorder:
         for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]
             counting = layout.PUBLISHED if counted else layout.RECEIVED
-            self._channels[number] = _channel(number, found.endpoint, found.schema, epoch, counting)
+            self._channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting)
         if not self._paused:
             chunk = self._take_frames(chunk)
         if not len(chunk):
@@ -362,15 +373,3 @@ class Recorder:
     def _losses(self) -> dict[str, str]:
         lost = {**self._sources.losses(), **{feed.choice.endpoint: feed.lost for feed, _ in self._feeds}}
         return {name: "unknown" if count is None else str(count) for name, count in lost.items()}
-
-
-def _channel(number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str) -> ChannelRecords:
-    record = None
-    if schema is not None and layout.has_schema_record(schema):
-        encoding = layout.schema_encoding(schema.encoding)
-        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
-    channel = records.Channel(
-        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
-        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
-    )  # fmt: skip
-    return ChannelRecords(channel, record)

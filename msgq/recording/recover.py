@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,20 +14,19 @@ from typing import Any
 
 import numpy as np
 from mcap import records
-from mcap.data_stream import ReadDataStream, RecordBuilder
+from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
+from msgq.recording.capture import RECORD_HEADER
+from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.files import TIME_MAX, LogFile
 from msgq.recording.scan import CUT, RECORD, UNWANTED, Columns
-from msgq.recording.walk import DAMAGE, MAGIC, RECORD_BYTES_MAX, Found, Walk, chunk_content
-from msgq.recording.walk import RECORD as _RECORD
+from msgq.recording.walk import DAMAGE, RECORD_BYTES_MAX, Found, Walk, chunk_content
 
 _RETIRED = 0xFF  # an opcode that is free for applications: readers pass over it
 _IDS = np.arange(1 << 16, dtype=np.int32)
-_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
-_MESSAGE_HEAD = 31  # bytes of a message record before its payload
 _DESCRIBING: dict[Opcode, Callable[[ReadDataStream, int], Any]] = {
     Opcode.SCHEMA: lambda stream, _: records.Schema.read(stream),
     Opcode.CHANNEL: lambda stream, _: records.Channel.read(stream),
@@ -97,10 +95,10 @@ def _recover(fd: int, path: Path) -> Recovery:
     changed = bool(survey.damaged) or not LogFile(path, lambda _: UNWANTED, lambda _: None).complete
     if changed:
         for start, end in survey.damaged:
-            os.pwrite(fd, _RECORD.pack(_RETIRED, end - start - _RECORD.size), start)
+            os.pwrite(fd, HEAD.pack(_RETIRED, end - start - HEAD.size), start)
         os.fdatasync(fd)
         os.ftruncate(fd, survey.end)
-        tail = survey.missing_index() + _encoded(records.DataEnd(data_section_crc=0))
+        tail = survey.missing_index() + encoded(records.DataEnd(data_section_crc=0))
         tail += summary(survey.end + len(tail), survey.groups())
         _append(fd, tail, survey.end)
         os.fsync(fd)
@@ -113,32 +111,6 @@ def _append(fd: int, data: bytes, at: int) -> None:
     while data:
         done = os.pwrite(fd, data, at)
         data, at = data[done:], at + done
-
-
-def _encoded(*parts: Any) -> bytes:
-    builder = RecordBuilder()
-    for part in parts:
-        part.write(builder)
-    data: bytes = builder.end()  # type: ignore[no-untyped-call]
-    return data
-
-
-def summary(start: int, groups: list[tuple[Opcode, bytes]]) -> bytes:
-    """Return a summary for a file's end, with its offsets, the footer and the magic bytes.
-
-    Parameters
-    ----------
-    start : where in the file it will be.
-    groups : records of one kind each, as bytes.
-    """
-    offsets, here = [], start
-    for opcode, data in groups:
-        if data:
-            offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(data)))
-            here += len(data)
-    data = b"".join(data for _, data in groups) + _encoded(*offsets)
-    head = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, here)
-    return data + head + struct.pack("<I", zlib.crc32(head, zlib.crc32(data))) + MAGIC
 
 
 class _Survey:
@@ -175,7 +147,7 @@ class _Survey:
 
     def _add(self, found: Found) -> None:
         opcode, start, end, *_ = found
-        if opcode == Opcode.MESSAGE_INDEX and end - start >= _INDEX.size:
+        if opcode == Opcode.MESSAGE_INDEX and end - start >= MESSAGE_INDEX.size:
             self._add_index(start, end)
             return
         self._last_content = None
@@ -198,10 +170,10 @@ class _Survey:
 
     def _add_index(self, start: int, end: int) -> None:
         """Note where the index of a channel is; that of a damaged chunk is damage, too."""
-        _, _, channel, size = _INDEX.unpack(os.pread(self._fd, _INDEX.size, start))
+        _, _, channel, size = MESSAGE_INDEX.unpack(os.pread(self._fd, MESSAGE_INDEX.size, start))
         if self.damaged and self.damaged[-1][1] == start:
             self._add_damage(start, end)
-        elif self._last_content is not None and size == end - start - _INDEX.size:
+        elif self._last_content is not None and size == end - start - MESSAGE_INDEX.size:
             self.chunks[-1].message_index_offsets[channel] = start
             self.chunks[-1].message_index_length += end - start
 
@@ -215,17 +187,18 @@ class _Survey:
                 times += [int(log_time.min()), int(log_time.max())]
                 counts += np.bincount(columns.code[: columns.rows], minlength=1 << 16)
             if other[:1] in (bytes([Opcode.SCHEMA]), bytes([Opcode.CHANNEL])):
-                described[(other[0], other[_RECORD.size : _RECORD.size + 2])] = other
+                described[(other[0], other[HEAD.size : HEAD.size + 2])] = other
         self._described |= described
         self._times += times
         for channel in counts.nonzero()[0].tolist():
             self.counts[channel] = self.counts.get(channel, 0) + int(counts[channel])
-        name_bytes = struct.unpack_from("<I", os.pread(self._fd, 4, start + 37))[0]
-        name = os.pread(self._fd, name_bytes, start + 41).decode()
+        name_at = start + HEAD.size + CHUNK.size
+        name_bytes = CHUNK.unpack(os.pread(self._fd, CHUNK.size, start + HEAD.size))[4]
+        name = os.pread(self._fd, name_bytes, name_at).decode()
         self._last_content = content
         index = records.ChunkIndex(
             chunk_length=end - start, chunk_start_offset=start, compression=name,
-            compressed_size=end - start - 49 - name_bytes, message_end_time=max(times, default=0),
+            compressed_size=end - name_at - name_bytes - 8, message_end_time=max(times, default=0),
             message_index_length=0, message_index_offsets={}, message_start_time=min(times, default=0),
             uncompressed_size=len(content),
         )  # fmt: skip
@@ -246,17 +219,17 @@ class _Survey:
                 raise ValueError("a record within goes beyond the end")
             other = b""
             if why == RECORD:
-                length = _RECORD.unpack_from(content, position)[1]
-                other = content[position : position + _RECORD.size + length]
+                length = HEAD.unpack_from(content, position)[1]
+                other = content[position : position + HEAD.size + length]
                 position += len(other)
             yield self._columns, other
 
     def _add_other(self, opcode: int, data: bytes, start: int) -> None:
         """Note a record that is not in a chunk, if it is what it seems to be."""
         try:
-            content = data[_RECORD.size :]
+            content = data[HEAD.size :]
             record = _DESCRIBING[Opcode(opcode)](ReadDataStream(BytesIO(content)), len(content))
-            if opcode != Opcode.ATTACHMENT and _encoded(record) != data:
+            if opcode != Opcode.ATTACHMENT and encoded(record) != data:
                 return
         except (McapError, ValueError, struct.error, MemoryError):
             return
@@ -273,7 +246,7 @@ class _Survey:
             )  # fmt: skip
             self._attachments.append(index)
         else:
-            self._described[(opcode, data[_RECORD.size : _RECORD.size + 2])] = data
+            self._described[(opcode, data[HEAD.size : HEAD.size + 2])] = data
 
     def missing_index(self) -> bytes:
         """Return what the last chunk lacks of its index, and note it as being there: the file ended within it."""
@@ -282,14 +255,14 @@ class _Survey:
         entries: dict[int, list[tuple[int, int]]] = {}
         for columns, _ in self._scans(self._last_content):
             rows = slice(columns.rows)
-            at = (columns.offset[rows] - _MESSAGE_HEAD).tolist()
+            at = (columns.offset[rows] - RECORD_HEADER).tolist()
             for channel, *entry in zip(columns.code[rows].tolist(), columns.log_time[rows].tolist(), at, strict=True):
                 entries.setdefault(channel, []).append((entry[0], entry[1]))
         chunk, data = self.chunks[-1], b""
         for channel, places in entries.items():
             if channel not in chunk.message_index_offsets:
                 chunk.message_index_offsets[channel] = self.end + len(data)
-                data += _encoded(records.MessageIndex(channel, places))
+                data += encoded(records.MessageIndex(channel, places))
         chunk.message_index_length += len(data)
         return data
 
@@ -306,8 +279,8 @@ class _Survey:
         return [
             (Opcode.SCHEMA, b"".join(schemas)),
             (Opcode.CHANNEL, b"".join(channels)),
-            (Opcode.STATISTICS, _encoded(statistics)),
-            (Opcode.CHUNK_INDEX, _encoded(*self.chunks)),
-            (Opcode.ATTACHMENT_INDEX, _encoded(*self._attachments)),
-            (Opcode.METADATA_INDEX, _encoded(*self._metadata)),
+            (Opcode.STATISTICS, encoded(statistics)),
+            (Opcode.CHUNK_INDEX, encoded(*self.chunks)),
+            (Opcode.ATTACHMENT_INDEX, encoded(*self._attachments)),
+            (Opcode.METADATA_INDEX, encoded(*self._metadata)),
         ]

@@ -1,34 +1,32 @@
 """One MCAP file that is being written: chunk after chunk, each of which can be read by itself.
 
-Format: https://mcap.dev/spec. The records come from the `mcap` library, apart from the two that have to be fast.
+The records come from the `mcap` library, apart from the two that have to be fast.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mcap import records
-from mcap.data_stream import RecordBuilder
 from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import layout
 from msgq.recording.capture import ENTRY, Chunk
+from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
 from msgq.recording.scan import crc32
+from msgq.schema import Schema
 
-MAGIC = b"\x89MCAP0\r\n"
 COMPRESSIONS = ("zstd", "lz4", "none")
 
-_CHUNK = struct.Struct("<BQQQQI")  # opcode, length, start, end, uncompressed size, uncompressed crc
-_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,19 @@ class ChannelRecords:
         object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
 
 
-def encoded(*parts: Any) -> bytes:
-    """Return records of the library's as bytes."""
-    builder = RecordBuilder()
-    for part in parts:
-        part.write(builder)
-    return bytes(builder.end())  # type: ignore[no-untyped-call]
+def channel_records(
+    number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str
+) -> ChannelRecords:
+    """Return a channel of a recording of ours: `layout.EPOCH` and `layout.SEQUENCE` say what the last two are for."""
+    record = None
+    if schema is not None and layout.has_schema_record(schema):
+        encoding = layout.schema_encoding(schema.encoding)
+        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
+    channel = records.Channel(
+        id=number, topic=endpoint, message_encoding=schema.encoding if schema else "",
+        metadata={layout.EPOCH: str(epoch), layout.SEQUENCE: counting}, schema_id=number if record else 0,
+    )  # fmt: skip
+    return ChannelRecords(channel, record)
 
 
 class Compressor:
@@ -86,11 +91,10 @@ class Segment:
     path : where.
     size : bytes written.
     messages : in it.
-    started_ns : CLOCK_REALTIME.
     """
 
-    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str], started_ns: int) -> None:
-        """Create the file, which must not exist.
+    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str] | None) -> None:
+        """Create the file, which must not exist. metadata : of the recording, if it is one.
 
         Raises
         ------
@@ -98,7 +102,6 @@ class Segment:
         """
         self.path = path
         self.size = self.messages = 0
-        self.started_ns = started_ns
         self._compressor = compressor
         self._channels: dict[int, ChannelRecords] = {}
         self._counts: dict[int, int] = {}
@@ -113,7 +116,8 @@ class Segment:
         header = records.Header(profile=layout.PROFILE, library=f"msgq-bus {__version__}")
         try:
             self._write(MAGIC, encoded(header))
-            self._write_metadata(layout.RECORDING, metadata)
+            if metadata is not None:
+                self._write_metadata(layout.RECORDING, metadata)
         except BaseException:  # there is nothing in it
             path.unlink(missing_ok=True)
             self._let_go()
@@ -149,63 +153,67 @@ class Segment:
         """
         entries = np.frombuffer(chunk.entries, ENTRY)
         order = np.argsort(entries["channel"], kind="stable")
-        used, starts = np.unique(entries["channel"][order], return_index=True)
+        used, starts, counts = np.unique(entries["channel"][order], return_index=True, return_counts=True)
         start = b"".join([channels[number].data for number in used.tolist()])
         compressed = self._compressor.compress(start, chunk.data)
         name = self._compressor.name.encode()
         size = len(start) + chunk.used
         first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
-        length = _CHUNK.size - 9 + 4 + len(name) + 8 + len(compressed)
+        length = CHUNK.size + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
-        head = _CHUNK.pack(Opcode.CHUNK, length, first, last, size, crc)
-        head += struct.pack(f"<I{len(name)}sQ", len(name), name, len(compressed))
+        head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
+        head += len(compressed).to_bytes(8, "little")
         places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)[order].tobytes()
         bounds = [*(starts * 16).tolist(), len(places)]
-        index: list[bytes] = []
-        offsets: dict[int, int] = {}
-        here = self.size + length + 9
-        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
-            offsets[number] = here
-            part = _INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
-            index.append(part)
-            here += len(part)
-        index_bytes = b"".join(index)
+        indexes = {
+            number: MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + end - begin, number, end - begin) + places[begin:end]
+            for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False)
+        }
         at = self.size
-        self._write(head, compressed, index_bytes)
+        begins = accumulate(map(len, indexes.values()), initial=at + HEAD.size + length)
+        index = b"".join(indexes.values())
+        self._write(head, compressed, index)
         self._chunks.append(
             records.ChunkIndex(
-                chunk_length=length + 9,
+                chunk_length=HEAD.size + length,
                 chunk_start_offset=at,
                 compression=self._compressor.name,
                 compressed_size=len(compressed),
                 message_end_time=last,
-                message_index_length=len(index_bytes),
-                message_index_offsets=offsets,
+                message_index_length=len(index),
+                message_index_offsets=dict(zip(indexes, begins, strict=False)),
                 message_start_time=first,
                 uncompressed_size=size,
             )
         )
         self.messages += len(entries)
-        for number, begin, end in zip(used.tolist(), bounds, bounds[1:], strict=False):
+        for number, count in zip(used.tolist(), counts.tolist(), strict=True):
             self._channels[number] = channels[number]
-            self._counts[number] = self._counts.get(number, 0) + (end - begin) // 16
+            self._counts[number] = self._counts.get(number, 0) + count
 
     def sync(self) -> None:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
-    def close(self, losses: Mapping[str, str]) -> None:
+    def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
         """Write the summary, and close. The file is closed in any case.
+
+        Parameters
+        ----------
+        losses : endpoint -> messages lost so far, if it is a recording.
+        synced : let the disk have it first; False for a file that is of no use after a power cut.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; readers of truncated files can read it.
         """
         try:
-            self._write_metadata(layout.LOSSES, losses)
+            if losses is not None:
+                self._write_metadata(layout.LOSSES, losses)
             self._write(encoded(records.DataEnd(data_section_crc=0)))
             self._write(self._summary())
-            os.fsync(self._fd)
+            if synced:
+                os.fsync(self._fd)
         finally:
             self._let_go()
 
@@ -223,16 +231,7 @@ class Segment:
             (Opcode.CHUNK_INDEX, self._chunks),
             (Opcode.METADATA_INDEX, self._metadata),
         ]
-        start = here = self.size
-        data, offsets = b"", []
-        for opcode, group in groups:
-            part = encoded(*group)
-            if part:
-                offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(part)))
-            data += part
-            here += len(part)
-        data += encoded(*offsets)
-        return data + footer(data, start, here) + MAGIC
+        return summary(self.size, [(opcode, encoded(*group)) for opcode, group in groups])
 
     def _statistics(self, schemas: int) -> records.Statistics:
         return records.Statistics(
@@ -242,9 +241,3 @@ class Segment:
             message_end_time=max((c.message_end_time for c in self._chunks), default=0),
             schema_count=schemas,
         )  # fmt: skip
-
-
-def footer(summary: bytes, summary_start: int, offsets_start: int) -> bytes:
-    """Return the footer record for a summary (with its offsets); its CRC covers all up to itself."""
-    head = struct.pack("<BQQQ", Opcode.FOOTER, 20, summary_start, offsets_start)
-    return head + struct.pack("<I", crc32(head, crc32(summary)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from msgq import naming, stats
 from msgq.errors import IpcError, SegmentError
 from msgq.impl.ring import Context, SubSocket
 from msgq.recording.capture import Capture
+from msgq.recording.decode import time_offset
 from msgq.schema import Schema
 
 _SCHEMAS_A_LOOK = 32  # to be read again each time, for publishers that changed theirs
@@ -38,17 +38,9 @@ def _matches(choice: str | re.Pattern[str], endpoint: str) -> bool:
 
 
 def publish_offset(schema: Schema | None) -> int:
-    """Return where in a message its publishing time is: the field `publish_time`, 8 bytes, of a NumPy dtype; or -1."""
-    if schema is None or schema.encoding != "struct":
-        return -1
-    import numpy as np
-
-    try:
-        dtype = np.lib.format.descr_to_dtype(json.loads(schema.data, object_hook=None))
-        field = dtype.fields["publish_time"] if dtype.fields else None
-    except Exception:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
-        return -1
-    return int(field[1]) if field is not None and field[0] in (np.int64, np.uint64) else -1
+    """Return where in a message its publishing time is, the field `publish_time` of a struct schema; or -1."""
+    offset = time_offset(schema, "publish_time")
+    return -1 if offset is None else offset
 
 
 @dataclass(slots=True)
@@ -96,7 +88,7 @@ class Sources:
     def _join(self, endpoint: str, index: int | None, wants_unread: bool = True) -> None:
         socket = SubSocket()
         try:
-            with naming.chosen_by_thread(self._prefix):
+            with naming.chosen(self._prefix):
                 # Before: if the ring is another one when we connect, the next look joins again.
                 inode = os.stat(naming.ring_path(endpoint, self._prefix)).st_ino
                 socket.connect(Context(), endpoint, passive=True)

@@ -21,16 +21,14 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.compression import decompress
+from msgq.recording.container import CHUNK, HEAD, MAGIC
 from msgq.recording.scan import crc32
 
-MAGIC = b"\x89MCAP0\r\n"
-RECORD = struct.Struct("<BQ")  # opcode, length
-CHUNK = struct.Struct("<QQQII")  # start, end, uncompressed size, uncompressed crc, bytes of the compression's name
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
 DAMAGE = 0  # no opcode of MCAP's
 _NAME_BYTES = 16  # of a compression, at most
-_HEAD_BYTES = RECORD.size + CHUNK.size + _NAME_BYTES + 8
+_HEAD_BYTES = HEAD.size + CHUNK.size + _NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
 # A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
 _CHUNK = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
@@ -108,17 +106,17 @@ class Walk:
     def _record(self, here: int) -> Found:
         """Return the record, or the damage, at a place."""
         head = self._head(here)
-        opcode, length = RECORD.unpack_from(head) if len(head) >= RECORD.size else (DAMAGE, 0)
-        following = here + RECORD.size + length
+        opcode, length = HEAD.unpack_from(head) if len(head) >= HEAD.size else (DAMAGE, 0)
+        following = here + HEAD.size + length
         if opcode == DAMAGE or following > self._end:
             return self._damage(here, head)
         least = _chunk_bytes(head) if opcode == Opcode.CHUNK else 0
         if length < least:
             return self._damage(here, head)
-        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + RECORD.size + least))
+        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(here + HEAD.size + least))
         if length != least and doubtful:
             chunk = self._next_chunk(here)
-            if chunk < following + RECORD.size:  # its length would hide a chunk, or is too small
+            if chunk < following + HEAD.size:  # its length would hide a chunk, or is too small
                 reason = _reason(head, "has a wrong length; going on with the next chunk")
                 return Found(DAMAGE, here, chunk, head, reason)
         return Found(opcode, here, following, head)
@@ -126,16 +124,16 @@ class Walk:
     def _is_plausible(self, here: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
         head = self._head(here)
-        if len(head) < RECORD.size or self._is_whole(here):
+        if len(head) < HEAD.size or self._is_whole(here):
             return True
-        opcode, length = RECORD.unpack_from(head)
+        opcode, length = HEAD.unpack_from(head)
         is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
         return is_known and length <= RECORD_BYTES_MAX
 
     def _is_whole(self, here: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""
         head = self._head(here)
-        fits: bool = len(head) >= RECORD.size and RECORD.unpack_from(head)[1] <= self._end - here - RECORD.size
+        fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - here - HEAD.size
         return fits and head[0] != DAMAGE
 
     def _damage(self, here: int, head: bytes) -> Found:
@@ -154,11 +152,11 @@ class Walk:
             block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
             for found in _CHUNK.finditer(block):
                 start = block_at + found.start()
-                length = RECORD.unpack_from(block, found.start())[1]
-                if start + RECORD.size + length > self._end or length != _chunk_bytes(block[found.start() :]):
+                length = HEAD.unpack_from(block, found.start())[1]
+                if start + HEAD.size + length > self._end or length != _chunk_bytes(block[found.start() :]):
                     continue
                 with contextlib.suppress(ValueError):
-                    chunk_content(os.pread(self._fd, RECORD.size + length, start))
+                    chunk_content(os.pread(self._fd, HEAD.size + length, start))
                     return start
         return self._end
 
@@ -187,18 +185,18 @@ class Walk:
 
 
 def _reason(head: bytes, what: str) -> str:
-    opcode, length = RECORD.unpack_from(head)
+    opcode, length = HEAD.unpack_from(head)
     return f"a record (opcode {opcode:#x}) of {length} bytes {what}"
 
 
 def _chunk_bytes(head: bytes) -> int:
     """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
-    if len(head) < RECORD.size + CHUNK.size + 8:
+    if len(head) < HEAD.size + CHUNK.size + 8:
         return -1
-    name_bytes: int = CHUNK.unpack_from(head, RECORD.size)[4]
-    if name_bytes > _NAME_BYTES or len(head) < RECORD.size + CHUNK.size + name_bytes + 8:
+    name_bytes: int = CHUNK.unpack_from(head, HEAD.size)[4]
+    if name_bytes > _NAME_BYTES or len(head) < HEAD.size + CHUNK.size + name_bytes + 8:
         return -1
-    size: int = struct.unpack_from("<Q", head, RECORD.size + CHUNK.size + name_bytes)[0]
+    size: int = struct.unpack_from("<Q", head, HEAD.size + CHUNK.size + name_bytes)[0]
     return CHUNK.size + name_bytes + 8 + size
 
 
@@ -209,11 +207,11 @@ def chunk_content(record: bytes) -> bytes:
     ------
     ValueError : its bytes make no sense, or are not those that were written.
     """
-    opcode, length = RECORD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - RECORD.size or length < CHUNK.size + 8:
+    opcode, length = HEAD.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
         raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, RECORD.size)
-    name_at = RECORD.size + CHUNK.size
+    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
+    name_at = HEAD.size + CHUNK.size
     data_at = name_at + name_bytes + 8
     end = data_at + (struct.unpack_from("<Q", record, data_at - 8)[0] if data_at <= len(record) else 0)
     if end > len(record):

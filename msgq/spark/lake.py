@@ -1,7 +1,10 @@
 """A lake: recordings as tables in a directory, added to piece by piece.
 
     LAKE/messages/date=.../class=.../*.parquet    bronze: every message once
+    LAKE/silver/ENDPOINT/date=.../*.parquet       decoded, a column for each field
+    LAKE/undecoded/date=.../*.parquet             what could not be
     LAKE/gold/TABLE/run_id=.../*.parquet          what was made of them, run by run
+    LAKE/_schemas/*.json                          the texts of schemas
     LAKE/_journal/*.parquet                       what was ingested
 
 Parquet by default. Another format that the cluster has, as delta or iceberg, keeps the same tables in the same places.
@@ -10,7 +13,6 @@ Parquet by default. Another format that the cluster has, as delta or iceberg, ke
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,28 +22,32 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileType
+import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
 from msgq.recording.files import Problem, printable
 from msgq.spark import tables
+from msgq.spark.gold import Gold
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import DERIVED, RANGES, open_path, overlapping, write_parts
-from msgq.spark.rows import MESSAGES, PROBLEMS, message_rows, spark_schema
+from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, spark_schema
+from msgq.spark.silver import Silver
 from msgq.spark.source import Pieces, tasks
+from msgq.spark.store import Store
+from msgq.spark.texts import known_texts, write_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_COLUMNS = pa.schema([MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS])
+_COLUMNS = pa.schema([*(MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS), PLACES.field("schema_id")])
+_OPTIONAL = ("origin_time", "schema_id")  # of rows that are appended
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
 _TEXTS_ONCE = pa.schema([
     field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
     for field in _COLUMNS
 ])  # fmt: skip
-_PLAIN = ("parquet", "orc")  # files without a log of their own: their columns must be said
 _STAGED = pa.schema([*RANGES, *PROBLEMS, ("errno", pa.int32())])  # a row is a range, or a problem
 
 
@@ -77,12 +83,17 @@ class Lake:
         spark : the session; `msgq.spark.session` makes one.
         path : a directory, or a URI that both Spark and pyarrow know; workers must see it too.
         table_format : "parquet", or a word for what the cluster has: "delta", "iceberg".
+
+        Raises
+        ------
+        InvalidValueError : this Spark does not have that format.
         """
         text = os.fspath(path)
         self.uri = text if "://" in text else Path(text).absolute().as_uri()
-        self.spark, self._format = spark, table_format
-        self._files, self._root = open_path(self.uri)
-        self._journal = Journal(self._files, self._root)
+        self.spark, self.format = spark, table_format
+        self._store = Store(spark, self.uri, table_format)
+        self._journal = Journal(self._store.files, self._store.root)
+        self._silver, self._gold = Silver(self._store, self._journal), Gold(self._store, self._journal)
 
     # ---- bronze ----
 
@@ -106,33 +117,58 @@ class Lake:
                 messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(work, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
-    def append(self, messages: DataFrame, name: str) -> int:
-        """Add rows that have the columns of messages; return how many are new.
+    def append(self, messages: DataFrame, name: str, recordings: str | None = None) -> int:
+        """Add rows that have the columns of messages, origin_time and schema_id if they like; return how many are new.
 
+        Parameters
+        ----------
         name : of this batch, a word. The same name does nothing a second time, so that a stream that begins anew after
-        a kill counts nothing twice.
+            a kill counts nothing twice.
+        recordings : a directory whose recordings have the texts of the rows' schemas.
         """
-        columns = messages.select(*tables.MESSAGE_COLUMNS)
+        from pyspark.sql import functions as F
+
+        missing = {column: F.lit(None).cast("long") for column in _OPTIONAL if column not in messages.columns}
+        columns = messages.withColumns(missing).select(*_COLUMNS.names)
+
+        def stage(where: str) -> pa.Table:
+            found = self._stage_rows(columns, where)
+            if recordings is not None:
+                self._learn(found, recordings)
+            return found
+
         with self._journal.locked():
             self._journal.recover()
             if name in self._journal.names():
                 return 0
-            return self._add(name, [], [], lambda where: self._stage_rows(columns, where))
+            return self._add(name, [], [], stage)
+
+    def _learn(self, ranges: pa.Table, recordings: str) -> None:
+        """Look in recordings for the texts of schemas that the lake does not have yet."""
+        known = pa.array(sorted(known_texts(self._store.files, self._store.root)), pa.int64())
+        new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
+        if not new.num_rows:
+            return
+        first, last = pc.min(new["first_time"]).as_py(), pc.max(new["last_time"]).as_py()
+        options = Options((recordings,), start=first, end=last + 1)
+        for log in options.opened(options.files([]), []):
+            for _ in log.batches([]):
+                continue
+            write_texts(self._store.files, self._store.root, (channel.schema for channel in log.channels))
 
     def messages(self) -> DataFrame:
-        """Return all messages: the columns that the source gives, `bytes` of the payload, `picture`: "jpeg", "png" or
-        NULL, `date` of log_time, and `class`: "large" from 64 KiB on, else "small".
+        """Return all messages: the columns that the source gives, `schema_id`, `bytes` of the payload, `picture`:
+        "jpeg", "png", "raw" or NULL, `date` of log_time, `class`: "large" from 64 KiB on, else "small", and timestamps.
         """
-        if self._files.get_file_info(f"{self._root}/messages").type == FileType.NotFound:
-            return self._empty(_BRONZE)
-        if self._format == "parquet":
-            return self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/messages")
-        return self.spark.read.format(self._format).load(f"{self.uri}/messages")
+        return tables.with_timestamps(self._messages())
+
+    def _messages(self) -> DataFrame:
+        return self._store.read("messages", spark_schema(_BRONZE))
 
     def problems(self) -> DataFrame:
         """Return what could not be read: file, offset in bytes, reason."""
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in self._journal.problems()]
-        return self.spark.createDataFrame(pa.Table.from_pylist(rows, PROBLEMS))
+        return self._store.rows(rows, PROBLEMS)
 
     def _add(
         self, name: str, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]
@@ -142,17 +178,15 @@ class Lake:
         found = stage(f"{self.uri}/{staged}")
         is_range = found.column("part").is_valid()
         ranges = found.filter(is_range).select(RANGES.names)
-        for row in found.select([*PROBLEMS.names, "errno"]).filter(pa.compute.invert(is_range)).to_pylist():
+        for row in found.select([*PROBLEMS.names, "errno"]).filter(pc.invert(is_range)).to_pylist():
             problem = Problem(row["file"], row["offset"], row["reason"], row["errno"])
             if problem not in problems:
                 problems.append(problem)
-        if self._format == "parquet":
-            ranges = self._without_repeats(ranges, staged)
-        else:
-            ranges = self._into_table(ranges, staged)
+        add = self._without_repeats if self._store.is_parquet else self._into_table
+        ranges = add(ranges, staged)
         unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
         inputs = [one for one in inputs if printable(one.path) not in unread]
-        self._journal.commit(name, ranges, inputs, problems, f"{self._root}/{staged}")
+        self._journal.commit(name, ranges, inputs, problems, f"{self._store.root}/{staged}")
         return sum(ranges.column("rows").to_pylist())
 
     def _stage_files(self, work: Sequence[Pieces], where: str) -> pa.Table:
@@ -161,7 +195,8 @@ class Lake:
             return _STAGED.empty_table()
         rows = pa.table({"task": pa.array(map(pickle.dumps, work), pa.binary())})
         planned = self.spark.createDataFrame(rows).repartition(len(work))
-        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, where), spark_schema(_STAGED)))
+        uri, columns = self.uri, spark_schema(_STAGED)
+        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, uri, where), columns))
 
     def _stage_rows(self, messages: DataFrame, where: str) -> pa.Table:
         return _collected(messages.mapInArrow(lambda batches: _write(batches, where), spark_schema(_STAGED)))
@@ -180,7 +215,7 @@ class Lake:
             if theirs else None
         anew = self._stage_rows(tables.deduplicated(doubtful, known), f"{self.uri}/{staged}")
         for part in mine:
-            self._files.delete_file(f"{self._root}/{staged}/{part}")
+            self._store.files.delete_file(f"{self._store.root}/{staged}/{part}")
         kept = ranges.filter(pa.array([part not in mine for part in ranges.column("part").to_pylist()], pa.bool_()))
         return pa.concat_tables([kept, anew.select(RANGES.names)])
 
@@ -189,18 +224,51 @@ class Lake:
         if ranges.num_rows:
             runs = sorted(set(ranges.column("run").to_pylist()))
             rows = self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/{staged}")
-            known = self.messages()
+            known = self._messages()
             new = tables.deduplicated(rows, known.where(known.run.isin(runs))).persist()
             try:
                 found = new.groupBy("run").count().collect()
-                self._save(new, "messages", ["date", "class"], "append")
+                self._store.save(new, "messages", ["date", "class"], "append")
             finally:
                 new.unpersist()
             counts = [{"run": run, "rows": count, "repeats": False} for run, count in found]
             return pa.Table.from_pylist(counts, RANGES)
         return ranges
 
-    # ---- gold ----
+    # ---- silver and gold ----
+
+    def decode(self, every: bool = False) -> int:
+        """Decode what is new into the tables of silver; return how many entries of the journal that was.
+
+        every : everything again, as after an encoding's library was installed.
+        """
+        with self._journal.locked():
+            self._journal.recover()
+            return self._silver.refresh(every)
+
+    def endpoints(self) -> list[str]:
+        """Return the endpoints that have a table of silver."""
+        return self._silver.names()
+
+    def silver(self, endpoint: str) -> DataFrame:
+        """Return the decoded messages of an endpoint.
+
+        Raises
+        ------
+        InvalidValueError : there are none (yet).
+        """
+        table = self._silver.table(endpoint)
+        if table is None:
+            raise InvalidValueError(f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._there()}")
+        return tables.with_timestamps(table, "publish_time", "log_time")
+
+    def undecoded(self) -> DataFrame:
+        """Return what could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
+        return tables.with_timestamps(self._silver.undecoded())
+
+    def _there(self) -> str:
+        names = self.endpoints()
+        return f"there are {', '.join(names[:20])}" if names else "ingest recordings first, and decode them"
 
     def refresh(self, window_ns: int = 1_000_000_000, limits: tables.Limits | None = None, every: bool = False) -> int:
         """Make the tables of gold again of those runs that have new messages; return how many runs.
@@ -213,17 +281,7 @@ class Lake:
         """
         with self._journal.locked():
             self._journal.recover()
-            state = self._gold_state()
-            names = self._journal.names()
-            runs = self._journal.runs(names if every else set(names) - set(state["done"]))
-            if self._format != "parquet" and runs:
-                runs = self._journal.runs(names)  # whole tables are written there
-            if runs or not state["schemas"]:
-                messages = self.messages()
-                chosen = messages.where(messages.run.isin(sorted(runs)))
-                tables.gold(chosen, window_ns, limits, lambda name, table: self._replace(name, table, runs, state))
-            self._put("gold/_state.json", state | {"done": names})
-        return len(runs)
+            return self._gold.refresh(self._messages(), window_ns, limits, every)
 
     def table(self, name: str) -> DataFrame:
         """Return a table of gold.
@@ -232,26 +290,33 @@ class Lake:
         ------
         InvalidValueError : there is none of this name (yet).
         """
-        schemas = self._gold_state()["schemas"]
-        if name not in schemas:
-            there = f"there are {', '.join(sorted(schemas))}" if schemas else "ingest recordings first"
+        table = self._gold.table(name)
+        if table is None:
+            names = self.names()
+            there = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {there}")
-        return self._gold(name, schemas[name])
+        return tables.with_timestamps(table)
 
     def names(self) -> list[str]:
         """Return the names of the tables of gold that there are."""
-        return list(self._gold_state()["schemas"])
+        return self._gold.names()
 
-    def register(self) -> list[str]:
-        """Make each table a view of its name for SQL in this session; return the names."""
-        found = {"messages": self.messages(), "problems": self.problems()}
+    # ---- questions ----
+
+    def register(self, *endpoints: str) -> list[str]:
+        """Make each table a view of its name for SQL in this session; return the names.
+
+        endpoints : of these also the table of silver, as `silver_` and the endpoint's name.
+        """
+        found = {"messages": self.messages(), "problems": self.problems(), "undecoded": self.undecoded()}
         found |= {name: self.table(name) for name in self.names()}
+        found |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
         for name, table in found.items():
-            table.createOrReplaceTempView(name)
+            table.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
         return list(found)
 
     def ask(self, query: str) -> DataFrame:
-        """Return the answer to a query about the tables of this lake.
+        """Return the answer to a query about the tables of this lake, those of silver among them.
 
         Raises
         ------
@@ -259,73 +324,15 @@ class Lake:
         """
         from pyspark.errors import AnalysisException, ParseException
 
-        self.register()
+        text = query.lower().replace("``", "`")
+        self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
         try:
-            return self.spark.sql(query)
+            answer = self.spark.sql(query)
+            _ = answer.schema  # Spark Connect looks at the names no sooner
         except (AnalysisException, ParseException) as error:
             text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
             raise InvalidValueError(text) from None
-
-    def _replace(self, name: str, table: DataFrame, runs: Iterable[str], state: dict[str, Any]) -> DataFrame:
-        """Write the rows of some runs in place of those that were there; return them."""
-        from pyspark.sql import functions as F
-
-        schema = table.schema
-        marked = table.withColumn("run_id", F.substring(F.sha2("run", 256), 1, 16))
-        if self._format == "parquet":
-            for run in runs:
-                place = f"{self._root}/gold/{name}/run_id={_run_id(run)}"
-                if self._files.get_file_info(place).type == FileType.Directory:
-                    self._files.delete_dir(place)
-            self._save(marked, f"gold/{name}", ["run_id"], "append")
-        else:
-            self._save(marked, f"gold/{name}", ["run_id"], "overwrite")
-        state["schemas"][name] = schema.jsonValue()
-        written = self._gold(name, schema.jsonValue())
-        return written.where(written.run.isin(sorted(runs)))
-
-    def _gold(self, name: str, schema: dict[str, Any]) -> DataFrame:
-        from pyspark.sql.types import StringType, StructType
-
-        columns = StructType.fromJson(schema)
-        place = f"gold/{name}"
-        reader = self.spark.read.format(self._format)
-        if self._format not in _PLAIN:
-            return reader.load(f"{self.uri}/{place}").select(*columns.names)
-        there = self._files.get_file_info(FileSelector(f"{self._root}/{place}", allow_not_found=True))
-        if not any(info.type == FileType.Directory for info in there):
-            return self.spark.createDataFrame([], columns)
-        whole = StructType([*columns.fields]).add("run_id", StringType())
-        return reader.schema(whole).load(f"{self.uri}/{place}").drop("run_id")
-
-    def _save(self, table: DataFrame, place: str, partitions: list[str], mode: str) -> None:
-        try:
-            writer = table.write.format(self._format).mode(mode)
-            writer.partitionBy(*partitions).save(f"{self.uri}/{place}")
-        except Exception as error:  # of Java or of Spark, as it likes
-            if "DATA_SOURCE_NOT_FOUND" in str(error):
-                text = f"this Spark has no format {self._format!r}; add its packages to the cluster, or take parquet"
-                raise InvalidValueError(text) from None
-            raise
-
-    def _gold_state(self) -> dict[str, Any]:
-        path = f"{self._root}/gold/_state.json"
-        if self._files.get_file_info(path).type == FileType.NotFound:
-            return {"done": [], "schemas": {}}
-        with self._files.open_input_stream(path) as file:
-            found: dict[str, Any] = json.loads(file.read())
-        return found
-
-    def _put(self, place: str, value: Any) -> None:
-        """Replace a small file at once."""
-        path = f"{self._root}/{place}"
-        self._files.create_dir(path.rpartition("/")[0])
-        with self._files.open_output_stream(f"{path}.new") as file:
-            file.write(json.dumps(value).encode())
-        self._files.move(f"{path}.new", path)
-
-    def _empty(self, schema: pa.Schema) -> DataFrame:
-        return self.spark.createDataFrame([], spark_schema(schema))
+        return answer
 
 
 def _input(path: Path, problems: list[Problem]) -> Input | None:
@@ -338,21 +345,18 @@ def _input(path: Path, problems: list[Problem]) -> Input | None:
     return Input(str(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
-def _run_id(run: str) -> str:
-    return hashlib.sha256(run.encode()).hexdigest()[:16]
-
-
 def _collected(ranges: DataFrame) -> pa.Table:
     """Return the ranges of all parts: a few for each endpoint and task, however many messages there are."""
     return ranges.toArrow().cast(_STAGED)
 
 
-def _read_and_write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """On a worker: read pieces of files, and write them below `where`."""
+def _read_and_write(batches: Iterable[pa.RecordBatch], lake: str, where: str) -> Iterator[pa.RecordBatch]:
+    """On a worker: read pieces of files, and write them below `where`, and the texts of schemas into the lake."""
     problems: list[Problem] = []
     work = [pickle.loads(task) for batch in batches for task in batch.column("task").to_pylist()]
     logs = [log for task in work for log in task.opened(Options(()), problems)]
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
+    write_texts(*open_path(lake), (channel.schema for log in logs for channel in log.channels))
     problems += [problem for log in logs for problem in log.problems]
     if problems:
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
@@ -379,14 +383,14 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     word = hashlib.sha256(place.encode()).hexdigest()[:16]
-    rows = lake.spark.readStream.format("msgq").load(recordings)
-    writer = rows.writeStream.option("checkpointLocation", place)
-
+    columns = spark_schema(pa.schema([*MESSAGES, PLACES.field("schema_id")]))
+    rows = lake.spark.readStream.format("msgq").schema(columns).load(recordings)
+    uri, table_format = lake.uri, lake.format  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, number: int) -> None:
-        lake.append(batch, f"{word}-{number}")
+        Lake(batch.sparkSession, uri, table_format).append(batch, f"{word}-{number}", recordings)
 
-    writer = writer.foreachBatch(add)
+    writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
@@ -406,5 +410,6 @@ def run_pipeline(
 
     made = Lake(spark or session(), lake)
     done = made.ingest([recording])
+    made.decode()
     made.refresh()
     return {"messages": done.messages, **write_report(made, Path(report_path))}

@@ -21,7 +21,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
 NAMES = ("path", "paths", "endpoints", "exclude", "start", "end", "decode", "problems", "partitionBytes",
-         "maxBytesPerTrigger", "failOnDataLoss")  # fmt: skip
+         "maxBytesPerTrigger", "failOnDataLoss", "live", "backend", "prefix", "bufferBytes")  # fmt: skip
+_OF_RECORDINGS = ("path", "paths", "start", "end", "problems", "failOnDataLoss")
+_OF_BUS = ("backend", "prefix", "bufferBytes")
+_BUFFER_BYTES = 256 << 20
 _LOWER = {name.lower(): name for name in NAMES}
 
 
@@ -39,6 +42,9 @@ class Options:
     partition_bytes : of a partition, before compression; None: by the size and the cores.
     max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
     fail_on_data_loss : whether a stream stops where a segment that it has not read is gone.
+    live : the bus instead of recordings; then there are no paths.
+    backend, prefix : of the bus; None: those in force where the session was started.
+    buffer_bytes : of messages of the bus that wait for a batch.
     """
 
     paths: tuple[str, ...]
@@ -51,6 +57,10 @@ class Options:
     partition_bytes: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    live: bool = False
+    backend: str | None = None
+    prefix: str | None = None
+    buffer_bytes: int = _BUFFER_BYTES
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -63,10 +73,14 @@ class Options:
         if unknown := [name for name in given if name.lower() not in _LOWER]:
             raise InvalidValueError(f"the source msgq has no option {unknown[0]!r}; there are {', '.join(NAMES)}")
         options = {_LOWER[name.lower()]: text for name, text in given.items()}
+        live = _flag("live", options.get("live", "false"))
+        if unfit := [name for name in (_OF_RECORDINGS if live else _OF_BUS) if name in options]:
+            about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
+            raise InvalidValueError(f"the option {unfit[0]!r} is about {about}")
         paths = tuple(json.loads(options["paths"])) if "paths" in options else ()
         if "path" in options:
             paths = (options["path"], *paths)
-        if not paths:
+        if not paths and not live:
             raise InvalidValueError("the source msgq needs a path: load('recordings'), or option('path', ...)")
         return cls(
             tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
@@ -79,6 +93,10 @@ class Options:
             _bytes("partitionBytes", options.get("partitionBytes")),
             _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
             _flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
+            live,
+            options.get("backend"),
+            options.get("prefix"),
+            _bytes("bufferBytes", options.get("bufferBytes")) or _BUFFER_BYTES,
         )
 
     def files(self, problems: list[Problem]) -> list[Path]:

@@ -1,6 +1,6 @@
 """Parts: Parquet files of messages, written by Python workers without a way through Java.
 
-A part holds one date and class. Its row groups are sorted by run, endpoint, epoch and log_time, so that their
+A part holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that their
 statistics answer for what is not in them.
 """
 
@@ -16,24 +16,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from msgq.spark.tables.frames import COMPRESSED
+from msgq.spark.tables.frames import COMPRESSED, IMAGE
 
 _DAY_NS = 86_400_000_000_000
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema")
-_GROWING = ("sequence", "publish_time", "log_time")  # that grow by little from row to row
+_GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 _PICTURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 #: What bronze has beside the columns of messages.
 DERIVED = {"bytes": pa.int64(), "picture": pa.string()}
-#: A row for each run, endpoint and epoch of each row group.
+#: A row for each run, endpoint, epoch and schema of each row group.
 RANGES = pa.schema({
-    "part": pa.string(), "run": pa.string(), "endpoint": pa.string(), "epoch": pa.int64(), "rows": pa.int64(),
-    "first_sequence": pa.int64(), "last_sequence": pa.int64(), "first_time": pa.int64(), "last_time": pa.int64(),
-    "repeats": pa.bool_(),
+    "part": pa.string(), "run": pa.string(), "endpoint": pa.string(), "epoch": pa.int64(), "schema_id": pa.int64(),
+    "rows": pa.int64(), "first_sequence": pa.int64(), "last_sequence": pa.int64(), "first_time": pa.int64(),
+    "last_time": pa.int64(), "repeats": pa.bool_(),
 })  # fmt: skip
 
 
@@ -46,7 +46,8 @@ def open_path(path: str) -> tuple[FileSystem, str]:
 def write_parts(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
     """Write messages into new parts below a directory; give their ranges, `RANGES`, when all are complete.
 
-    batches : with the columns of messages. directory : a path or URI, in which date=.../class=.../ are made.
+    batches : with the columns of messages, and schema_id. directory : a path or URI, in which date=.../class=.../ are
+    made.
     """
     writers = _Writers(directory)
     try:
@@ -110,7 +111,7 @@ class _Writers:
             self._files.create_dir(f"{self._directory}/{place}")
             self._open[place] = pq.ParquetWriter(
                 f"{self._directory}/{part}", table.schema, filesystem=self._files, compression="zstd",
-                compression_level=1, use_dictionary=[*_TEXTS, "epoch", "bytes", "picture"],
+                compression_level=1, use_dictionary=[*_TEXTS, "epoch", "schema_id", "bytes", "picture"],
                 column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
                 store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
                 write_statistics=[name for name in table.column_names if name != "data"],
@@ -128,7 +129,7 @@ def _picture(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
     heads = pc.binary_slice(data, 0, max(map(len, _PICTURES.values())))
     jpeg = pc.or_kleene(pc.starts_with(heads, _PICTURES["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
-    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", None)
+    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), IMAGE), "raw", None))
     return pc.if_else(pc.starts_with(heads, _PICTURES["png"]), "png", kind)
 
 
@@ -147,7 +148,8 @@ def _order(table: pa.Table) -> tuple[_Integers, _Integers, np.ndarray[Any, np.dt
     run, _ = _codes(table.column("run"))
     endpoint, endpoints = _codes(table.column("endpoint"))
     epochs, epoch = np.unique(np.asarray(table.column("epoch"), np.int64), return_inverse=True)
-    group = (run * endpoints + endpoint) * len(epochs) + epoch
+    schemas, schema = np.unique(np.asarray(table.column("schema_id").fill_null(0), np.int64), return_inverse=True)
+    group = ((run * endpoints + endpoint) * len(epochs) + epoch) * len(schemas) + schema
     times = np.asarray(table.column("log_time"), np.int64)
     sequences = np.asarray(table.column("sequence"), np.int64)
     order = np.argsort(group, kind="stable")
@@ -165,7 +167,7 @@ def _ranges(
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
     ends = np.append(starts[1:], len(times))
-    first = table.select(["run", "endpoint", "epoch"]).take(pa.array(starts))
+    first = table.select(["run", "endpoint", "epoch", "schema_id"]).take(pa.array(starts))
     columns = [
         pa.array([part] * len(starts)), *(first.column(name).cast(RANGES.field(name).type).combine_chunks()
                                           for name in first.column_names),
@@ -182,6 +184,11 @@ def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
     other do not count. More may be returned than share messages, never less.
     """
+    if len(new):  # mostly it is the newest there is, and nothing that is known meets it
+        reach = (pc.field("last_time") >= pc.min(new.column("first_time"))) & (
+            pc.field("first_time") <= pc.max(new.column("last_time"))
+        )
+        known = known.filter(reach)
     every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
                               known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
     every = every.sort_by([("run", "ascending"), ("endpoint", "ascending"), ("epoch", "ascending"),

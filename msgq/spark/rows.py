@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from msgq.recording import LogReader, Problem
 from msgq.recording.batches import batches
 from msgq.recording.files import Channel, printable
 from msgq.recording.layout import RECORDING
-from msgq.spark.decode import Decoder, Values
+from msgq.schema import Schema
+from msgq.spark.decode import Decoder, Values, origin_field, origin_times
 
+_ORIGIN = "origin_time"
 _ROWS = 65536
 _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
@@ -25,14 +28,24 @@ _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of t
 MESSAGES = pa.schema(
     [
         ("run", pa.string()), ("host", pa.string()), ("endpoint", pa.string()), ("epoch", pa.int64()),
-        ("sequence", pa.int64()), ("publish_time", pa.int64()), ("log_time", pa.int64()), ("encoding", pa.string()),
-        ("schema", pa.string()), ("data", pa.binary()),
+        ("sequence", pa.int64()), ("publish_time", pa.int64()), ("log_time", pa.int64()), ("origin_time", pa.int64()),
+        ("encoding", pa.string()), ("schema", pa.string()), ("data", pa.binary()),
     ]
 )  # fmt: skip
-#: What there is for those who ask: the file, and where in it the message's chunk is.
-PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64())])
+#: What there is for those who ask: the file, where in it the message's chunk is, and which text its schema has.
+PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64())])
 #: What was skipped, where, and why.
 PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
+
+
+@lru_cache(maxsize=4096)
+def schema_id(schema: Schema) -> int | None:
+    """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
+    if not schema.data:
+        return None
+    known = b"\0".join((schema.encoding.encode(), schema.name.encode(), schema.data))
+    return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)
+
 
 _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
     "run": lambda channel: channel.run,
@@ -40,6 +53,7 @@ _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
     "epoch": lambda channel: channel.epoch,
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
     "schema": lambda channel: channel.schema.name if channel.schema else None,
+    "schema_id": lambda channel: schema_id(channel.schema) if channel.schema else None,
 }
 _OF_FILE: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
@@ -80,7 +94,7 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     ------
     InvalidValueError : there is no such column, or it has another type.
     """
-    schema = to_arrow_schema(wanted)
+    schema = to_arrow_schema(wanted, timezone="UTC")
     types = {field.name: field.type for field in known}
     for field in schema:
         if field.name not in types:
@@ -93,9 +107,27 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
 
 def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one file, in its order."""
-    direct = [name for name in schema.names if name not in _OF_CHANNEL and name not in _OF_FILE]
+    direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, _ORIGIN)]
+    traced = _ORIGIN in schema.names
+    if traced and "data" not in direct:
+        direct.append("data")
     for batch in batches(log, ["channel", *direct], _ROWS, _BYTES):
-        yield _record_batch(log, schema, batch, {})
+        yield _record_batch(log, schema, batch, {_ORIGIN: _origins(log, batch)} if traced else {})
+
+
+def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
+    """Return the origin time of each message that has one."""
+    codes = batch.column("channel").to_numpy()
+    there = np.flatnonzero(np.bincount(codes)).tolist()
+    tracked = [code for code in there if origin_field(log.channels[code].schema) is not None]
+    found = np.zeros(len(codes), np.int64)
+    for code in tracked:
+        rows = codes == code
+        if rows.all():
+            found = origin_times(log.channels[code].schema, batch.column("data"))
+        elif rows.any():
+            found[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
+    return pa.array(found, mask=found == 0) if tracked else pa.nulls(len(codes), pa.int64())
 
 
 def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -108,7 +140,7 @@ def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
             same = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
-            for values in decoder.values(log.channels[code], same.column("data")):
+            for values in decoder.values(log.channels[code].schema, same.column("data")):
                 rows = same if values.rows is None else same.take(pa.array(values.rows))
                 yield _record_batch(log, schema, rows, _made(values))
 

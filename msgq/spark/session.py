@@ -6,10 +6,13 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from msgq.errors import MissingLibraryError
+from msgq.errors import InvalidValueError, MissingLibraryError
 from msgq.spark.java import Java, find_java, launcher_home
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
-    """Return a Spark session; the one that is active, if there is one.
+    """Return a Spark session; the one that is active, if there is one, with `conf` as far as it can still be changed.
 
     Parameters
     ----------
@@ -30,7 +33,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
     Raises
     ------
-    MissingLibraryError : pyspark, or a Java that it can run on, is not installed.
+    MissingLibraryError : pyspark, a Java that it can run on, or what Spark Connect needs is not installed.
 
     Notes
     -----
@@ -42,13 +45,19 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     except ModuleNotFoundError as missing:
         text = "Spark is not installed: pip install 'msgq-bus[spark]'"
         raise MissingLibraryError(text) from missing
-    given = {key: _text(value) for key, value in conf.items()}
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
-    master = master or (None if submitted else "local[*]")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
+    given = {key: _text(value) for key, value in conf.items()}
+    active = _active()
+    if active is not None:
+        for key, value in given.items():
+            if active.conf.isModifiable(key):
+                active.conf.set(key, value)
+        return active
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
+    master = master or given.pop("spark.master", None) or (None if submitted else "local[*]")
     if master is not None and master.startswith("sc://"):
-        return _made(SparkSession.builder.remote(master), {"spark.sql.session.timeZone": "UTC"} | given)
+        return _connected(master, given)
     settings = dict(_ANYWHERE)
     if not submitted:
         java = find_java()
@@ -58,12 +67,61 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     if master is not None:
         builder = builder.master(master)
         settings |= _local(master)
-    return _made(builder, settings | given)
-
-
-def _made(builder: Any, settings: dict[str, str]) -> SparkSession:
-    made: SparkSession = builder.config(map=settings).getOrCreate()
+    chosen: dict[str, Any] = settings | given
+    made: SparkSession = builder.config(map=chosen).getOrCreate()
+    if not any(module.name == "pyspark_msgq" for module in iter_modules()):
+        _register(made)
     return made
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Say in one line what Spark could not do, for those who asked for it on a command line.
+
+    Raises
+    ------
+    InvalidValueError : what a query asks for cannot be done, as turning a text that is no number into one.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = (line.strip() for line in str(error).splitlines())
+        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from error
+
+
+def _active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    with suppress(PySparkRuntimeError):
+        return SparkSession.active()
+    return None
+
+
+def _connected(url: str, given: dict[str, str]) -> SparkSession:
+    """Return a session on a server, which has a Java and the settings."""
+    from pyspark.sql import SparkSession
+
+    try:
+        settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | given
+        made: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
+    except ImportError as missing:
+        text = f"{url} needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
+        raise MissingLibraryError(text) from missing
+    _register(made)
+    return made
+
+
+def _register(spark: SparkSession) -> None:
+    """Tell Spark of the source. It looks in the folders of its path only, where editable installs have nothing."""
+    from pyspark.errors import AnalysisException
+
+    from msgq.spark.source import RecordingSource
+
+    with suppress(AnalysisException):  # Spark has found it
+        spark.dataSource.register(RecordingSource)
 
 
 def _text(value: Any) -> str:
@@ -81,11 +139,16 @@ _ANYWHERE = {
 
 def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
     """Return the options of the driver's and the executors' Java, with those of the user behind them."""
-    log = f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}"
-    collector = "-XX:+UseParallelGC" if java.needs_parallel_gc else ""
-    options = {"spark.driver.extraJavaOptions": f"{log} {collector}", "spark.executor.extraJavaOptions": collector}
-    for key in options:
-        options[key] = f"{options[key]} {given.pop(key, '')}".strip()
+    ours = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}",
+        "spark.executor.extraJavaOptions": "",
+    }
+    options = {}
+    for key, text in ours.items():
+        theirs = given.pop(key, "")
+        chosen = re.search(r"-XX:\+Use\w+GC\b", theirs)  # Java refuses to start with two collectors
+        collector = "-XX:+UseParallelGC" if java.needs_parallel_gc and not chosen else ""
+        options[key] = " ".join(filter(None, (text, collector, theirs)))
     return {key: value for key, value in options.items() if value}
 
 

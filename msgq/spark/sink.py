@@ -1,4 +1,4 @@
-"""Results of a stream, back on the bus."""
+"""Results, back on the bus."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Self
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from msgq import PubSocket
 
 
 class Publisher:
-    """Publishes each row of each batch: ``stream.writeStream.foreachBatch(Publisher("alarms")).start()``.
+    """Publishes rows: ``stream.writeStream.foreachBatch(Publisher("alarms")).start()``, or ``publish(table)``.
 
     One socket, on the driver, so that the endpoint has one publisher and the rows keep their order. A batch that failed
     is done again, so that its messages come again: at least once. Each message is JSON with the row's columns and
     `batch`, the number of its batch, by which subscribers can drop repeats; or, with `column`, that column's bytes.
+    JSON as Spark writes it: binary is base64, what is no finite number is text ("NaN"), and NULL is null.
     """
 
     def __init__(self, endpoint: str, column: str | None = None, segment_size: int = 0) -> None:
@@ -27,35 +28,57 @@ class Publisher:
         Parameters
         ----------
         endpoint : its name. Connected with the first batch.
-        column : binary or string; what the messages are. None: the whole row as JSON.
+        column : binary or string; what the messages are, without those that are NULL. None: the whole row as JSON.
         segment_size : as of `pub_sock`. A batch that is larger laps those who read slowly.
         """
         self._endpoint, self._column, self._segment_size = endpoint, column, segment_size
         self._socket: PubSocket | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Publish a batch, in its order; it has to fit in the driver's memory.
+        """Publish a batch of a stream, in its order; it has to fit in the driver's memory.
 
         Raises
         ------
-        InvalidValueError : there is no such column.
+        InvalidValueError : there is no such column, or it has no bytes; or there is a column `batch` already.
+        IpcError : as `PubSocket.connect` and `send`; the batch will come again, from its beginning.
         """
-        from pyspark.sql import functions
+        self._publish(frame, batch)
 
+    def publish(self, frame: DataFrame) -> int:
+        """Publish a table that is no stream, in its order, without `batch`; return how many messages that was.
+
+        Raises
+        ------
+        As `__call__`.
+        """
+        return self._publish(frame, None)
+
+    def _publish(self, frame: DataFrame, batch: int | None) -> int:
         from msgq import pub_sock
 
-        if self._column is None:
-            row = functions.struct(functions.lit(batch).alias("batch"), *frame.columns)
-            chosen = frame.select(functions.to_json(row).cast("binary").alias("message"))
-        elif self._column in frame.columns:
-            chosen = frame.select(functions.col(self._column).cast("binary").alias("message"))
-        else:
-            text = f"there is no column {self._column!r} to publish; there are {', '.join(frame.columns)}"
-            raise InvalidValueError(text, self._endpoint)
-        messages = chosen.toArrow().column("message").drop_null().to_pylist()
+        column = self._as_json(frame, batch) if self._column is None else self._as_it_is(frame, self._column)
+        messages = frame.select(column.alias("message")).toArrow().column("message").drop_null().to_pylist()
         if self._socket is None:
             self._socket = pub_sock(self._endpoint, self._segment_size)
-        self._socket.send_many(messages)
+        return self._socket.send_many(messages)
+
+    def _as_json(self, frame: DataFrame, batch: int | None) -> Column:
+        from pyspark.sql import functions as F
+
+        if batch is not None and "batch" in frame.columns:
+            raise InvalidValueError("the column 'batch' is the number of the batch; rename yours", self._endpoint)
+        first = [] if batch is None else [F.lit(batch).alias("batch")]
+        return F.to_json(F.struct(*first, "*"), {"ignoreNullFields": "false"}).cast("binary")
+
+    def _as_it_is(self, frame: DataFrame, name: str) -> Column:
+        types = dict(frame.dtypes)
+        if name not in types:
+            text = f"there is no column {name!r} to publish; there are {', '.join(types)}"
+            raise InvalidValueError(text, self._endpoint)
+        if types[name] not in ("binary", "string"):
+            text = f"the column {name!r} is {types[name]}; messages are binary or string"
+            raise InvalidValueError(text, self._endpoint)
+        return frame[name].cast("binary")
 
     def close(self) -> None:
         """Close the socket, if there is one."""

@@ -1,4 +1,4 @@
-"""The source "msgq": MCAP recordings, ours and anybody's, as tables.
+"""The source "msgq": MCAP recordings, ours and anybody's, as tables; and the live bus as a stream.
 
 There is no `pushFilters`, on purpose: Spark (4.3) plans a reader once for each `load`, and the filters of one query
 then act in all others on the same table. What prunes is: the options `endpoints`, `exclude`, `start` and `end`, and
@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from msgq.errors import RecordingError
+from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
 from msgq.spark import rows
 from msgq.spark.decode import value_type
 from msgq.spark.options import Options
-
-if TYPE_CHECKING:
-    from msgq.spark.stream import RecordingStreamReader
 
 _T = TypeVar("_T")
 _OPENED_MAX = 256  # files that are opened where the query is planned
@@ -35,7 +32,8 @@ class RecordingSource(DataSource):
     """Recordings: batch, and stream of those that are being written.
 
     Options: path, endpoints, exclude, start, end, decode, problems, partitionBytes; of streams also
-    maxBytesPerTrigger, failOnDataLoss. See docs/spark.md.
+    maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
+    docs/spark.md.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -59,6 +57,9 @@ class RecordingSource(DataSource):
             return rows.PROBLEMS
         if self._wanted.decode is None:
             return rows.MESSAGES
+        if self._wanted.live:
+            text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
+            raise InvalidValueError(text, self._wanted.decode)
         for path in reversed(self._wanted.files([])):
             for log in self._wanted.opened([path], []):
                 value = value_type(log)
@@ -76,10 +77,16 @@ class RecordingSource(DataSource):
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
+        if self._wanted.live:
+            raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
         return RecordingReader(self._wanted, self._columns_of(schema))
 
-    def streamReader(self, schema: StructType) -> RecordingStreamReader:
-        """Return what reads recordings that grow."""
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what reads recordings that grow, or the bus."""
+        if self._wanted.live:
+            from msgq.spark.live import LiveStreamReader
+
+            return LiveStreamReader(self._wanted, self._columns_of(schema))
         from msgq.spark.stream import RecordingStreamReader
 
         return RecordingStreamReader(self._wanted, self._columns_of(schema))
@@ -144,7 +151,7 @@ def tasks(options: Options, paths: Sequence[Path], problems: list[Problem]) -> I
     sizes = {path: _size(path) for path in paths} if len(paths) > _OPENED_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
     room = options.piece_bytes(sum(sizes.values()))
-    for group in _packed(((path, sizes[path]) for path in whole), room):
+    for group in packed(((path, sizes[path]) for path in whole), room):
         yield Pieces([], group, [])
     logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
     for log in logs:
@@ -162,11 +169,11 @@ def _size(path: Path) -> int:
 def pieces(options: Options, logs: list[LogReader]) -> Iterator[Pieces]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
     size = options.piece_bytes(sum(log.size for log in logs))
-    for group in _packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
+    for group in packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
         yield Pieces(group, [], [])
 
 
-def _packed(things: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+def packed(things: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
     """Give things, in their order, in groups of this size at most; larger ones alone."""
     group: list[_T] = []
     left = room

@@ -6,6 +6,7 @@ what was read, so that a batch that is done again is the same one.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import struct
@@ -19,8 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
+from msgq.recording.container import MAGIC
 from msgq.recording.layout import SUFFIX
-from msgq.recording.walk import MAGIC, RECORD_BYTES_MAX, opened
+from msgq.recording.walk import RECORD_BYTES_MAX, opened
 from msgq.spark.options import Options
 from msgq.spark.source import Pieces, pieces, read
 
@@ -29,7 +31,8 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingLibraryError("streams of recordings need pyspark 4.2 or later") from missing
 
-#: Where a stream is in each recording, by its path: the segment, the position in it, and the first segment there was.
+#: Where a stream is in each recording, by its path: the segment, the position in it, and the first segment there was;
+#: "gone", if there are any: segments that were not read to their end and are not there any more.
 Place = dict[str, int]
 Offset = dict[str, Place]
 
@@ -38,6 +41,8 @@ _CHUNK_SIZE = struct.Struct("<16xQ")  # of its content, behind two times
 _CLOSED_BYTES = len(MAGIC) + _RECORD.size + 20 + len(MAGIC)  # the least that a closed file has
 _SEGMENT = re.compile(r"(\d{6,})" + re.escape(SUFFIX))
 _END = 2**62
+
+_log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
@@ -93,11 +98,12 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset
 
     def gone(self, name: str, place: Place) -> None:
-        """Say that a segment is missing, unless that is allowed."""
+        """Say that a segment is missing: where that is allowed, in the log."""
+        read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
+        text = f"segment {place['segment']} of {name} is gone, and {read}"
         if self._options.fail_on_data_loss:
-            read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
-            text = f"segment {place['segment']} of {name} is gone, and {read}; bring it back, or go on without it:"
-            raise RecordingError(f"{text} option('failOnDataLoss', 'false')")
+            raise RecordingError(f"{text}; bring it back, or go on without it: option('failOnDataLoss', 'false')")
+        _log.warning("%s", text)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the pieces between two offsets: the same ones, whenever this is asked."""
@@ -144,11 +150,13 @@ class _Walk:
         self._reader, self._name, self._segments = reader, name, segments
         first = min(segments)
         self._first = first if place is None else place["first"]
+        self._gone = 0 if place is None else place.get("gone", 0)
         self._begin = self._at = (first, 0) if place is None else (place["segment"], place["position"])
 
     @property
     def place(self) -> Place:
-        return {"first": self._first, "segment": self._at[0], "position": self._at[1]}
+        place = {"first": self._first, "segment": self._at[0], "position": self._at[1]}
+        return {**place, "gone": self._gone} if self._gone else place
 
     @property
     def moved(self) -> bool:
@@ -181,6 +189,7 @@ class _Walk:
         if later or position:
             self._reader.gone(self._name, self.place)
         if later:
+            self._gone += min(later) - index
             self._at = (min(later), 0)
         return bool(later)
 

@@ -73,7 +73,7 @@ ERRORS = {
     "DeadlockError": "IpcError",
     "RecordingError": "IpcError",
     "Again": "IpcError",
-    "BackendNotAvailableError": "IpcError",
+    "BackendNotAvailableError": "IpcError ImportError",
 }
 RECORDS = {
     stats.Participant: "pid thread_id start_time name alive",

@@ -16,6 +16,7 @@ from tests.meta.sources import ROOT
 PAGES = (
     "README.md",
     "docs/fake-events.md",
+    "docs/lake.md",
     "docs/masters.md",
     "docs/playing.md",
     "docs/recording.md",
@@ -55,7 +56,10 @@ def environment(prefix: str) -> dict[str, str]:
     return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+SLOW = {"docs/lake.md": pytest.mark.watchdog(300)}  # Spark starts; two cores may have ten tenants
+
+
+@pytest.mark.parametrize("document", [pytest.param(name, marks=SLOW.get(name, ())) for name in DOCUMENTS])
 def test_python_blocks_print_what_the_document_says(environment, document):
     found = blocks(document)
     python = [(i, block) for i, block in enumerate(found) if block.language == "python"]

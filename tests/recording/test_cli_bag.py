@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from click.testing import CliRunner, Result
+from mcap.opcode import Opcode
 
 from msgq.cli.app import app
 from msgq.recording import LogReader
-from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign
+from msgq.recording.container import HEAD
+from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign, write_log
 
 
 def bag(*arguments: object, code: int = 0) -> Result:
@@ -127,3 +129,26 @@ def test_recover_into_another_file_makes_none_of_what_is_no_log(tmp_path: Path) 
     text.write_text("no log")
     assert f"{text} is no MCAP file" in bag("recover", text, "-o", tmp_path / "b", code=1).stderr
     assert not (tmp_path / "b").exists()
+
+
+def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
+    """As those of a recorder: failure would mean that readers of a part look through the whole file for channels."""
+    log = write_log(tmp_path / "a.mcap", *((f"e{i % 3}", 10**18 + i, bytes(100_000)) for i in range(60)))
+    bag("filter", log, "-o", tmp_path / "b.mcap")
+    (file,) = LogReader(tmp_path / "b.mcap").files
+    assert len(file.parts) > 3
+    for part in file.parts:
+        content, position, described = file.content(part) or b"", 0, set()
+        while position < len(content):
+            opcode, length = HEAD.unpack_from(content, position)
+            if opcode == Opcode.CHANNEL:
+                described.add(int.from_bytes(content[position + HEAD.size :][:2], "little"))
+            position += HEAD.size + length
+        assert described == part.channels
+
+
+def test_a_message_larger_than_a_chunk_is_copied(tmp_path: Path) -> None:
+    sizes = [10, 3_000_000, 20, 5_000_000, 30]
+    log = write_log(tmp_path / "a.mcap", *(("e", 10**18 + i, bytes(size)) for i, size in enumerate(sizes)))
+    bag("filter", log, "-o", tmp_path / "b.mcap")
+    assert [len(one.data) for one in LogReader(tmp_path / "b.mcap")] == sizes

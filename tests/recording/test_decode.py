@@ -99,6 +99,10 @@ def test_cbor() -> None:
         assert value(schema, cbor2.dumps(sent)) == sent
     for data in (b"", b"\x81", b"\x1c", b"\x61\xff"):
         assert why(schema, data).startswith("cbor: ")
+    shared = bytes.fromhex("d81c81d81d00")
+    assert "tag 29" in why(schema, shared), "a list that has itself in it"
+    assert "tag 29" in why(schema, b"\xd8\x1c\x82\xd8\x1c\x81\x01\xd9\x00\x1d\x01"), "written longer"
+    assert value(schema, cbor2.dumps([29, [], [], {"a": 29}])) == [29, [], [], {"a": 29}]
     assert why(schema, b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff").startswith("cbor: "), "a long array that is not there"
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -21,7 +23,7 @@ from msgq import errors, stats
 from msgq.impl import fake
 from msgq.recording import LogReader, Player, Recorder, compare, played
 from tests.recording.logs import write_log
-from tests.support import DEADLINE_MS, Child, Task, say, wait_until
+from tests.support import DEADLINE_MS, SHM, Child, Task, in_fork, say, wait_until
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
@@ -310,6 +312,46 @@ def test_a_player_that_waits_for_readers_can_be_stopped(prefix, tmp_path):
     task = running(player)
     player.close()
     assert task.result().messages == 0
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_step_is_of_one_message_or_more(prefix, tmp_path, count):
+    path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
+    with Player(path, paused=True) as player, pytest.raises(errors.InvalidValueError, match=f"by {count} messages"):
+        player.step(count)
+
+
+def test_a_forked_child_leaves_the_player_alone(prefix, tmp_path):
+    path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
+    with Player(path, paused=True) as player:
+        task = Task(player.run)
+        wait_until(lambda: player._running)
+        assert in_fork(player.close) == 0
+        player.resume()
+        assert task.result().messages == 4
+
+
+def test_players_of_one_process_have_their_own_prefixes(prefix, tmp_path):
+    """Failure would mean: what one thread chooses is in force in another one, and rings are made in the wrong place."""
+    names = [f"e{number}" for number in range(40)]
+    path = numbered(tmp_path / "a.mcap", 80, NS // 1000, *names)
+    places = [f"{prefix}-{number}" for number in range(2)]
+    begin = threading.Barrier(2)
+
+    def played_in(place: str) -> int:
+        begin.wait(10)
+        with Player(path, rate=math.inf, prefix=place) as player:
+            return player.run().messages
+
+    try:
+        assert [task.result() for task in [Task(played_in, place) for place in places]] == [80, 80]
+        assert all(set(stats.topic_inodes(place)) == set(names) for place in places)
+        assert not stats.topic_inodes()
+        assert os.environ["OPENPILOT_PREFIX"] == prefix
+    finally:
+        for kind in ("msgq_", "msgqside_"):
+            for place in places:
+                shutil.rmtree(SHM / f"{kind}{place}", ignore_errors=True)
 
 
 def test_pause_step_resume(prefix, tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import mmap
 import os
 import resource
 import signal
 import struct
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,12 @@ from msgq.impl.segment import unlink_topic
 from msgq.recording import frames
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
+from msgq.recording.output import Limits
 from msgq.recording.reader import LogReader
 from msgq.recording.recorder import Recorder
 from msgq.recording.segment import Compressor, Segment
 from msgq.recording.sources import Selection, Sources, publish_offset
-from tests.support import run_child, wait_until
+from tests.support import Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
 QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
@@ -33,6 +36,11 @@ QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
 @pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
 def test_a_schema_that_numpy_refuses_says_nothing_of_times(data):
     assert publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
+
+
+def test_a_schema_with_nested_fields_says_where_its_time_is():
+    dtype = [["pose", [["x", "<f4"], ["y", "<f4"]]], ["publish_time", "<u8"]]
+    assert publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
 
 def test_stop_right_after_resume_records_nothing_of_the_pause(prefix, tmp_path):
@@ -81,13 +89,68 @@ def test_a_forked_child_does_not_keep_a_file_locked(prefix, tmp_path):
         os.waitpid(pid, 0)
 
 
+def test_a_forked_child_leaves_the_recording_alone(prefix, tmp_path):
+    """Failure would mean: it hangs, for locks that the parent's threads held at the fork, or ends what it must not."""
+    pub = msgq.pub_sock("e")
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with recorder._changed:
+            held.set()
+            free.wait(10)
+
+    def leave() -> None:
+        for forbidden in (recorder.stop, recorder.pause, recorder.resume, recorder.snapshot):
+            with pytest.raises(errors.ForkedSocketError, match="parent's"):
+                forbidden()
+        recorder.__exit__(None, None, None)
+
+    with Recorder(tmp_path / "log", **QUICK) as recorder:
+        pub.send(b"1")
+        wait_until(lambda: recorder.stats().messages == 1)
+        task = Task(hold)
+        held.wait(10)
+        assert in_fork(leave) == 0
+        free.set()
+        task.result()
+        pub.send(b"2")
+    assert [message.data for message in LogReader(tmp_path / "log")] == [b"1", b"2"]
+
+
+def test_after_an_error_nothing_more_is_taken(prefix, tmp_path):
+    """Nobody would write it: failure would mean that memory fills as fast as publishers go on."""
+
+    def fail() -> None:
+        raise errors.RecordingError("the disk is gone")
+
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=60)
+    with recorder._changed:  # it cannot hand on what it takes
+        for _ in range(800):
+            pub.send(bytes(1000))
+        recorder._guarded(fail)
+    with pytest.raises(errors.RecordingError, match="the disk is gone"):
+        recorder.stop()
+    assert recorder.stats().messages < 10
+
+
+def test_a_clock_that_is_set_ends_no_segment(prefix, tmp_path, monkeypatch):
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", limits=Limits(split_seconds=600.0), **QUICK) as recorder:
+        for count in range(1, 4):
+            pub.send(b"x")
+            wait_until(lambda count=count: recorder.stats().messages == count and not recorder.stats().waiting_bytes)
+            monkeypatch.setattr(time, "time_ns", lambda now=time.time_ns: now() + 3600 * 10**9)
+        assert recorder.stats().segments == 1
+
+
 def begin_on_a_full_disk(path: str) -> list[str]:
     """Child: begin a file that may have no byte."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     before = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     with pytest.raises(errors.RecordingError, match="cannot write"):
-        Segment(Path(path), Compressor("none", None), {}, 0)
+        Segment(Path(path), Compressor("none", None), {})
     assert os.listdir("/proc/self/fd") == before
     return os.listdir(Path(path).parent)
 
@@ -145,16 +208,16 @@ def test_a_prefix_of_one_thread(prefix):
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        with naming.chosen_by_thread("theirs"):
+        with naming.chosen("theirs"):
             inside.set()
             done.wait(10)
 
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait(10)
-    with naming.chosen_by_thread("mine"):
+    with naming.chosen("mine"):
         assert naming.prefix() == "mine"
-        with naming.chosen_by_thread(""):
+        with naming.chosen(""):
             assert naming.prefix() == ""
         done.set()
         thread.join()

@@ -31,3 +31,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session("local[2]", **{"spark.sql.warehouse.dir": str(where), "spark.sql.shuffle.partitions": 2})
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a standalone cluster with two workers; one session at a time gets their cores."""
+    from tests.spark import cluster
+
+    with cluster.standalone(tmp_path_factory.mktemp("standalone")) as url:
+        yield url

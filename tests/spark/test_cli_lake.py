@@ -35,6 +35,8 @@ def test_from_a_recording_to_answers_and_files(spark, tmp_path, recording):
     asked = run("sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
     assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
     assert "imu" in run("sql", lake, "SELECT * FROM messages", "-n", 5).stdout
+    asked = run("sql", lake, "SELECT sum(n) AS total FROM silver_imu", "--json").stdout
+    assert json.loads(asked) == {"total": sum(range(20)) - 7}
     assert run("export", lake, "SELECT * FROM messages WHERE sequence < 5", "-o", tmp_path / "some.mcap").stdout
     assert [message.data for message in LogReader(tmp_path / "some.mcap")] == [b'{"n": %d}' % i for i in range(5)]
     rows = run("export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
@@ -67,6 +69,8 @@ def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
         (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
         (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),
         (("export", "{}", "SELECT 1", "-o", "/tmp"), 2, "exists"),
+        (("ingest", "{}", "/dev/null", "--format", "delta"), 1, "add spark.jars.packages io.delta:delta-spark"),
+        (("stream", "{}", "{}", "--once", "--format", "iceberg"), 1, "spark.jars.packages org.apache.iceberg"),
     ],
 )
 def test_what_a_user_can_mend_is_said_in_one_line(spark, tmp_path, arguments, code, text):

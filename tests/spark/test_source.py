@@ -61,7 +61,7 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
     row = spark.read.format("msgq").load(str(path)).collect()[0].asDict()
     assert row == {
         "run": "ab" * 16, "host": "there", "endpoint": "a", "epoch": 3, "sequence": 7, "publish_time": 20,
-        "log_time": 20, "encoding": "json", "schema": "a", "data": b"{}",
+        "log_time": 20, "origin_time": None, "encoding": "json", "schema": "a", "data": b"{}",
     }  # fmt: skip
     placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
     assert placed.file == str(path)

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
-from msgq.errors import InvalidValueError, RecordingError
+from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.spark import Publisher, read
+from msgq.spark import read
 from msgq.spark.options import Options
 from msgq.spark.rows import MESSAGES
 from msgq.spark.stream import RecordingStreamReader
@@ -143,6 +143,12 @@ def test_a_segment_that_is_gone(tmp_path: Path) -> None:
             call()
     careless = reader(tmp_path, failOnDataLoss="false")
     assert times(careless, at, careless.latestOffset(at, ReadAllAvailable())) == list(range(20, 25))
+    assert careless.latestOffset(at, ReadAllAvailable())[str(tmp_path)]["gone"] == 1
+    read_in_part = {str(tmp_path): {"first": 0, "segment": 0, "position": 100}}
+    end = careless.latestOffset(read_in_part, ReadAllAvailable())
+    assert end[str(tmp_path)]["gone"] == 2
+    (tmp_path / "000003.mcap").write_bytes(head() + part(30))
+    assert careless.latestOffset(end, ReadAllAvailable())[str(tmp_path)]["gone"] == 2, "it stays counted"
 
 
 def test_foreign_files_as_they_arrive(tmp_path: Path) -> None:
@@ -178,6 +184,30 @@ def rows(table: DataFrame) -> list[tuple[Any, ...]]:
 def recorded(child: Child, messages: int) -> None:
     child.say(messages)
     child.hear()
+
+
+def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkSession, tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    log.mkdir()
+
+    def run(**options: str) -> StreamingQuery:
+        table = spark.readStream.format("msgq").options(maxBytesPerTrigger="1", **options).load(str(log))
+        writer = table.writeStream.format("parquet").option("checkpointLocation", str(out / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(out / "table"))
+        wait_until(lambda: not query.isActive, "the end", 240)
+        return query
+
+    (log / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    assert run().exception() is None
+    for index in (1, 2):
+        (log / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + CLOSED)
+    (log / "000001.mcap").unlink()
+    assert "segment 1 of" in str(run().exception())
+    query = run(failOnDataLoss="false")
+    assert query.exception() is None
+    assert json.loads(query.recentProgress[-1]["sources"][0]["endOffset"])[str(log)]["gone"] == 1
+    found = spark.read.parquet(str(out / "table")).select("log_time").toArrow()["log_time"].to_pylist()
+    assert sorted(time - 1000 for time in found) == [*range(10), *range(20, 25)]
 
 
 def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
@@ -221,26 +251,3 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
     batch, table = rows(read(spark, str(log))), rows(spark.read.parquet(str(out / "table")))
     assert len(batch) > 5 + 4000, "what the first recorder had written, and all of the second"
     assert table == batch
-
-
-def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
-    (tmp_path / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
-    sub = msgq.sub_sock(endpoint)
-    table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
-    counts = table.groupBy("endpoint").count()
-    with Publisher(endpoint) as publisher:
-        query = counts.writeStream.foreachBatch(publisher).outputMode("update").trigger(availableNow=True).start()
-        query.awaitTermination(240)
-    got = [json.loads(data) for data in msgq.drain_sock_raw(sub)]
-    assert [(row["endpoint"], row["count"]) for row in got] == [("a", 5), ("a", 10)]
-    assert got[0]["batch"] < got[1]["batch"]
-
-
-def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
-    (tmp_path / "a.mcap").write_bytes(head() + part(0))
-    sub = msgq.sub_sock(endpoint)
-    with Publisher(endpoint, column="data") as publisher:
-        publisher(read(spark, str(tmp_path)), 0)
-        assert msgq.drain_sock_raw(sub) == [b"data"] * 5
-        with pytest.raises(InvalidValueError, match="no column 'data'"):
-            publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.recording import frames
 from msgq.spark import tables
 from tests.spark.rows import SECOND, listed, message, messages
+from visionipc import FrameFormat
 
 TURN = 1 << 32
 
@@ -164,12 +167,33 @@ def test_frames_are_found_and_made_small(spark):
     rows = [message("camera", i, i, data=picture) for i in range(20)]
     rows += [message("camera", 20, 20, data=picture[:40]), message("a", 0, 0)]
     found = messages(spark, rows)
-    frames = tables.frames(found)
-    kinds = frames.groupBy("endpoint", "format").count()
+    pointers = tables.frames(found)
+    kinds = pointers.groupBy("endpoint", "format").count()
     assert listed(kinds, "endpoint", "format", "count") == [("camera", "png", 21)]
-    small = tables.thumbnails(found, frames, count=4, width=80).collect()
+    small = tables.thumbnails(found, pointers, count=4, width=80).collect()
     assert len(small) == 4
     assert {cv2.imdecode(np.frombuffer(row["picture"], np.uint8), 1).shape for row in small} == {(60, 80, 3)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "color"),
+    [("RGB24", (60, 300), (255, 0, 0)), ("NV12", (90, 128), None), ("GRAY8", (60, 80), (200, 200, 200))],
+)
+def test_raw_frames_as_a_recorder_writes_them_are_pictures(spark, kind, shape, color):
+    cv2 = pytest.importorskip("cv2")
+    pixels = np.full(shape, 200, np.uint8)
+    if kind == "RGB24":
+        pixels[:, :240] = np.tile([255, 0, 0], 80)  # behind it the line is padded
+    frame = SimpleNamespace(timestamp_sof=5, frame_id=123, height=60, width=80, stride=shape[1],
+                            format=FrameFormat[kind], view=pixels)  # fmt: skip
+    row = message("camera", 0, 10, data=frames.message(frame, frames.FrameChoice("server")), schema=frames.IMAGE.name)
+    found = messages(spark, [row])
+    pointers = tables.frames(found)
+    assert listed(pointers, "format") == [("raw",)]
+    small = tables.thumbnails(found, pointers).collect()[0]["picture"]
+    picture = cv2.imdecode(np.frombuffer(small, np.uint8), 1)
+    assert picture.shape == (60, 80, 3)
+    assert color is None or np.abs(picture[30, 40, ::-1].astype(int) - color).max() < 5
 
 
 def test_all_of_gold_is_made_of_no_messages(spark):

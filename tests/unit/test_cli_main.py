@@ -54,6 +54,13 @@ def test_errors_of_the_library_are_one_line_without_traceback() -> None:
     assert "a/b" in result.stderr
 
 
+def test_a_backend_that_is_none_is_one_line_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGQ_BACKEND", "foo")
+    result = run_python("-c", "from msgq_command import main; main()", "list")
+    assert result.returncode == 1
+    assert result.stderr == "msgq: MSGQ_BACKEND='foo': not available; there is msgq, zmq, fake\n"
+
+
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
 def test_without_the_extra_the_command_says_how_to_get_it(missing: str) -> None:
     result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")

@@ -8,6 +8,7 @@ import gc
 import mmap
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import time
@@ -19,7 +20,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
-from tests.support import DEADLINE_MS, Child, Task, asleep, say, wait_until
+from tests.support import DEADLINE_MS, Child, Task, asleep, in_fork, say, wait_until
 from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
 
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -426,7 +427,35 @@ def test_huge_pages_or_a_clear_error(server, connect):
     assert receive(client).data[0] == 5
 
 
+def test_a_frame_is_rendered_in_one_block(server, connect):
+    client = connect()
+    frame = server.frame(0)
+    with frame:
+        frame.data[:] = 7
+        with pytest.raises(errors.ConcurrentUseError, match="one with block"), frame:
+            pass
+    with pytest.raises(errors.ConcurrentUseError, match="one with block"), frame:
+        pass
+    assert server.stats(0).published == 1
+    publish(server, 8)
+    assert [receive(client).data[0] for _ in range(2)] == [7, 8]
+
+
 # ---- restarts ----
+
+
+def test_buffers_that_cannot_be_made_leave_the_former_ones(server, connect):
+    client = connect()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(errors.SegmentError, match="cannot get"):
+            server.create_buffers(0, 2, 2048, 2048)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    publish(server, 3)
+    assert receive(client).data[0] == 3
+    assert client.connections == 1
 
 
 def test_a_stream_made_anew(server, connect):
@@ -561,19 +590,6 @@ def test_close_ends_a_wait_of_another_thread(server, connect):
     client.close()
     with pytest.raises(errors.EndpointClosedError):
         task.result()
-
-
-def in_fork(function) -> int:
-    """Return the exit code of a forked child that runs the function."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            function()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_fork_of_a_client(server, connect):

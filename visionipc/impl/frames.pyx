@@ -131,6 +131,7 @@ cdef class Draft:
     cdef readonly Outgoing _stream
     cdef readonly View _view
     cdef int _buffer
+    cdef bint _entered
     cdef readonly bint dropped
     cdef public object frame_id
     cdef public object timestamp_sof
@@ -144,7 +145,10 @@ cdef class Draft:
 
     def __enter__(self):
         cdef Outgoing stream = self._stream
+        if self._entered:
+            raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
         self._buffer = stream._begin()
+        self._entered = True
         self.dropped = self._buffer < 0
         if self.dropped:
             try:

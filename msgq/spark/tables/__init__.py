@@ -18,14 +18,18 @@ from msgq.spark.tables.gaps import gaps
 from msgq.spark.tables.hops import hops
 from msgq.spark.tables.latency import latency, latency_totals, merged_latency
 from msgq.spark.tables.rates import NS, rates, silences, window_start
+from msgq.spark.tables.silver import silver, undecoded
+from msgq.spark.tables.times import with_timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
     "MESSAGE_COLUMNS", "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "merged_latency", "ordered", "rates", "silences", "thumbnails", "window_start",
+    "latency", "latency_totals", "merged_latency", "ordered", "rates", "silences", "silver", "thumbnails", "undecoded",
+    "window_start", "with_timestamps",
 ]  # fmt: skip
+
 
 def gold(
     messages: DataFrame,

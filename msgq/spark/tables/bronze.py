@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 #: What `format("msgq")` gives, in this order.
 MESSAGE_COLUMNS = (
-    "run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema", "data",
+    "run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time", "origin_time", "encoding", "schema",
+    "data",
 )  # fmt: skip
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
 KEY = ("run", "endpoint", "epoch", "sequence", "log_time")

@@ -1,0 +1,109 @@
+"""Spark's own servers on loopback: a standalone cluster, and a server for Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import psutil
+import pyspark
+
+from msgq.spark.java import find_java, launcher_home
+from tests.support import DEADLINE, wait_until
+
+HOME = Path(pyspark.__file__).parent
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a test is not worth optimizing
+SETTINGS = {"spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK}
+LIFETIME = 1800  # seconds after which a forgotten server ends by itself
+START_SECONDS = 200  # for one server, on two cores that may have ten tenants
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return what processes of Spark need: the Java that a session takes, and no address but loopback."""
+    found = {
+        "JAVA_HOME": str(launcher_home(find_java())), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(HOME),
+    }  # fmt: skip
+    return {**os.environ, **found, **more}
+
+
+def options(settings: dict[str, str]) -> list[str]:
+    """Return settings as spark-submit takes them."""
+    return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+
+
+class Server:
+    """A server of Spark. Its processes end with the context, whatever they do."""
+
+    def __init__(self, program: str, *arguments: str, log: Path, **more: str) -> None:
+        self._log = log
+        command = ["timeout", "--signal=KILL", str(LIFETIME), str(HOME / "bin" / program), *arguments]
+        with log.open("w") as file:
+            self._process = subprocess.Popen(command, env=environment(**more), stdout=file, stderr=file)
+
+    def said(self, pattern: str) -> str:
+        """Return the group of an expression that the log comes to match."""
+
+        def found() -> re.Match[str] | None:
+            text = self._log.read_text()
+            assert self._process.poll() is None, text
+            return re.search(pattern, text)
+
+        return str(wait_until(found, f"{pattern} in {self._log}", START_SECONDS, 0.05)[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            kill(self._process.pid)
+            self._process.wait()
+
+
+def kill(pid: int) -> None:
+    """Kill a process and all that it started."""
+    first = psutil.Process(pid)
+    processes = [first, *first.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, DEADLINE)
+
+
+@contextmanager
+def standalone(directory: Path) -> Iterator[str]:
+    """Run a master and two workers with a core each; give the master's URL."""
+    address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    with ExitStack() as stack:
+
+        def started(kind: str, name: str, *more: str) -> Server:
+            log = directory / f"{name}.log"
+            arguments = (f"org.apache.spark.deploy.{kind}", *address, *more)
+            return stack.enter_context(Server("spark-class", *arguments, log=log))
+
+        url = started("master.Master", "master").said(r"Starting Spark master at (spark://\S+)")
+        limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory))
+        workers = [started("worker.Worker", f"worker{number}", *limits, url) for number in (1, 2)]
+        for worker in workers:
+            worker.said(r"(Successfully registered with master)")
+        yield url
+
+
+@contextmanager
+def connect(directory: Path, master: str, **more: str) -> Iterator[str]:
+    """Run a server for Spark Connect, with more in its environment; give its URL."""
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"), **SETTINGS,
+    }  # fmt: skip
+    kind = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    arguments = ("--master", master, "--class", kind, *options(settings))
+    with Server("spark-submit", *arguments, log=directory / "connect.log", **more) as server:
+        yield "sc://127.0.0.1:" + server.said(r"Spark Connect server started at: \S+:(\d+)")

@@ -1,0 +1,83 @@
+"""What tests run in processes of their own, as a process has one session of Spark."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from msgq.spark import read, session
+from msgq.spark.lake import Lake, follow
+from tests.spark.children import LIFETIME
+from tests.spark.cluster import SETTINGS
+from tests.support import hear, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows(table: DataFrame) -> list[list[Any]]:
+    """Return what tells messages apart, sorted; as JSON would."""
+    columns = ("run", "endpoint", "epoch", "sequence", "log_time")
+    found = table.select(*columns, "data").toArrow()
+    crcs = [zlib.crc32(data) for data in found.column("data").to_pylist()]
+    return sorted([*row.values(), crc] for row, crc in zip(found.select(columns).to_pylist(), crcs, strict=True))
+
+
+def executors(spark: SparkSession) -> int:
+    """Return how many processes of Java have workers for us."""
+    schema = pa.schema({"parent": pa.int64()})
+
+    def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"parent": [os.getppid()]}, schema)
+
+    return spark.range(0, 100, 1, 8).mapInArrow(parents, "parent long").distinct().count()
+
+
+def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
+    """Take recordings through the source, a stream and a lake; return what each has found."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
+    spark = session(master, **({} if master.startswith("sc:") else SETTINGS))
+    found = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
+    spark.sql(f"CREATE TEMPORARY VIEW recorded USING msgq OPTIONS (path '{recordings}')")
+    found["sql"] = rows(spark.sql("SELECT * FROM recorded WHERE endpoint = 'a'"))
+    found["read"] = rows(read(spark, recordings, endpoints=["b*"]))
+    stream = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
+    stream = stream.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True)
+    stream.start(f"{out}/table").awaitTermination(LIFETIME)
+    found["stream"] = rows(spark.read.parquet(f"{out}/table"))
+    lake = Lake(spark, f"{out}/lake")
+    found["ingested"] = [lake.ingest([recordings]).messages, lake.ingest([recordings]).messages]
+    follow(lake, recordings, every=None).awaitTermination(LIFETIME)
+    found["lake"] = rows(lake.messages())
+    found["asked"] = [list(row) for row in lake.ask("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
+    spark.stop()
+    return found
+
+
+def found_by_the_server(url: str, recordings: str) -> int:
+    """Count messages by a client that has told the server nothing of the source."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(url).create()
+    return spark.read.format("msgq").load(recordings).count()
+
+
+def stream(master: str, recordings: str, out: str) -> None:
+    """Stream recordings into a table and a lake; end when all is in them that there is when the parent says so."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
+    spark = session(master, **SETTINGS)
+    writer = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime="100 milliseconds")
+    queries = [writer.start(f"{out}/table"), follow(Lake(spark, f"{out}/lake"), recordings, every=0.1)]
+    say()
+    hear()
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    spark.stop()

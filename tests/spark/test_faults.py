@@ -1,0 +1,250 @@
+"""Kills: whoever dies, tables of streams and the lake equal what a batch finds in the finished recording."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+pytest.importorskip("pyspark")
+import msgq.__main__
+from msgq.spark import read
+from msgq.spark.journal import Input, Journal
+from msgq.spark.lake import Lake
+from msgq.spark.parts import RANGES
+from tests.recording import logs
+from tests.spark import cluster
+from tests.spark.children import record
+from tests.spark.jobs import rows, stream
+from tests.spark.rows import listed
+from tests.support import Child, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.fault
+PATIENCE = 200  # seconds until a batch is done, of which some begin with the start of a JVM
+
+
+@contextmanager
+def traffic() -> Iterator[None]:
+    """Publish in another thread as long as the context lasts, so that kills hit something."""
+    over = threading.Event()
+
+    def publish() -> None:
+        pubs = [msgq.pub_sock(name) for name in ("a", "b")]
+        for number in itertools.count():
+            for pub in pubs:
+                pub.send(b"%d" % number)
+            if over.wait(0.01):
+                break
+        for pub in pubs:
+            pub.close()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def processes(*words: str, of: int | None = None) -> list[psutil.Process]:
+    """Return those descendants of a process, else of this one, whose command has a word."""
+    found = []
+    for process in psutil.Process(of).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if any(word in part for part in process.cmdline() for word in words):
+                found.append(process)
+    return found
+
+
+def batches(out: Path) -> list[int]:
+    """Return the numbers of the last batches that the streams into the table and into the lake have noted as done."""
+    places = ("checkpoint/commits/*", "lake/_checkpoints/*/commits/*")
+    return [max((int(path.name) for path in out.glob(place) if path.name.isdigit()), default=-1) for place in places]
+
+
+def wait_for_batches(out: Path) -> None:
+    """Return when both streams have done a batch that began just now or later."""
+    enough = [last + 2 for last in batches(out)]
+    wait_until(lambda: all(map(int.__ge__, batches(out), enough)), f"batches {enough}", PATIENCE, 0.05)
+
+
+@pytest.mark.cluster
+@pytest.mark.watchdog(600)
+def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefix: str, tmp_path: Path) -> None:
+    """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.
+
+    Configuration: one driver with two streams, into a table and into a lake, on two workers; two recorders, one after
+    the other, into one directory.
+    Failure would mean: what was recorded is missing, or there twice.
+    """
+    log, out = tmp_path / "log", tmp_path / "out"
+    log.mkdir()
+    with ExitStack() as stack:
+        stack.enter_context(traffic())
+
+        def start(*what: Any) -> Child:
+            child = stack.enter_context(Child(*what, env=cluster.environment()))
+            child.hear()
+            return child
+
+        recorder, driver = start(record, str(log / "1")), start(stream, standalone, str(log), str(out))
+        wait_for_batches(out)
+        executors = processes("CoarseGrainedExecutorBackend")
+        for worker in processes("pyspark.daemon", of=executors[0].pid):
+            worker.kill()
+        wait_for_batches(out)
+        executors[1].kill()
+        wait_for_batches(out)
+        recorder.kill()
+        recorder = start(record, str(log / "2"))
+        wait_for_batches(out)
+        cluster.kill(driver.pid)
+        driver = start(stream, standalone, str(log), str(out))
+        wait_for_batches(out)
+        for child in (recorder, driver):
+            child.say(None)
+            child.result()
+    known = rows(read(spark, str(log)))
+    assert len({row[0] for row in known}) == 2, "both recorders have written"
+    assert rows(spark.read.parquet(str(out / "table"))) == known
+    assert rows(Lake(spark, out / "lake").messages()) == known
+
+
+@pytest.mark.cluster
+def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp_path: Path) -> None:
+    """`msgq lake ingest` by spark-submit on a cluster: killed when workers have begun to write, and once more."""
+    for index in range(2):
+        sent = (logs.message(1, 100 * index + i, 1000 * index + i, b"x" * 100_000) for i in range(100))
+        logs.write(tmp_path / f"{index:06}.mcap", logs.chunk(logs.channel(1, "a"), *sent))
+    lake = Lake(spark, tmp_path / "lake")
+    work = ["lake", "ingest", str(tmp_path / "lake"), str(tmp_path / "*.mcap"), "--no-gold", "--json"]
+    settings = cluster.options(cluster.SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"})
+    submit = [str(cluster.HOME / "bin" / "spark-submit"), "--master", standalone, *settings]
+    script = [*submit, msgq.__main__.__file__, *work]
+    with (tmp_path / "log").open("w") as log:
+        killed = subprocess.Popen(script, env=cluster.environment(), stdout=log, stderr=log)
+        try:
+            wait_until(lambda: list((tmp_path / "lake" / "_staged").rglob("*.parquet")), "parts", PATIENCE)
+        finally:
+            cluster.kill(killed.pid)
+            killed.wait()
+    there = lake.messages().count()
+    assert there in (0, 200)
+    done = subprocess.run(script, env=cluster.environment(), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["messages"], found["files"]) == ((200, 2) if there == 0 else (0, 0))
+    assert rows(lake.messages()) == rows(read(spark, str(tmp_path / "*.mcap")))
+    assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
+
+
+class Mortal(LocalFileSystem):
+    """Dies instead of the n-th change to the disk."""
+
+    left = 0
+
+    def _live(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def create_dir(self, path: str, **more: Any) -> None:
+        self._live()
+        super().create_dir(path, **more)
+
+    def move(self, src: str, dest: str) -> None:
+        self._live()
+        super().move(src, dest)
+
+    def delete_dir(self, path: str) -> None:
+        self._live()
+        super().delete_dir(path)
+
+
+def dies(changes: int, function: Any, root: Path) -> bool:
+    """Return whether a journal dies in a function of it, after so many changes."""
+    files = Mortal()
+    files.left = changes
+    try:
+        function(Journal(files, str(root)))
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+PARTS = [f"date=2026-01-0{day}/class=small/{day}.parquet" for day in (1, 2, 3)]
+
+
+def staged(root: Path) -> None:
+    """Make a lake with parts that are not committed yet."""
+    for part in PARTS:
+        path = root / "_staged" / "one" / part
+        path.parent.mkdir(parents=True)
+        path.write_text(part)
+    (root / "_journal").mkdir()
+
+
+def commit(journal: Journal) -> None:
+    ranges = pa.Table.from_pylist([{"part": part, "rows": 1} for part in PARTS], RANGES)
+    journal.commit("one", ranges, [Input("x", 1, 2)], [], f"{journal._root}/_staged/one")
+
+
+def test_a_commit_that_dies_at_any_step_is_all_or_nothing(tmp_path: Path) -> None:
+    """And so it is when the next one, who puts it right, dies at any step, too."""
+    outcomes = []
+    for first in itertools.count():
+        for second in itertools.count():
+            root = tmp_path / f"{first}-{second}"
+            staged(root)
+            died = dies(first, commit, root)
+            died_again = dies(second, Journal.recover, root)
+            Journal(LocalFileSystem(), str(root)).recover()
+            there = sorted(str(path.relative_to(root / "messages")) for path in root.glob("messages/*/*/*"))
+            noted = Journal(LocalFileSystem(), str(root)).names()
+            assert (there, noted) in (([], []), (PARTS, ["one"])), f"dead after {first} changes, then after {second}"
+            assert not list(root.rglob("_staged/*"))
+            outcomes.append(bool(noted))
+            if not died_again:
+                break
+        if not died:
+            break
+    assert set(outcomes) == {False, True}
+    assert len(outcomes) > 15
+
+
+def test_tables_of_gold_that_were_half_made_are_made_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    sent = (logs.message(1, i, i) for i in range(10) if i != 5)
+    lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
+    saved = []
+
+    def save(lake: Lake, table: Any, place: str, *rest: Any) -> None:
+        written(lake, table, place, *rest)
+        saved.append(place)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        written = Lake._save
+        patch.setattr(Lake, "_save", save)
+        with pytest.raises(KeyboardInterrupt):
+            lake.refresh()
+    assert lake.refresh() == 1
+    for name in ("endpoints", "gaps"):
+        assert listed(lake.table(name), "endpoint", "lost") == [("a", 1)], f"of {saved}"

@@ -1,0 +1,88 @@
+"""Origin times, from publishers that track them to the tree of hops."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("plotly")
+import msgq
+from msgq.recording import LogReader, Recorder
+from msgq.spark.decode import origin_times
+from msgq.spark.lake import Lake
+from msgq.spark.report import write_report
+from msgq.spark.rows import MESSAGES, message_rows
+from tests.spark.rows import listed
+from tests.support import wait_until
+
+STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8")])
+SCHEMA = msgq.Schema("Step", "struct", json.dumps(np.lib.format.dtype_to_descr(STEP)).encode())
+CHAIN = ("camera", "model", "plan")
+FRAMES = 20
+
+
+def payloads(*values):
+    return pa.array(values, pa.binary())
+
+
+@pytest.mark.parametrize("kind", ["<i8", ">i8", "<u8"])
+def test_origin_times_are_read_by_the_column(kind):
+    dtype = np.dtype([("flag", "u1"), ("origin_time", kind)])
+    schema = msgq.Schema("a", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
+    found = [np.array((1, time), dtype).tobytes() for time in (5, 0, 7)]
+    data = payloads(b"before", found[0], b"short", *found[1:], found[0] * 2, b"")
+    assert origin_times(schema, data.slice(1)).tolist() == [5, 0, 0, 7, 5, 0]
+
+
+@pytest.mark.parametrize(
+    "schema", [None, msgq.Schema("a", "json"), msgq.Schema("a", "struct", b'"<i8"'), msgq.Schema("a", "struct", b"{"),
+               msgq.Schema("a", "struct", b'[["origin_time", "<f8"]]')],
+)  # fmt: skip
+def test_without_such_a_field_there_is_no_origin_time(schema):
+    assert origin_times(schema, payloads(b"12345678")).tolist() == [0]
+
+
+def drive(path):
+    """Record frames on their way from a camera through a model to a plan; an endpoint beside them tracks nothing."""
+    pubs = {name: msgq.PubSocket() for name in CHAIN}
+    for name, pub in pubs.items():
+        pub.connect(msgq.context, name, schema=SCHEMA)
+    beside = msgq.pub_sock("beside")
+    subs = {name: msgq.sub_sock(name, timeout=10_000) for name in CHAIN[:-1]}
+    with Recorder(path, chunk_seconds=0.02) as recorder:
+        for _ in range(FRAMES):
+            now = time.time_ns()
+            pubs["camera"].send(np.array((0, now, now), STEP).tobytes())
+            for before, after in pairwise(CHAIN):
+                (cause,) = np.frombuffer(subs[before].receive(), STEP)
+                pubs[after].send(np.array((0, time.time_ns(), cause["origin_time"]), STEP).tobytes())
+            beside.send(b"nobody knows")
+        wait_until(lambda: recorder.stats().messages >= 4 * FRAMES)
+
+
+def test_a_recorded_chain_becomes_a_tree_of_hops(spark, prefix, tmp_path):
+    drive(tmp_path / "log")
+    log = LogReader(tmp_path / "log")
+    columns = pa.schema([MESSAGES.field(name) for name in ("endpoint", "publish_time", "origin_time")])
+    rows = [row for batch in message_rows(log, columns) for row in batch.to_pylist()]
+    assert {row["origin_time"] for row in rows if row["endpoint"] == "beside"} == {None}
+    assert all(row["origin_time"] == row["publish_time"] for row in rows if row["endpoint"] == "camera")
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([tmp_path / "log"])
+    lake.refresh()
+    found = listed(lake.table("hops"), "parent", "endpoint", "messages")
+    assert found == [(None, "camera", FRAMES), ("camera", "model", FRAMES), ("model", "plan", FRAMES)]
+    hop = lake.ask("SELECT p50, max, from_origin FROM hops WHERE endpoint = 'plan'").first()
+    assert 0 < hop["p50"] <= hop["max"]
+    assert hop["from_origin"] > hop["p50"]
+    stamps = lake.ask("SELECT unix_micros(origin_timestamp) FROM messages WHERE endpoint = 'plan' ORDER BY 1").collect()
+    assert [micros for (micros,) in stamps] == sorted(row["origin_time"] // 1000 for row in rows
+                                                      if row["endpoint"] == "plan")  # fmt: skip
+    write_report(lake, tmp_path / "report.html")
+    assert '"label":["camera","model","plan"]' in (tmp_path / "report.html").read_text()

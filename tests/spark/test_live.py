@@ -1,0 +1,340 @@
+"""The live bus as a stream: what is taken is right, once at most, and what is not taken is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+import msgq
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.schema import Schema
+from msgq.spark.live import Files, LiveStreamReader
+from msgq.spark.options import Options
+from msgq.spark.rows import MESSAGES
+from tests.spark.children import publish
+from tests.support import Child, wait_asleep, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ALL = ReadAllAvailable()
+Make = Callable[..., LiveStreamReader]
+
+
+@pytest.fixture
+def reader(spark: SparkSession, prefix: str) -> Iterator[Make]:
+    made: list[LiveStreamReader] = []
+
+    def make(**options: str) -> LiveStreamReader:
+        given = {"live": "true", "prefix": prefix, **options}
+        made.append(LiveStreamReader(Options.parse(given), MESSAGES))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def rows(stream: LiveStreamReader, start: Any, end: Any) -> list[dict[str, Any]]:
+    return [row for piece in stream.partitions(start, end) for batch in stream.read(piece) for row in batch.to_pylist()]
+
+
+def numbers(stream: LiveStreamReader, start: Any, end: Any) -> list[int]:
+    return [int(row["data"]) for row in rows(stream, start, end)]
+
+
+def following(stream: LiveStreamReader, start: Any, limit: Any = ALL) -> Any:
+    """Return the next offset, as it comes back from Spark."""
+    return wait_until(lambda: (end := json.loads(json.dumps(stream.latestOffset(start, limit)))) != start and end)
+
+
+def send(pub: msgq.PubSocket, *values: int) -> None:
+    pub.send_many([b"%d" % value for value in values])
+
+
+def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> None:
+    with msgq.pub_sock("a") as pub:
+        send(pub, 1)
+        stream = reader()
+        start = stream.initialOffset()
+        assert stream.latestOffset(start, ALL) == start, "what was published before is not seen"
+        send(pub, 2, 3)
+        first = following(stream, start)
+        send(pub, 4)
+        second = following(stream, first)
+        for _ in range(2):
+            assert numbers(stream, start, first) == [2, 3]
+            assert numbers(stream, first, second) == [4]
+        stream.commit(first)
+        assert numbers(stream, first, second) == [4]
+        kept = [path for piece in stream.partitions(first, second) for path in piece.paths]
+        assert list(kept[0].parent.iterdir()) == kept, "what was committed is gone"
+        assert second == {**start, "messages": 3, "lost": 0}
+
+
+def test_rows_are_those_of_a_recording(reader: Make) -> None:
+    schema = Schema("Point", "struct", b'[["publish_time", "<i8"], ["x", "<f8"]]')
+    before: list[int] = []
+    stream = reader(endpoints="po*", exclude="poor")
+    start = stream.initialOffset()
+    with msgq.PubSocket() as pub, msgq.pub_sock("poor") as poor, msgq.pub_sock("imu") as imu:
+        pub.connect(msgq.Context(), "point", schema=schema)
+
+        def first() -> bool:  # endpoints that appear later are looked for twice a second
+            for each in (poor, imu, pub):
+                each.send(struct.pack("<qd", 12345, len(before)))
+            before.append(0)
+            return bool(stream.latestOffset(start, ALL) != start)
+
+        wait_until(first)
+        end = following(stream, start)
+    found = rows(stream, start, end)
+    assert {row["endpoint"] for row in found} == {"point"}
+    assert [struct.unpack("<qd", row["data"])[1] for row in found] == [row["sequence"] for row in found]
+    assert {(row["epoch"], row["publish_time"], row["encoding"], row["schema"]) for row in found} == {
+        (1, 12345, "struct", "Point")
+    }
+    assert len({row["run"] for row in found}) == 1
+    times = [row["log_time"] for row in found]
+    assert times == sorted(times)
+
+
+def test_what_is_not_taken_is_counted(reader: Make) -> None:
+    """While the buffer is full the ring is not read, and counts what it overwrites."""
+    with msgq.pub_sock("a", 1 << 16) as pub:
+        stream = reader(bufferBytes="1")
+        at = start = stream.initialOffset()
+        sent = 0
+        while at["lost"] < 1000:
+            pub.send_many([struct.pack("<q", number) for number in range(sent, sent + 5000)])
+            sent += 5000
+            at = following(stream, at)
+        pub.send(struct.pack("<q", sent))
+        last = wait_until(lambda: (end := stream.latestOffset(at, ALL))["messages"] + end["lost"] == sent + 1 and end)
+        found = rows(stream, start, last)
+    assert len(found) == last["messages"]
+    got = [struct.unpack("<q", row["data"])[0] for row in found]
+    assert got == sorted(set(got)) == [row["sequence"] for row in found]
+    assert got[-1] == sent
+
+
+def test_the_buffer_is_bounded(reader: Make) -> None:
+    """A file of 4 MiB is more than it may hold; the rest stays in the ring until that is planned."""
+    with msgq.pub_sock("a", 64 << 20) as pub:
+        stream = reader(bufferBytes="1m")
+        start = stream.initialOffset()
+        pub.send_many([bytes(1 << 20)] * 12)
+        wait_until(lambda: list(stream._buffer._directory.iterdir()))
+        wait_asleep(os.getpid(), stream._buffer._thread.native_id)
+        first = stream.latestOffset(start, ALL)
+        assert first["messages"] < 6
+        at = first
+        while at["messages"] < 12:
+            at = following(stream, at)
+        assert at["lost"] == 0
+
+
+def test_no_more_than_was_asked_for(reader: Make) -> None:
+    with msgq.pub_sock("a", 16 << 20) as pub:
+        stream = reader(maxBytesPerTrigger="1")
+        assert stream.getDefaultReadLimit() == ReadMaxBytes(1)
+        at = start = stream.initialOffset()
+        pub.send_many([bytes(1 << 20)] * 12)  # three chunks
+        sizes = []
+        while at["messages"] < 12:
+            end = following(stream, at, ReadMaxBytes(1))
+            sizes.append(end["messages"] - at["messages"])
+            assert len(rows(stream, at, end)) == sizes[-1]
+            at = end
+    assert len(sizes) >= 3
+    assert len(rows(stream, start, at)) == 12
+
+
+def test_what_a_former_life_planned_is_lost_and_counted(reader: Make) -> None:
+    with msgq.pub_sock("a") as pub:
+        former = reader()
+        start = former.initialOffset()
+        send(pub, 1, 2)
+        first = following(former, start)
+        send(pub, 3, 4, 5)
+        second = following(former, first)
+        former.stop()
+        stream = reader()
+        assert stream.partitions(first, second) == [], "planned, but perhaps not written: not a second time"
+        told = stream.latestOffset(second, ALL)
+        assert (told["messages"], told["lost"]) == (5, 3)
+        assert stream.partitions(second, told) == []
+        send(pub, 6, 7)
+        third = following(stream, told)
+        assert (third["messages"], third["lost"]) == (7, 3)
+        assert numbers(stream, told, third) == [6, 7]
+        send(pub, 8)
+        last = following(stream, third)
+        assert (last["messages"], last["lost"]) == (8, 3)
+        assert numbers(stream, second, last) == [6, 7, 8]
+
+
+def test_files_of_killed_processes_are_removed(reader: Make) -> None:
+    with msgq.pub_sock("a") as pub:
+        first, second = reader(), reader()
+        offset = first.initialOffset()
+        send(pub, 1)
+        following(first, offset)
+        directory = first._buffer._directory
+        left = directory.parent / "msgq-live-left"
+        left.mkdir()
+        (left / "000000000.mcap").touch()
+        second.initialOffset()
+        assert not left.exists()
+        assert list(directory.iterdir())
+        first.stop()
+        assert not directory.exists()
+
+
+def test_workers_elsewhere_are_told(reader: Make, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="is not on this machine"):
+        list(reader().read(Files([tmp_path / "no.mcap"])))
+
+
+def test_zmq(reader: Make, endpoint: str) -> None:
+    stream = reader(backend="zmq", endpoints=endpoint)
+    start = stream.initialOffset()
+    with Child(publish, endpoint, env={"MSGQ_BACKEND": "zmq"}) as child:
+        child.hear()
+        at = start
+        while not at["messages"]:  # a subscription takes its time to reach the publisher
+            child.say(1)
+            child.hear()
+            at = stream.latestOffset(start, ALL)
+        child.say(500)
+        child.hear()
+        end = wait_until(lambda: (end := stream.latestOffset(at, ALL))["messages"] >= at["messages"] + 500 and end)
+        child.say(None)
+    found = rows(stream, start, end)
+    got = [struct.unpack("<q", row["data"])[0] for row in found]
+    assert got == list(range(got[0], got[0] + len(got)))
+    assert [row["sequence"] for row in found] == list(range(len(found)))
+    assert end["lost"] is None, "ZMQ does not tell"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"path": "x"}, "'path' is about recordings"),
+        ({"failOnDataLoss": "false"}, "'failOnDataLoss' is about recordings"),
+        ({"live": "false", "path": "x"}, "'prefix' is about the live bus"),
+        ({"backend": "zmq", "endpoints": "a*"}, "ZMQ does not tell"),
+        ({"backend": "zmq"}, "ZMQ does not tell"),
+        ({"backend": "fake"}, "one process"),
+    ],
+)
+def test_options_that_make_no_sense(reader: Make, options: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidValueError, match=text):
+        reader(**options).initialOffset()
+
+
+# With Spark
+
+
+def live(spark: SparkSession, prefix: str, **options: str) -> DataFrame:
+    return spark.readStream.format("msgq").options(live="true", prefix=prefix, **options).load()
+
+
+def begun(query: StreamingQuery) -> StreamingQuery:
+    """Return the query when it has looked for messages, and so subscribes; progress would be told 10 s later."""
+    wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "a look at the bus", 240)
+    return query
+
+
+def settled(query: StreamingQuery) -> dict[str, Any]:
+    """Return the offset when all that was published is in it."""
+    query.processAllAvailable()
+    done: dict[str, Any] = json.loads(query.recentProgress[-1]["sources"][0]["endOffset"])
+    return done
+
+
+def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+    """What: two publishers, of which one dies and comes back, and a query that is stopped between, into Parquet."""
+
+    def start() -> StreamingQuery:
+        table = live(spark, prefix, endpoints="a,b").writeStream.format("parquet")
+        return begun(table.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "table")))
+
+    def sent(child: Child, count: int) -> None:
+        child.say(count)
+        child.hear()
+
+    for name in ("a", "b"):
+        msgq.sub_sock(name).close()  # the rings are there before the first query, which takes its time to start
+    query = start()
+    with Child(publish, "a") as a:
+        a.hear()
+        with Child(publish, "b") as b:
+            b.hear()
+            for child in (a, b):
+                sent(child, 3000)
+            b.kill()
+        with Child(publish, "b") as b:
+            b.hear()
+            sent(b, 1000)
+            assert settled(query)["messages"] == 7000
+            query.stop()
+            sent(b, 1000)
+            query = start()
+            sent(a, 2000)
+            end = settled(query)
+            query.stop()
+    assert (end["messages"], end["lost"]) == (9000, 0), "what nobody asked for, between the queries, is not lost"
+    table = spark.read.parquet(str(tmp_path / "table")).orderBy("log_time").toArrow().to_pylist()
+    runs = list(dict.fromkeys(row["run"] for row in table))
+    found = [
+        (row["endpoint"], runs.index(row["run"]), row["epoch"], row["sequence"], struct.unpack("<q", row["data"])[0])
+        for row in table
+    ]
+    assert sorted(found) == [
+        *(("a", 0, 1, n, n) for n in range(3000)),
+        *(("a", 1, 1, n, n) for n in range(3000, 5000)),
+        *(("b", 0, 1, n, n) for n in range(3000)),
+        *(("b", 0, 1, 3000 + n, n) for n in range(1000)),
+    ]
+
+
+def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+    got: list[int] = []
+
+    def take(frame: DataFrame, batch: int) -> None:
+        values = [int(row.data) for row in frame.select("data").collect()]
+        if 13 in values:
+            raise ValueError("no 13")
+        got.extend(values)
+
+    def start() -> StreamingQuery:
+        writer = live(spark, prefix).writeStream.foreachBatch(take)
+        return begun(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+    with msgq.pub_sock("a") as pub:
+        query = start()
+        send(pub, 1, 2)
+        settled(query)
+        send(pub, 13)
+        wait_until(query.exception, "the failure", 240)
+        query = start()
+        send(pub, 3)
+        end = settled(query)
+        query.stop()
+    assert got == [1, 2, 3]
+    assert (end["messages"], end["lost"]) == (4, 1)
+
+
+def test_the_bus_is_no_table_at_rest(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match=r"spark\.readStream"):
+        spark.read.format("msgq").option("live", "true").load().collect()

@@ -1,0 +1,156 @@
+"""Tables back on the bus: `msgq lake replay` and `export`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from click.testing import CliRunner, Result
+
+from msgq.cli.app import app
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import LogReader
+from msgq.spark import export
+from msgq.spark.lake import Lake
+from tests.recording import logs
+from tests.spark.children import subscribe
+from tests.spark.rows import message, messages
+from tests.support import Child
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGIN = 10**18
+PERIOD = 10**7
+PROGRAM = """
+import msgq
+
+def doubles():
+    numbers, out = msgq.sub_sock("a"), msgq.pub_sock("double")
+    while True:
+        out.send(b"%d" % (2 * int(numbers.receive())))
+"""
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["lake", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 messages of three endpoints in turn, of which one has a name that is no endpoint here."""
+    where = tmp_path_factory.mktemp("replay")
+    channels = [logs.channel(number, name) for number, name in enumerate(("a", "b", "/no"), 1)]
+    sent = [logs.message(1 + i % 3, i // 3, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
+    logs.write(where / "000000.mcap", logs.chunk(*channels, *sent[::-1]))
+    Lake(spark, where / "lake").ingest([where / "000000.mcap"])
+    return where / "lake"
+
+
+def replayed(lake: Path, query: str, endpoints: list[str], count: int, *options: object) -> tuple[list[Any], Result]:
+    """Return what a subscriber in another process got: endpoint, number."""
+    with Child(subscribe, endpoints, count) as child:
+        child.hear()
+        done = run("replay", lake, query, *options)
+        return child.result(), done
+
+
+def test_a_subscriber_gets_exactly_these_rows_in_the_order_of_time(lake: Path, prefix: str) -> None:
+    query = "SELECT endpoint, log_time, data FROM messages WHERE sequence % 2 = 0 ORDER BY data"
+    got, done = replayed(lake, query, ["b"], 10, "--rate", "inf")
+    assert got == [["b", number] for number in range(1, 60, 6)]
+    assert "not played: '/no'" in done.stderr
+    assert "20 messages of 2 endpoints played" in done.stdout
+
+
+def test_the_distances_of_times_are_kept(lake: Path, prefix: str) -> None:
+    query = "SELECT * FROM messages WHERE endpoint IN ('a', 'b')"
+    begin = time.monotonic()
+    got, done = replayed(lake, query, ["a", "b"], 40, "--rate", 2, "--json")
+    assert time.monotonic() - begin >= 58 * PERIOD / 1e9 / 2
+    stats = json.loads(done.stdout)
+    assert (stats["messages"], stats["position"]) == (40, pytest.approx(58 * PERIOD / 1e9))
+    for name, first in (("a", 0), ("b", 1)):
+        assert [number for endpoint, number in got if endpoint == name] == list(range(first, 60, 3))
+
+
+def test_into_zmq(lake: Path, prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGQ_BACKEND", "zmq")
+    query = f"SELECT '{endpoint}' AS endpoint, log_time, data FROM messages WHERE endpoint = 'a'"
+    got, _ = replayed(lake, query, [endpoint], 20, "--rate", "inf", "--wait-for-readers", "--backend", "zmq")
+    assert got == [[endpoint, number] for number in range(0, 60, 3)]
+
+
+def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "doubling.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    query = "SELECT * FROM messages WHERE endpoint = 'a'"
+    done = run("replay", lake, query, "--deterministic", "doubling:doubles", "--json")
+    assert json.loads(done.stdout)["messages"] == 20
+    sys.modules.pop("doubling")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("SELECT endpoint, data FROM messages", "no column 'log_time'"),
+        ("SELECT * FROM messages WHERE endpoint = 'nobody'", "the query gives no message"),
+        ("SELECT * FROM messages WHERE endpoint = '/no'", "none of '/no' can be the name of an endpoint"),
+        ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' is timestamp"),
+        ("SELECT endpoint, -log_time AS log_time, data FROM messages", "times are ns since 1970"),
+        ("SELECT endpoint, bigint('x') AS log_time, data FROM messages", "CAST_INVALID_INPUT"),
+        ("SELECT endpoint, raise_error('oh') AS log_time, data FROM messages", "log_time"),
+    ],
+)
+def test_what_a_user_can_mend_is_said_in_one_line(lake: Path, prefix: str, query: str, text: str) -> None:
+    done = run("replay", lake, query, code=1)
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_export_keeps_what_messages_have(lake: Path, tmp_path: Path) -> None:
+    done = run("export", lake, "SELECT * FROM messages", "-o", tmp_path / "all.mcap", "--json")
+    assert json.loads(done.stdout)["rows"] == 60
+    found = [(m.endpoint, m.sequence, m.epoch, m.log_time, m.data) for m in LogReader(tmp_path / "all.mcap")]
+    assert found == [(("a", "b", "/no")[i % 3], i // 3, 1, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
+
+
+def test_export_refuses_what_a_format_cannot_hold(lake: Path, tmp_path: Path) -> None:
+    done = run("export", lake, "SELECT map(1, 2) AS m", "-o", tmp_path / "all.csv", code=1)
+    assert "UNSUPPORTED_DATA_TYPE" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_large_results_come_piece_by_piece(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver never has all rows; they are in order across pieces, and where times are equal."""
+    monkeypatch.setattr(export, "_PART_BYTES", 20_000)
+    made = [message("ba"[i % 2], i, 1000 + i // 10, data=b"%d" % i) for i in range(3000)]
+    rows = messages(spark, made[::-1])
+    assert export._ordered(export._messages(rows)).rdd.getNumPartitions() > 10
+    assert export.write_log(rows, tmp_path / "a.mcap") == 3000
+    found = [(m.log_time, m.endpoint, m.sequence) for m in LogReader(tmp_path / "a.mcap")]
+    assert found == sorted((row["log_time"], row["endpoint"], row["sequence"]) for row in made)
+
+
+def test_rows_that_are_no_messages(spark: SparkSession, tmp_path: Path) -> None:
+    made = [message("a", 0, 1000), message("a", 1, 1001, data=None), message("a", 2, None), message(None, 3, 1003)]
+    large = [message("a", 2**32 + 4, 1004, publish_time=None)]
+    assert export.write_log(messages(spark, made + large), tmp_path / "a.mcap") == 2
+    found = list(LogReader(tmp_path / "a.mcap"))
+    assert [(m.sequence, m.publish_time) for m in found] == [(0, 1000), (4, 1004)]
+    with pytest.raises(RecordingError, match="exists"):
+        export.write_log(messages(spark, made), tmp_path / "a.mcap")
+    with pytest.raises(InvalidValueError, match="times are ns"):
+        export.write_log(messages(spark, [message("a", 0, 1000, publish_time=-1)]), tmp_path / "b.mcap")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]

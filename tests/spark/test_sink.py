@@ -1,0 +1,115 @@
+"""Results back on the bus: one publisher, the order of the rows, at least once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import msgq
+from msgq.errors import InvalidValueError, MessageTooLargeError
+from msgq.spark import Publisher, read
+from tests.recording.logs import head
+from tests.spark.test_stream import CLOSED, part
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def got(sub: msgq.SubSocket) -> list[Any]:
+    return [json.loads(data) for data in msgq.drain_sock_raw(sub)]
+
+
+def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+    (tmp_path / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    sub = msgq.sub_sock(endpoint)
+    table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
+    counts = table.groupBy("endpoint").count()
+    with Publisher(endpoint) as publisher:
+        query = counts.writeStream.foreachBatch(publisher).outputMode("update").trigger(availableNow=True).start()
+        query.awaitTermination(240)
+    got = [json.loads(data) for data in msgq.drain_sock_raw(sub)]
+    assert [(row["endpoint"], row["count"]) for row in got] == [("a", 5), ("a", 10)]
+    assert got[0]["batch"] < got[1]["batch"]
+
+
+def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+    (tmp_path / "a.mcap").write_bytes(head() + part(0))
+    sub = msgq.sub_sock(endpoint)
+    with Publisher(endpoint, column="data") as publisher:
+        publisher(read(spark, str(tmp_path)), 0)
+        assert msgq.drain_sock_raw(sub) == [b"data"] * 5
+        with pytest.raises(InvalidValueError, match="no column 'data'"):
+            publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
+
+
+def test_a_batch_that_failed_comes_again_under_its_number(
+    spark: SparkSession, endpoint: str, tmp_path: Path
+) -> None:
+    """What: the second batch fails behind the publisher. Why: a subscriber can drop what it has seen."""
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    sub = msgq.sub_sock(endpoint)
+    table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path / "log"))
+    fails = [True]
+
+    with Publisher(endpoint) as publisher:
+
+        def take(frame: DataFrame, batch: int) -> None:
+            publisher(frame.select("sequence"), batch)
+            if batch == 1 and fails.pop():
+                raise ValueError("behind it")
+
+        for _ in range(2):
+            writer = table.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+            wait_until(lambda query=query: not query.isActive, "the end", 240)  # type: ignore[misc]
+    came = [(row["batch"], row["sequence"]) for row in got(sub)]
+    second = [(1, number) for number in range(5, 10)]
+    assert came == [(0, number) for number in range(5)] + 2 * second
+
+
+def test_a_table_that_is_no_stream(spark: SparkSession, endpoint: str) -> None:
+    sub = msgq.sub_sock(endpoint, segment_size=16 << 20)
+    with Publisher(endpoint, segment_size=16 << 20) as publisher:
+        assert publisher.publish(spark.range(100_000, numPartitions=4)) == 100_000
+        assert got(sub) == [{"id": number} for number in range(100_000)]
+        assert publisher.publish(spark.range(0)) == 0
+
+
+def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> None:
+    query = """SELECT binary('ab') AS b, null AS n, double('nan') AS x, timestamp'2026-01-01 01:02:03' AS t,
+    array(1, null) AS a, named_struct('y', null) AS s, 1.50 AS d, map(1, 2) AS m, 9007199254740993 AS l"""
+    sub = msgq.sub_sock(endpoint)
+    with Publisher(endpoint) as publisher:
+        publisher.publish(spark.sql(query))
+    assert got(sub) == [
+        {
+            "b": "YWI=", "n": None, "x": "NaN", "t": "2026-01-01T01:02:03.000Z", "a": [1, None], "s": {"y": None},
+            "d": 1.5, "m": {"1": 2}, "l": 9007199254740993,
+        }
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:
+    numbers = spark.range(1)
+    with Publisher(endpoint, "id") as publisher, pytest.raises(InvalidValueError, match="'id' is bigint; messages are"):
+        publisher.publish(numbers)
+    with Publisher(endpoint) as publisher:
+        with pytest.raises(InvalidValueError, match="column 'batch' is the number of the batch"):
+            publisher(numbers.withColumnRenamed("id", "batch"), 3)
+        assert publisher.publish(numbers.withColumnRenamed("id", "batch")) == 1
+        with pytest.raises(MessageTooLargeError):
+            publisher.publish(spark.sql("SELECT repeat('x', 1000000) AS x"))
+        assert publisher.publish(spark.sql("SELECT 1 AS x")) == 1, "the next one is sent"
+
+
+def test_texts_and_nulls_of_a_column(spark: SparkSession, endpoint: str) -> None:
+    sub = msgq.sub_sock(endpoint)
+    with Publisher(endpoint, "x") as publisher:
+        rows = spark.sql("SELECT * FROM VALUES ('one'), (NULL), ('\u00e9') AS t(x)")
+        assert publisher.publish(rows) == 2
+    assert msgq.drain_sock_raw(sub) == [b"one", "\u00e9".encode()]

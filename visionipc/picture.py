@@ -1,0 +1,90 @@
+"""What frames and clients tell of a picture: its layout, and its bytes as arrays."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from visionipc.formats import FrameFormat, Geometry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from visionipc.impl.memory import View
+
+
+class Shaped:
+    """Has pictures of one layout."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _layout(self) -> Geometry:
+        """Return the layout, as its server told it."""
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self._layout().width
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self._layout().height
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+        return self._layout().stride
+
+    @property
+    def uv_offset(self) -> int:
+        """Bytes from the start to the second plane."""
+        return self._layout().uv_offset
+
+    @property
+    def format(self) -> FrameFormat:
+        """Of the pixels; NV12 from a stock server."""
+        return self._layout().format
+
+
+class Picture:
+    """Is a picture: writable in a frame of a server, read-only in a frame that was received."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def view(self) -> View:
+        """The picture's bytes, as a buffer."""
+
+    @abstractmethod
+    def _checked_layout(self) -> Geometry:
+        """Return a layout that the bytes can have."""
+
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes, shape (buffer_len,), uint8."""
+        import numpy as np
+
+        return np.frombuffer(memoryview(self.view), np.uint8)
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """The picture as one array, shaped as `FrameFormat` says.
+
+        Raises
+        ------
+        InvalidValueError : there are gaps between its planes; see `planes`. Or as there.
+        """
+        return self._checked_layout().image(memoryview(self.view))
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """The picture's planes: Y and UV for NV12; Y, U and V for YUV420P; else the one picture.
+
+        Raises
+        ------
+        InvalidValueError : a stock server told of a layout that its bytes cannot have.
+        """
+        return self._checked_layout().planes(memoryview(self.view))
