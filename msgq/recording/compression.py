@@ -33,11 +33,13 @@ def decompress(name: str, data: memoryview[int], size: int) -> bytes:
 
 
 def _zstd(data: memoryview[int], size: int) -> bytes:
+    if not len(data):  # some writers compress nothing to nothing, which is no frame
+        return b""
     try:
         known = zstandard.frame_content_size(data)
         if known not in (-1, size):  # the library would believe the frame
             raise ValueError(f"it has {known} bytes instead of {size}")
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1)) if size else b""
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
     except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 

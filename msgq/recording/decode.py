@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgq.recording.message import Message
 from msgq.schema import Schema
 
 Decode = Callable[[bytes], Any]
+_SHARED = b"\x1d"  # in CBOR, however long it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,23 @@ def _msgpack(_schema: Schema) -> Decode:
 def _cbor(_schema: Schema) -> Decode:
     import cbor2
 
-    decode: Decode = cbor2.loads
+    def decode(data: bytes) -> Any:
+        value = cbor2.loads(data)
+        if _SHARED in data and _has_twice(value, set()):
+            raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
+        return value
+
     return decode
+
+
+def _has_twice(value: Any, seen: set[int]) -> bool:
+    """Return whether a list or mapping, unless it is empty, is in a value more than once, or in itself."""
+    if not isinstance(value, (Mapping, list, tuple)) or not value:
+        return False
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    return any(_has_twice(part, seen) for part in (value.values() if isinstance(value, Mapping) else value))
 
 
 def _struct(schema: Schema) -> Decode:

@@ -6,9 +6,7 @@ a file without one; so that a file that nobody closed opens as any other.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import struct
 from collections.abc import Callable
 from copy import copy
@@ -25,16 +23,16 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import layout
-from msgq.recording.compression import decompress
 from msgq.recording.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
 from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
+from msgq.recording.walk import DAMAGE, PRIVATE, RECORD_BYTES_MAX, Walk, chunk_content, opened
 from msgq.schema import Schema
 
-RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 TIME_MAX = 2**63 - 1
-_COMPRESSION = re.compile(rb"\x04\0\0\0zstd|\x03\0\0\0lz4")  # in a chunk's head
 _BLOCK_BYTES = 1 << 20
-_PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
+#: What a summary consists of; opcodes that MCAP does not know yet may be among them.
+_SUMMARY = {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX, Opcode.ATTACHMENT_INDEX, Opcode.STATISTICS,
+            Opcode.METADATA_INDEX, Opcode.SUMMARY_OFFSET}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +44,25 @@ class Problem:
     path : the file.
     offset : where in it, in bytes.
     reason : what is wrong there.
+    errno : where nothing is wrong with the file itself, but the system would not read it; else None.
     """
 
     path: str
     offset: int
     reason: str
+    errno: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("path", "reason"):  # names of files are bytes; what is no text could not go into any table
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     def __str__(self) -> str:
         return f"{self.path} at byte {self.offset}: {self.reason}"
+
+
+def printable(path: str | Path) -> str:
+    """Return a path as text that can be written everywhere: bytes that are no text are replaced."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +143,10 @@ class LogFile:
         self._schemas: dict[int, records.Schema] = {}
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._searched = False
-        self._searchable = self.parts  # what may describe channels that a part leaves out
         self._prologue = b""  # what a chunk began with, all of which is known
-        try:
-            with path.open("rb") as file:
-                self.size = os.fstat(file.fileno()).st_size
-                self._map(file.fileno(), span)
-        except OSError as error:
-            raise RecordingError(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+        with opened(path) as fd:
+            self.size = os.fstat(fd).st_size
+            self._map(fd, span)
 
     # What is where
 
@@ -152,17 +157,25 @@ class LogFile:
         if span is not None and self.profile == layout.PROFILE:  # each chunk has its channels
             self._walk(fd, max(here, span[0]), min(span[1], self.size))
             return self._distrust_index()
-        chunks, end = self._summary(fd)
-        for chunk, following in chunks:
-            self._walk(fd, here, chunk.offset)
-            self.parts.append(chunk)
-            here = following
-        self._walk(fd, here, end)
+        if not self._follow(fd, here):
+            self.parts.clear()
+            self._walk(fd, here, self.size)
         if not self.complete:
             self._distrust_index()
         if span is not None:
             self.parts = [clipped for part in self.parts if (clipped := _clip(part, *span)) is not None]
         return None
+
+    def _follow(self, fd: int, here: int) -> bool:
+        """Note the parts as the summary says; return whether what is between its chunks makes sense."""
+        chunks, end = self._summary(fd)
+        good = True
+        for chunk, following in chunks:
+            good &= self._walk(fd, here, chunk.offset)
+            self.parts.append(chunk)
+            here = following
+        good &= self._walk(fd, here, end)
+        return good or not chunks
 
     def _distrust_index(self) -> None:
         """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
@@ -174,23 +187,17 @@ class LogFile:
         piece = copy(self)
         piece.parts, piece._code_of, piece._note = parts, code_of, note
         piece.channels, piece._codes, piece._known = dict(self.channels), self._codes.copy(), {}
-        piece._searchable = parts if self.profile == layout.PROFILE else self._searchable
         return piece
 
     def _begin(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
-        here = len(MAGIC)
         self.profile = self.library = ""
-        for opcode in (Opcode.HEADER, Opcode.METADATA):
-            head = os.pread(fd, HEAD.size, here)
-            if len(head) < HEAD.size or head[0] != opcode:
-                break
-            length = HEAD.unpack(head)[1]
-            if length > min(_BLOCK_BYTES, self.size - here - HEAD.size):
-                break
-            self._take(opcode, os.pread(fd, length, here + HEAD.size), here)
-            here += HEAD.size + length
-        return here
+        walk = Walk(fd, len(MAGIC), self.size)
+        for opcode, found in zip((Opcode.HEADER, Opcode.METADATA), walk, strict=False):
+            if found.opcode != opcode or found.end - found.start > _BLOCK_BYTES:
+                return found.start
+            self._take(opcode, os.pread(fd, found.end - found.start, found.start)[HEAD.size :], found.start)
+        return walk.here
 
     def _summary(self, fd: int) -> tuple[list[tuple[Part, int]], int]:
         """Read the summary. Return its chunks with where their indexes end, and where the data end."""
@@ -201,27 +208,33 @@ class LogFile:
         footer = self.size - FOOTER_BYTES
         if start == 0:
             self.complete = True
-            return [], footer
+            return [], self.size
         if not len(MAGIC) <= start <= footer or footer - start > RECORD_BYTES_MAX:
             self._problem(footer, f"the footer says that the summary is at {start}; walking the file instead")
-            return [], footer
+            return [], self.size
         data = os.pread(fd, footer - start, start)
         if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
             self._problem(start, "the summary's CRC is wrong; walking the file instead")
-            return [], footer
+            return [], self.size
+        chunks = self._indexed(data, start)
+        if chunks is None:
+            return [], self.size
         self.complete = True
-        return self._indexed(data, start), start
+        return chunks, start
 
-    def _indexed(self, summary: bytes, start: int) -> list[tuple[Part, int]]:
+    def _indexed(self, summary: bytes, start: int) -> list[tuple[Part, int]] | None:
+        """Return the chunks with where their indexes end; None (and note it) where this is no summary."""
         found: dict[int, list[tuple[bytes, int]]] = {}
         here = 0
-        while len(summary) - here >= HEAD.size:
-            opcode, length = HEAD.unpack_from(summary, here)
+        while here < len(summary):
+            head = summary[here : here + HEAD.size]
+            opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (DAMAGE, 0)
+            content = summary[here + HEAD.size : here + HEAD.size + length]
+            if len(content) < length or (opcode <= Opcode.DATA_END and opcode not in _SUMMARY):
+                self._problem(start, "no summary is where the footer says; walking the file instead")
+                return None
+            found.setdefault(opcode, []).append((content, start + here))
             here += HEAD.size + length
-            if here > len(summary):
-                self._problem(start, "the summary ends within a record")
-                break
-            found.setdefault(opcode, []).append((summary[here - length : here], start + here - length - HEAD.size))
         for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             for content, offset in found.get(opcode, ()):
                 self._take(opcode, content, offset)
@@ -236,7 +249,7 @@ class LogFile:
             following = index.chunk_start_offset + index.chunk_length + index.message_index_length
             if index.chunk_start_offset < last or following > start:
                 self._problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
-                return []
+                return None
             last = following
             channels = set(index.message_index_offsets) or None
             times = (index.message_start_time, index.message_end_time)
@@ -244,36 +257,28 @@ class LogFile:
             parts.append((Part(*place, *times, channels, True), following))
         return parts
 
-    def _walk(self, fd: int, here: int, end: int) -> None:
-        """Note the parts between two places, record by record, and learn from what is between them."""
-        while here < end:
-            head = os.pread(fd, HEAD.size + CHUNK.size, here)
-            if end - here < HEAD.size or len(head) < HEAD.size:
-                return self._problem(here, "the file ends within a record")
-            opcode, length = HEAD.unpack_from(head)
-            following = here + HEAD.size + length
-            if following > end or opcode == 0:
-                text = f"a record (opcode {opcode:#x}) of {length} bytes does not fit; going on with the next chunk"
-                self._problem(here, text if opcode else "zeros instead of a record")
+    def _walk(self, fd: int, here: int, end: int) -> bool:
+        """Note the parts between two places, and learn from what is between them; return whether all made sense."""
+        sound = True
+        walk = Walk(fd, here, end)
+        for opcode, start, following, head, reason in walk:
+            length = following - start - HEAD.size
+            if opcode == DAMAGE:
+                self._problem(start, reason)
                 self._distrust_index()
-                here = next_chunk(fd, here, end)
-                continue
-            if opcode in (Opcode.DATA_END, Opcode.FOOTER):
-                return None
-            if opcode == Opcode.MESSAGE:
-                here = self._run(fd, here, end)
-                continue
-            if opcode == Opcode.CHUNK and length >= CHUNK.size:
-                start, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
-                self.parts.append(Part(here, following - here, size, start, last, None, True))
+                sound = False
+            elif opcode == Opcode.MESSAGE:
+                walk.here = self._run(fd, start, end)
+            elif opcode == Opcode.CHUNK and length >= CHUNK.size:
+                first, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
+                self.parts.append(Part(start, following - start, size, first, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
                 self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
-                self._take(opcode, os.pread(fd, length, here + HEAD.size), here)
-            elif Opcode.SUMMARY_OFFSET < opcode < _PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
-                self._problem(here, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
-            here = following
-        return None
+                self._take(opcode, os.pread(fd, length, start + HEAD.size), start)
+            elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
+                self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
+        return sound
 
     def _has_channel(self, number: int) -> None:
         """Note that the chunk before has messages of a channel."""
@@ -362,7 +367,7 @@ class LogFile:
 
     def wants(self, part: Part, start: int, end: int) -> bool:
         """Return whether messages of the part may be of the time and of a wanted channel."""
-        if part.end < start or end <= part.start <= TIME_MAX:  # impossible times are said when the part is read
+        if part.end < start or end <= part.start < TIME_MAX:  # impossible times are said when the part is read
             return False
         if part.channels is None:
             return True
@@ -372,10 +377,11 @@ class LogFile:
     def content(self, part: Part) -> bytes | None:
         """Return the part's records, or None (and note it) where they are damaged."""
         try:
-            with self.path.open("rb") as file:
-                data = os.pread(file.fileno(), min(part.length, RECORD_BYTES_MAX), part.offset)
-        except OSError as error:
-            raise RecordingError(f"cannot read {self.path}: {error.strerror}", errno=error.errno) from error
+            with opened(self.path) as fd:
+                data = os.pread(fd, min(part.length, RECORD_BYTES_MAX), part.offset)
+        except RecordingError as error:
+            self._note(Problem(str(self.path), part.offset, str(error), error.errno))
+            return None
         if len(data) < part.length:
             self._problem(part.offset, f"{part.length} bytes were to be read, {len(data)} could be")
             return None
@@ -413,7 +419,7 @@ class LogFile:
         elif opcode == Opcode.MESSAGE:
             number = struct.unpack_from("<H", content, position + HEAD.size)[0] if length >= 22 else None
             if number is not None and number not in self.channels:
-                if self._find_channels() and number in self.channels:
+                if self._find_channel(number):
                     return position
                 self._problem(part.offset, f"messages of channel {number}, which nothing describes")
                 self._set_code(number, UNWANTED)  # said once
@@ -421,18 +427,26 @@ class LogFile:
                 self._problem(part.offset, f"a message that is too short, or has an impossible time (at {position})")
         return following
 
-    def _find_channels(self) -> bool:
-        """Look through the whole file for channels, once: foreign files need not repeat them in each chunk."""
+    def _find_channel(self, number: int) -> bool:
+        """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
         if self._searched:
             return False
-        self._searched = True
+        try:
+            whole = LogFile(self.path, self._code_of, lambda _: None)
+        except RecordingError:
+            return False
+        whole._searched = True
         nothing = Columns(1)
-        for part in self._searchable:
-            content = self.content(part) if part.is_chunk else None
+        for part in whole.parts:
+            content = whole.content(part) if part.is_chunk and number not in whole.channels else None
             position = 0
             while content is not None and position < len(content):
-                position = self.scan(part, content, position, nothing, 0, 0)
-        return True
+                position = whole.scan(part, content, position, nothing, 0, 0)
+        for found in whole.channels.keys() - self.channels.keys():
+            self.channels[found] = whole.channels[found]
+            self._set_code(found, self._code_of(whole.channels[found]))
+        self._searched = number not in self.channels  # once for nothing is enough
+        return not self._searched
 
 
 def _clip(part: Part, begin: int, end: int) -> Part | None:
@@ -449,43 +463,3 @@ def schema_of(name: str, encoding: str, data: bytes) -> Schema:
         return Schema(name, encoding, data)
     except ValueError:
         return _ForeignSchema(name, encoding, data)
-
-
-def next_chunk(fd: int, here: int, end: int) -> int:
-    """Return where the next whole, compressed chunk begins behind damage at `here`; `end` where there is none."""
-    overlap = 16
-    for block_at in range(here, end, _BLOCK_BYTES):
-        block = os.pread(fd, min(_BLOCK_BYTES + overlap, end - block_at), block_at)
-        for found in _COMPRESSION.finditer(block):
-            start = block_at + found.start() - (HEAD.size + CHUNK.size - 4)
-            head = os.pread(fd, HEAD.size, start) if start > here else b""
-            if head[:1] != bytes([Opcode.CHUNK]) or HEAD.unpack(head)[1] > min(end - start, RECORD_BYTES_MAX):
-                continue
-            with contextlib.suppress(ValueError):
-                chunk_content(os.pread(fd, HEAD.size + HEAD.unpack(head)[1], start))
-                return start
-    return end
-
-
-def chunk_content(record: bytes) -> bytes:
-    """Return what a chunk record contains.
-
-    Raises
-    ------
-    ValueError : its bytes make no sense, or are not those that were written.
-    """
-    opcode, length = HEAD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
-        raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
-    name_at = HEAD.size + CHUNK.size
-    data_at = name_at + name_bytes + 8
-    if data_at > len(record) or len(record) - data_at != struct.unpack_from("<Q", record, data_at - 8)[0]:
-        raise ValueError("its lengths contradict each other")
-    if size > RECORD_BYTES_MAX:
-        raise ValueError(f"it claims to have {size} bytes")
-    name = record[name_at : data_at - 8].decode(errors="replace")
-    content = decompress(name, memoryview(record)[data_at:], size)
-    if crc and crc32(content) != crc:
-        raise ValueError("its CRC is wrong")
-    return content

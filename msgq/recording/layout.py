@@ -27,7 +27,7 @@ def segment_path(directory: Path, index: int) -> Path:
 
 def segments(path: Path) -> list[Path]:
     """Return the files of a recording, in order: `path` itself, unless it is a directory."""
-    return sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.is_dir()) if path.is_dir() else [path]
 
 
 def schema_encoding(message_encoding: str) -> str:

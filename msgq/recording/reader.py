@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -38,7 +39,7 @@ class LogReader:
     Attributes
     ----------
     files : the files, in the order given.
-    problems : what was skipped so far, at most 1000 of them.
+    problems : what was skipped so far: the first 1000, and where more was.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class LogReader:
             raise InvalidValueError("a log needs a file or a directory")
         self._only = None if endpoints is None else _Names(endpoints)
         self._not = _Names(exclude or ())
-        self._start = 0 if start is None else max(0, start)
+        self._start = 0 if start is None else min(max(0, start), TIME_MAX)
         self._end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
         self.problems: list[Problem] = []
         self._channels: list[Channel] = []
@@ -78,6 +79,9 @@ class LogReader:
     def _note(self, problem: Problem) -> None:
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
             self.problems.append(problem)
+        elif len(self.problems) == _PROBLEMS_MAX:
+            text = f"{problem.reason}; there is more from here on, which is not listed"
+            self.problems.append(replace(problem, reason=text))
 
     def _code_of(self, channel: Channel) -> int:
         """Return the channel's index in `_channels`, or that it is not wanted."""
@@ -163,8 +167,8 @@ class LogReader:
         other = copy(self)
         for known in ("endpoints", "start_time", "end_time"):
             other.__dict__.pop(known, None)
-        other._start = max(self._start, start or 0)
-        other._end = min(self._end, TIME_MAX if end is None else end)
+        other._start = min(max(self._start, start or 0), TIME_MAX)
+        other._end = min(self._end, TIME_MAX if end is None else max(0, end))
         return other
 
     # Message by message

@@ -21,8 +21,9 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.capture import RECORD_HEADER
 from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
-from msgq.recording.files import RECORD_BYTES_MAX, TIME_MAX, LogFile, chunk_content, next_chunk
+from msgq.recording.files import TIME_MAX, LogFile
 from msgq.recording.scan import CUT, RECORD, UNWANTED, Columns
+from msgq.recording.walk import DAMAGE, RECORD_BYTES_MAX, Found, Walk, chunk_content
 
 _RETIRED = 0xFF  # an opcode that is free for applications: readers pass over it
 _IDS = np.arange(1 << 16, dtype=np.int32)
@@ -135,35 +136,22 @@ class _Survey:
         self._attachments: list[records.AttachmentIndex] = []
         self._last_content: bytes | None = None  # of the chunk whose index is being read
         self._columns = Columns(16384)
-        for opcode, start, end in self._records():
-            self._add(opcode, start, end)
-            self.end = end
+        size = os.fstat(fd).st_size
+        for found in Walk(fd, self.end, size):
+            if found.opcode == Opcode.DATA_END or (found.opcode == DAMAGE and found.end == size):
+                break
+            self._add(found)
+            self.end = found.end
         if self.damaged and self.damaged[-1][1] >= self.end:  # nothing good is behind it: it is cut off
             self.end = self.damaged.pop()[0]
 
-    def _records(self) -> Iterator[tuple[int, int, int]]:
-        """Give opcode, start and end of whole records; opcode 0 is damage up to the next chunk."""
-        size = os.fstat(self._fd).st_size
-        here = self.end
-        while here < size:
-            head = os.pread(self._fd, HEAD.size, here)
-            opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
-            if (opcode, length) in ((Opcode.DATA_END, 4), (Opcode.FOOTER, 20)):
-                return
-            following = here + HEAD.size + length
-            if not opcode or following > size:
-                opcode, following = 0, next_chunk(self._fd, here, size)
-                if following == size:
-                    return
-            yield opcode, here, following
-            here = following
-
-    def _add(self, opcode: int, start: int, end: int) -> None:
+    def _add(self, found: Found) -> None:
+        opcode, start, end, *_ = found
         if opcode == Opcode.MESSAGE_INDEX and end - start >= MESSAGE_INDEX.size:
             self._add_index(start, end)
             return
         self._last_content = None
-        if opcode == 0:
+        if opcode == DAMAGE:
             self._add_damage(start, end)
         elif end - start > RECORD_BYTES_MAX:
             return

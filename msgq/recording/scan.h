@@ -68,7 +68,10 @@ static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_selection
         const int32_t code = channel < wanted->channels ? wanted->codes[channel] : MQ_CODE_UNKNOWN;
         const int64_t log_time = (int64_t) mq_read_u64(message + 6);
         const int64_t publish_time = (int64_t) mq_read_u64(message + 14);
-        if (code == MQ_CODE_UNKNOWN || (log_time | publish_time) < 0) { why = MQ_SCAN_RECORD; break; }
+        if (code == MQ_CODE_UNKNOWN || (log_time | publish_time) < 0 || log_time == INT64_MAX) {
+            why = MQ_SCAN_RECORD; /* no end, which is exclusive, could be behind such a time */
+            break;
+        }
         if (code >= 0 && log_time >= wanted->start && log_time < wanted->end) {
             if (r == rows) { why = MQ_SCAN_FULL; break; }
             columns->code[r] = code;

@@ -14,7 +14,7 @@ from msgq.recording import LogReader, Message, Undecoded
 from msgq.recording.batches import batches
 from msgq.recording.decode import Decoders, struct_dtype, time_offset
 from msgq.schema import Schema
-from msgq.spark.infer import UNFIT, column, conformed, text
+from msgq.spark.infer import UNFIT, column, conformed
 
 _SAMPLE = 1000
 _TIME_BYTES = 8
@@ -105,10 +105,8 @@ class Decoder:
         return Values(made, None, None, pa.array(reasons, pa.string()), pa.array(kept, pa.binary()))
 
     def _typed(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
-        if pa.types.is_string(self._type):
-            values = [value if value is None or isinstance(value, str) else text(value) for value in values]
         try:
-            return pa.array(values, self._type)
+            return conformed(column(values), self._type)
         except UNFIT:
             return pa.array([self._fitting(values, reasons, row) for row in range(len(values))], self._type)
 
@@ -119,7 +117,7 @@ class Decoder:
     def _fitting(self, values: list[Any], reasons: list[str | None], row: int) -> Any:
         """Return the value of a row if it fits; else None, with the reason."""
         try:
-            return pa.array(values[row : row + 1], self._type)[0]
+            return conformed(column(values[row : row + 1]), self._type)[0]
         except UNFIT as error:
             reasons[row] = f"it is not {self._type}: {error}"
             return None
@@ -145,19 +143,8 @@ def value_type(log: LogReader) -> pa.DataType | None:
         except ValueError:
             return pa.string()
     values = [decoder._value(channel.schema, payload) for payload in batch.column("data").to_pylist()]
-    try:
-        return _known(pa.array([value for value in values if not isinstance(value, Undecoded)]).type)
-    except UNFIT:
-        return pa.string()  # of no one type: JSON
-
-
-def _known(found: pa.DataType) -> pa.DataType:
-    """Return a type that has no place of unknown type, which those that were only null, or empty, have."""
-    if pa.types.is_null(found) or (pa.types.is_struct(found) and not found.num_fields):
-        return pa.string()
-    if pa.types.is_struct(found):
-        return pa.struct([pa.field(field.name, _known(field.type)) for field in found])
-    return pa.list_(_known(found.value_type)) if pa.types.is_list(found) else found
+    found = column([value for value in values if not isinstance(value, Undecoded)]).type
+    return pa.string() if pa.types.is_null(found) else found
 
 
 def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:

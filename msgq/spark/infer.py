@@ -17,8 +17,8 @@ import pyarrow.types as kinds
 _DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
 _FIELDS_MAX = 1000  # of an object; what has more has names that are values
 UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_SCALARS = (kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_string, kinds.is_binary, kinds.is_decimal,
-            kinds.is_timestamp, kinds.is_date, kinds.is_null)  # fmt: skip
+_SCALARS = (kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_string, kinds.is_binary,
+            kinds.is_decimal128, kinds.is_timestamp, kinds.is_date, kinds.is_null)  # fmt: skip
 
 
 def column(values: list[Any], depth: int = 0) -> pa.Array:
@@ -89,8 +89,10 @@ def text(value: Any) -> str:
     """Return a value that has no type of its own as JSON."""
     try:
         return json.dumps(value, default=str)
-    except (TypeError, ValueError, RecursionError):  # keys that JSON does not have
+    except (TypeError, ValueError):  # keys that JSON does not have
         return repr(value)
+    except RecursionError:
+        return "(nested too deep to be shown)"
 
 
 def common(first: pa.DataType, second: pa.DataType) -> pa.DataType:

@@ -96,9 +96,19 @@ class Journal:
         return sorted(found)
 
     def problems(self) -> list[Problem]:
-        """Return what could not be read of the files, each once."""
-        found = [Problem(**one) for name in self.names() for one in self._about(name)["problems"]]
-        return list(dict.fromkeys(found))
+        """Return what could not be read of the files as they were last, each once."""
+        entries = [self._about(name) for name in self.names()]
+        newest: dict[str, int] = {}
+        for entry in entries:
+            for one in entry["inputs"]:
+                newest[one["path"]] = max(one["mtime_ns"], newest.get(one["path"], 0))
+        found: dict[Problem, None] = {}
+        for entry in entries:
+            read = {one["path"] for one in entry["inputs"] if one["mtime_ns"] == newest[one["path"]]}
+            for problem in entry["problems"]:
+                if problem["path"] in read or problem["path"] not in newest:
+                    found[Problem(**problem)] = None
+        return list(found)
 
     def commit(
         self, name: str, ranges: pa.Table, inputs: Iterable[Input], problems: Iterable[Problem], staged: str

@@ -24,8 +24,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.errors import InvalidValueError, RecordingError
-from msgq.recording.files import Problem
+from msgq.errors import InvalidValueError
+from msgq.recording.files import Problem, printable
 from msgq.spark import tables
 from msgq.spark.gold import Gold
 from msgq.spark.journal import Input, Journal
@@ -48,7 +48,7 @@ _TEXTS_ONCE = pa.schema([
     field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
     for field in _COLUMNS
 ])  # fmt: skip
-_STAGED = pa.schema([*RANGES, *PROBLEMS])  # a row is a range, or a problem
+_STAGED = pa.schema([*RANGES, *PROBLEMS, ("errno", pa.int32())])  # a row is a range, or a problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,15 @@ class Lake:
         RecordingError : nothing is at a path; somebody else is writing the lake.
         """
         problems: list[Problem] = []
-        found = [_input(path) for path in Options(tuple(os.fspath(path) for path in paths)).files(problems)]
+        files = Options(tuple(os.fspath(path) for path in paths)).files(problems)
+        found = [one for path in files if (one := _input(path, problems)) is not None]
         with self._journal.locked():
             self._journal.recover()
             known = self._journal.inputs()
             new = [one for one in found if one not in known]
             messages = 0
-            if new:
-                work = list(tasks(Options(tuple(one.path for one in new)), problems))
+            if new or not set(problems) <= set(self._journal.problems()):
+                work = list(tasks(Options(()), [Path(one.path) for one in new], problems))
                 messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(work, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
@@ -177,12 +178,14 @@ class Lake:
         found = stage(f"{self.uri}/{staged}")
         is_range = found.column("part").is_valid()
         ranges = found.filter(is_range).select(RANGES.names)
-        for row in found.select(PROBLEMS.names).filter(pc.invert(is_range)).to_pylist():
-            problem = Problem(row["file"], row["offset"], row["reason"])
+        for row in found.select([*PROBLEMS.names, "errno"]).filter(pc.invert(is_range)).to_pylist():
+            problem = Problem(row["file"], row["offset"], row["reason"], row["errno"])
             if problem not in problems:
                 problems.append(problem)
         add = self._without_repeats if self._store.is_parquet else self._into_table
         ranges = add(ranges, staged)
+        unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
+        inputs = [one for one in inputs if printable(one.path) not in unread]
         self._journal.commit(name, ranges, inputs, problems, f"{self._store.root}/{staged}")
         return sum(ranges.column("rows").to_pylist())
 
@@ -332,11 +335,13 @@ class Lake:
         return answer
 
 
-def _input(path: Path) -> Input:
+def _input(path: Path, problems: list[Problem]) -> Input | None:
+    """Return a file as it is now; None (and note it) where nobody can know."""
     try:
         status = path.stat()
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+        problems.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
+        return None
     return Input(str(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
@@ -354,7 +359,7 @@ def _read_and_write(batches: Iterable[pa.RecordBatch], lake: str, where: str) ->
     write_texts(*open_path(lake), (channel.schema for log in logs for channel in log.channels))
     problems += [problem for log in logs for problem in log.problems]
     if problems:
-        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in problems]
+        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, _STAGED)
 
 

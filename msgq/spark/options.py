@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import json
@@ -111,7 +112,7 @@ class Options:
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
-                inside = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+                inside = _inside(path, problems) if path.is_dir() else [path]
                 if not inside:
                     problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
                 found.update(dict.fromkeys(inside))
@@ -129,7 +130,7 @@ class Options:
             try:
                 logs.append(self.log(path))
             except RecordingError as error:
-                problems.append(Problem(str(path), 0, str(error)))
+                problems.append(Problem(str(path), 0, str(error), error.errno))
         return logs
 
     def piece_bytes(self, total: int) -> int:
@@ -140,18 +141,34 @@ class Options:
         return min(max(each, _PARTITION_BYTES_MIN), _PARTITION_BYTES)
 
 
+def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
+    """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
+
+    def note(error: OSError) -> None:
+        text = f"cannot look into {error.filename}: {error.strerror}"
+        problems.append(Problem(str(error.filename), 0, text, error.errno))
+
+    walk = os.walk(directory, onerror=note)
+    return sorted(Path(top, name) for top, _, names in walk for name in names if name.endswith(SUFFIX))
+
+
 def _names(text: str | None) -> tuple[str | re.Pattern[str], ...] | None:
     """Read names, separated by commas or as a JSON list; with * ? [ in it, one is a pattern."""
     if text is None:
         return None
-    names = json.loads(text) if text.startswith("[") else [name.strip() for name in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
+    if text.startswith("["):  # a list, or a pattern that begins so
+        with contextlib.suppress(ValueError):
+            names = json.loads(text)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValueError(f"the endpoints are {text}; give names, separated by commas, or a JSON list of them")
     return tuple(re.compile(r"\A" + fnmatch.translate(name)) if re.search(r"[*?[]", name) else name for name in names)
 
 
 def _time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if re.fullmatch(r"-?\d+", text.strip()):
+    if re.fullmatch(r"-?\d{1,40}", text.strip()):
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())

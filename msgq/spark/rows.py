@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Problem
 from msgq.recording.batches import batches
-from msgq.recording.files import Channel
+from msgq.recording.files import Channel, printable
 from msgq.recording.layout import RECORDING
 from msgq.schema import Schema
 from msgq.spark.decode import Decoder, Values, origin_offset, origin_times
@@ -57,7 +57,7 @@ _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
 }
 _OF_FILE: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
-    "file": lambda log: str(log.files[0].path),
+    "file": lambda log: printable(log.files[0].path),
 }
 
 
@@ -94,7 +94,7 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     ------
     InvalidValueError : there is no such column, or it has another type.
     """
-    schema = to_arrow_schema(wanted)
+    schema = to_arrow_schema(wanted, timezone="UTC")
     types = {field.name: field.type for field in known}
     for field in schema:
         if field.name not in types:

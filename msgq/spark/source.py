@@ -7,7 +7,7 @@ the columns of the schema that the user gives. `msgq.spark.read` does both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -117,7 +117,7 @@ class RecordingReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the pieces, by the summaries of the files, or what takes their place."""
         problems: list[Problem] = []
-        found: list[InputPartition] = list(tasks(self._options, problems))
+        found: list[InputPartition] = list(tasks(self._options, self._options.files(problems), problems))
         return found + ([Pieces([], [], problems)] if problems and self._options.problems else [])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -142,13 +142,12 @@ def read(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.Re
         yield from rows.message_rows(log, columns)
 
 
-def tasks(options: Options, problems: list[Problem]) -> Iterator[Pieces]:
-    """Give partitions of about the same size; what is known to be skipped is noted.
+def tasks(options: Options, paths: Sequence[Path], problems: list[Problem]) -> Iterator[Pieces]:
+    """Give partitions of files, about the same size; what is known to be skipped is noted.
 
     Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
     those that need no splitting.
     """
-    paths = options.files(problems)
     sizes = {path: _size(path) for path in paths} if len(paths) > _OPENED_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
     room = options.piece_bytes(sum(sizes.values()))

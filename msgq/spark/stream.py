@@ -21,8 +21,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.container import MAGIC
-from msgq.recording.files import RECORD_BYTES_MAX
 from msgq.recording.layout import SUFFIX
+from msgq.recording.walk import RECORD_BYTES_MAX, opened
 from msgq.spark.options import Options
 from msgq.spark.source import Pieces, pieces, read
 
@@ -136,6 +136,9 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(partition, Pieces):
             for log in partition.opened(self._options, []):
                 yield from read(log, self._options, self._columns)
+                unread = next((problem for problem in log.problems if problem.errno), None)
+                if unread is not None and self._options.fail_on_data_loss:
+                    raise RecordingError(str(unread), errno=unread.errno)
 
 
 class _Walk:
@@ -194,7 +197,7 @@ class _Walk:
 def _recordings(options: Options) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     found: dict[str, dict[int, Path]] = {}
-    for path in map(Path.absolute, options.files([])):
+    for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
         number = _SEGMENT.fullmatch(path.name)
         if number:
             found.setdefault(str(path.parent), {})[int(number[1])] = path
@@ -213,9 +216,9 @@ def _latest(segments: dict[int, Path]) -> Place:
 
 def is_closed(path: Path) -> bool:
     """Return whether a file has an end, behind which nothing comes any more."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        return size >= _CLOSED_BYTES and os.pread(file.fileno(), len(MAGIC), size - len(MAGIC)) == MAGIC
+    with opened(path) as fd:
+        size = os.fstat(fd).st_size
+        return size >= _CLOSED_BYTES and os.pread(fd, len(MAGIC), size - len(MAGIC)) == MAGIC
 
 
 def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
@@ -239,10 +242,10 @@ def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
 
 def _whole(path: Path, here: int) -> Iterator[Step]:
     """Give what is complete, of a file that is being written."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with opened(path) as fd:
+        size = os.fstat(fd).st_size
         while size - here >= _RECORD.size:
-            head = os.pread(file.fileno(), _RECORD.size + _CHUNK_SIZE.size, here)
+            head = os.pread(fd, _RECORD.size + _CHUNK_SIZE.size, here)
             opcode, length = _RECORD.unpack_from(head)
             here += _RECORD.size + length
             if opcode in (0, Opcode.DATA_END) or length > RECORD_BYTES_MAX or here > size:

@@ -88,7 +88,7 @@ RECORDS = {
     msgq.Schema: "name encoding data",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest",
-    recording.Problem: "path offset reason",
+    recording.Problem: "path offset reason errno",
     recording.Undecoded: "data reason",
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
     simulation.Fault: "kind endpoint message at delay",

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cbor2
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
 from mcap import records
 
+from msgq import Schema
 from msgq.errors import RecordingError
 from msgq.spark import read
 from msgq.spark.decode import arrow_array
 from msgq.spark.options import Options
 from msgq.spark.source import RecordingSource
 from tests.recording.logs import channel, chunk, message, write, write_foreign
+from tests.recording.test_decode import point, point_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,6 +123,81 @@ def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
     (row,) = rows(write(tmp_path / "a.mcap", part))
     assert row["value"] == (b"\xff" if not encoding else None)
     assert row["reason"] == (None if not encoding else "nothing here decodes 'unheard of'")
+
+
+def sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
+    """Return what the source makes of payloads with an encoding."""
+    records_of = [records.Schema(id=1, name=schema.name, encoding=encoding, data=schema.data)] if schema else []
+    part = chunk(
+        *records_of, channel(1, "a", encoding=encoding, schema_id=len(records_of)),
+        *(message(1, i, i, payload) for i, payload in enumerate(payloads)),
+    )  # fmt: skip
+    return rows(write(tmp_path / "a.mcap", part))
+
+
+def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
+    full = point(count=2**62, axes=[0.5], color=1, next={"count": 7}, tags={"x": 1})
+    first, second, bad = sent(tmp_path, "protobuf", full, b"", b"\xff", schema=point_schema())
+    assert {name: first["value"][name] for name in ("count", "axes", "color")} == {
+        "count": 2**62, "axes": [0.5], "color": "BLUE"
+    }  # fmt: skip
+    assert (first["value"]["next"]["count"], first["value"]["tags"]) == (7, [{"key": "x", "value": 1}])
+    assert (second["value"]["count"], second["value"]["color"], second["value"]["next"]) == (0, "RED", None)
+    assert (bad["value"], bad["data"]) == (None, b"\xff")
+    assert bad["reason"].startswith("protobuf: ")
+
+
+@pytest.mark.parametrize(("encoding", "packed"), [("msgpack", msgpack.packb), ("cbor", cbor2.dumps)])
+def test_msgpack_and_cbor(tmp_path: Path, encoding: str, packed: Callable[[Any], bytes]) -> None:
+    first, second, bad = sent(tmp_path, encoding, packed({"a": 1, "b": b"\xff"}), packed({"c": [0.5]}), b"\x81")
+    assert first["value"] == {"a": 1, "b": b"\xff", "c": None}
+    assert second["value"] == {"a": None, "b": None, "c": [0.5]}
+    assert (bad["value"], bad["data"], bad["reason"].partition(":")[0]) == (None, b"\x81", encoding)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "payload", "value"),
+    [
+        ("msgpack", msgpack.packb(msgpack.Timestamp(5, 6)), '"Timestamp(seconds=5, nanoseconds=6)"'),
+        ("msgpack", msgpack.packb({1: 2}), {"1": 2}),
+        ("msgpack", msgpack.packb(2**64 - 1), str(2**64 - 1)),
+        ("cbor", cbor2.dumps({"t": datetime(2026, 1, 31, tzinfo=UTC)}), {"t": datetime(2026, 1, 31, tzinfo=UTC)}),
+        ("cbor", cbor2.dumps({(1, 2): {3, 1}}), {"(1, 2)": '"{1, 3}"'}),
+        ("cbor", cbor2.dumps({"a": Decimal("1e50")}), {"a": '"1E+50"'}),
+        ("cbor", cbor2.dumps(2**100), str(2**100)),
+        ("json", b'{"a": NaN, "b": 1e999}', {"a": math.nan, "b": math.inf}),
+        ("json", b'"\\ud800"', '"\\ud800"'),
+        ("json", b'{"": 1, "a.b": 2, "A.B": 3}', {"_": 1, "a.b": 2, "A.B_": 3}),
+    ],
+)
+def test_what_spark_has_no_type_for_is_text(tmp_path: Path, encoding: str, payload: bytes, value: Any) -> None:
+    (row,) = sent(tmp_path, encoding, payload)
+    assert row["value"] == value or str(row["value"]) == str(value)  # NaN is no number's equal
+    assert row["reason"] is None
+
+
+def test_what_is_always_empty_costs_no_value(tmp_path: Path) -> None:
+    got = sent(tmp_path, "json", b'{"a": 1, "none": {}, "list": [], "deep": {"er": [{}]}}', b'{"a": 2, "none": {}}')
+    assert [row["value"] for row in got] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "payload"), [("json", b"[" * 900 + b"]" * 900), ("msgpack", b"\x91" * 400 + b"\1")]
+)
+def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, payload: bytes) -> None:
+    (row,) = sent(tmp_path, encoding, payload)
+    depth, value = 0, row["value"]
+    while isinstance(value, list):
+        depth, value = depth + 1, value[0]
+    assert depth < 20, "Java's stack has an end"
+    assert isinstance(value, str)
+
+
+def test_what_refers_to_itself_is_kept_aside(tmp_path: Path) -> None:
+    payload = bytes.fromhex("d81c81d81d00")  # CBOR: a list that has itself in it
+    (row,) = sent(tmp_path, "cbor", payload)
+    assert (row["value"], row["data"]) == (None, payload)
+    assert "tag 29" in row["reason"]
 
 
 def test_endpoint_without_messages(tmp_path: Path) -> None:

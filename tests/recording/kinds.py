@@ -1,0 +1,217 @@
+"""A file for each kind of MCAP record, with that record as it should be, longer, shorter, and with lengths that lie.
+
+All of them have two chunks with a message of endpoint "a" each, which must be found whatever the record is like.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mcap import records
+
+from tests.recording.logs import MAGIC, channel, chunk, encoded, head, message
+
+FIRST = chunk(channel(1, "a"), message(1, 0, 5, b"first"))
+LAST = chunk(channel(1, "a"), message(1, 1, 9, b"last"))
+FOUND = [("a", b"first"), ("a", b"last")]
+DATA_END = encoded(records.DataEnd(0))
+
+
+class Case(NamedTuple):
+    """A file, the messages that are found in it, and what problems say; "": there are none, None: whatever."""
+
+    content: bytes
+    messages: list[tuple[str, bytes]]
+    problem: str | None
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(self.content)
+        return path
+
+
+def index(number: int, log_time: int) -> bytes:
+    return encoded(records.MessageIndex(number, [(log_time, 0)]))
+
+
+def longer(record: bytes) -> bytes:
+    """Return it with bytes behind those that are known, as a later MCAP may have them."""
+    return record[:1] + struct.pack("<Q", len(record) - 9 + 5) + record[9:] + b"extra"
+
+
+def shorter(record: bytes) -> bytes:
+    """Return it with too few bytes, and a length that says so."""
+    size = (len(record) - 9) // 2
+    return record[:1] + struct.pack("<Q", size) + record[9 : 9 + size]
+
+
+def lying(record: bytes, more: int) -> bytes:
+    """Return it with a length that is not its own."""
+    return record[:1] + struct.pack("<Q", len(record) - 9 + more) + record[9:]
+
+
+def file(*data: bytes, start: bytes | None = None) -> bytes:
+    """Return a file without a summary: these records between the two chunks."""
+    begin = head() if start is None else start
+    end = encoded(records.Footer(0, 0, 0)) + MAGIC
+    return begin + FIRST + index(1, 5) + b"".join(data) + LAST + index(1, 9) + DATA_END + end
+
+
+def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
+    """Return a file with a summary of it and these records.
+
+    change : of the record of each chunk's index. footer : makes one of the summary's offset and its CRC.
+    """
+    begin, data = head(), b""
+    summary = encoded(channel(1, "a"))
+    for part, log_time in ((FIRST, 5), (LAST, 9)):
+        place = len(begin + data)
+        entry = records.ChunkIndex(
+            chunk_length=len(part), chunk_start_offset=place, compression="zstd", compressed_size=len(part) - 53,
+            message_end_time=log_time, message_start_time=log_time, uncompressed_size=1000,
+            message_index_length=len(index(1, log_time)), message_index_offsets={1: place + len(part)},
+        )  # fmt: skip
+        data += part + index(1, log_time)
+        summary += change(encoded(entry)) if change else encoded(entry)
+    data, summary = data + DATA_END, summary + b"".join(more)
+    start = len(begin + data)
+    crc = zlib.crc32(summary + struct.pack("<BQQQ", 2, 20, start, 0))
+    end = footer(start, crc) if footer else encoded(records.Footer(start, 0, crc))
+    return begin + data + summary + end + MAGIC
+
+
+ATTACHMENT = records.Attachment(create_time=1, data=b"of any kind", log_time=6, media_type="text/plain", name="note")
+METADATA = records.Metadata("note", {"by": "test"})
+SCHEMA = records.Schema(id=5, name="Number", encoding="jsonschema", data=b"{}")
+STATISTICS = records.Statistics(
+    attachment_count=0, channel_count=1, channel_message_counts={1: 2}, chunk_count=2, message_count=2,
+    message_end_time=9, message_start_time=5, metadata_count=0, schema_count=0,
+)  # fmt: skip
+LIES = records.Statistics(
+    attachment_count=7, channel_count=9, channel_message_counts={1: 0, 7: 10**9}, chunk_count=0, message_count=10**12,
+    message_end_time=3, message_start_time=2**64 - 1, metadata_count=1, schema_count=1,
+)  # fmt: skip
+#: Records between chunks that say nothing about messages; and whether one with too few bytes is noticed.
+BESIDE = {
+    "schema": (SCHEMA, "makes no sense"),
+    "channel": (channel(5, "five"), "makes no sense"),
+    "message index": (records.MessageIndex(1, [(5, 0)] * 9), ""),
+    "attachment": (ATTACHMENT, ""),
+    "metadata": (METADATA, "makes no sense"),
+}
+IN_SUMMARY = {
+    "schema": (SCHEMA, "makes no sense"),
+    "channel": (channel(5, "five"), "makes no sense"),
+    "attachment index": (records.AttachmentIndex(9, 107, 1, 6, 11, "note", "text/plain"), ""),
+    "metadata index": (records.MetadataIndex(offset=107, length=50, name="note"), ""),
+    "statistics": (STATISTICS, ""),
+    "summary offset": (records.SummaryOffset(group_opcode=8, group_start=107, group_length=50), ""),
+}
+PART = chunk(channel(2, "b"), message(2, 0, 7, b"middle"))
+WITH_PART = [FOUND[0], ("b", b"middle"), FOUND[1]]
+SINGLE = encoded(message(1, 7, 7, b"middle"))
+WITH_SINGLE = [FOUND[0], ("a", b"middle"), FOUND[1]]
+HEADER = encoded(records.Header("other", "test"))
+
+
+def _cases() -> Iterator[tuple[str, Case]]:
+    for name, (record, says) in BESIDE.items():
+        data = encoded(record)
+        yield f"{name}", Case(file(data), FOUND, "")
+        yield f"{name}, longer", Case(file(longer(data)), FOUND, "")
+        yield f"{name}, shorter", Case(file(shorter(data)), FOUND, says)
+        yield f"{name}, length too large by a little", Case(file(lying(data, 3)), FOUND, "wrong length")
+        yield f"{name}, length too large by a chunk", Case(file(lying(data, len(LAST) - 4)), FOUND, "wrong length")
+        yield f"{name}, length too small", Case(file(lying(data, -7)), FOUND, None)
+        yield f"{name}, length beyond the end", Case(file(lying(data, 2**40)), FOUND, "does not fit")
+        yield f"{name}, opcode of none", Case(file(b"\x33" + data[1:]), FOUND, "does not know")
+        yield f"{name}, opcode of a data end", Case(file(b"\x0f" + data[1:]), FOUND, "which they do not")
+        yield f"{name}, opcode of a footer", Case(file(b"\x02" + data[1:]), FOUND, "which they do not")
+        yield f"{name}, private opcode", Case(file(b"\x80" + data[1:]), FOUND, "")
+    for name, (record, says) in IN_SUMMARY.items():
+        data = encoded(record)
+        yield f"summary: {name}", Case(summarized(data), FOUND, "")
+        yield f"summary: {name}, longer", Case(summarized(longer(data)), FOUND, "")
+        yield f"summary: {name}, shorter", Case(summarized(shorter(data)), FOUND, says)
+        yield f"summary: {name}, length too large", Case(summarized(lying(data, 3)), FOUND, "no summary")
+        yield f"summary: {name}, length too small", Case(summarized(lying(data, -3)), FOUND, None)
+    yield "summary: statistics that lie", Case(summarized(encoded(LIES)), FOUND, "")
+    yield "summary: a chunk in it", Case(summarized(PART), [*FOUND, ("b", b"middle")], "no summary")
+    yield from _containers()
+    yield from _ends()
+
+
+def _containers() -> Iterator[tuple[str, Case]]:
+    yield "message", Case(file(SINGLE), WITH_SINGLE, "")
+    yield "message, longer", Case(file(longer(SINGLE)), [FOUND[0], ("a", b"middleextra"), FOUND[1]], "")
+    yield "message, shorter", Case(file(shorter(SINGLE)), FOUND, "too short")
+    yield "message, length beyond the end", Case(file(lying(SINGLE, 2**40)), FOUND, "does not fit")
+    yield "message, length too large", Case(file(lying(SINGLE, 3)), FOUND, "wrong length")
+    yield "chunk", Case(file(PART), WITH_PART, "")
+    yield "chunk, longer", Case(file(longer(PART)), WITH_PART, "")
+    yield "chunk, shorter", Case(file(shorter(PART)), FOUND, "does not fit")
+    yield "chunk, head only", Case(file(PART[:1] + struct.pack("<Q", 32) + PART[9:41]), FOUND, "does not fit")
+    yield "chunk, length too large by a little", Case(file(lying(PART, 3)), FOUND, "wrong length")
+    yield "chunk, length too large by a chunk", Case(file(lying(PART, len(LAST))), FOUND, "wrong length")
+    yield "chunk, length beyond the end", Case(file(lying(PART, 2**40)), FOUND, "does not fit")
+    yield "chunk of nothing", Case(file(chunk()), FOUND, "")
+    for name in ("zstd", "lz4", ""):
+        part = chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name)
+        yield f"chunk of {name or 'no compression'}", Case(file(part), WITH_PART, "")
+        yield f"chunk of {name or 'no compression'}, longer", Case(file(longer(part)), WITH_PART, "")
+        yield f"chunk of {name or 'no compression'}, behind damage", Case(
+            file(lying(index(1, 5), 2**40), part), WITH_PART, "does not fit"
+        )
+        yield f"chunk of {name or 'no compression'}, no CRC", Case(
+            file(chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name, crc=0)), WITH_PART, ""
+        )
+    for name, data in (("zstd", b"\x28\xb5\x2f\xfd\x04\x00\x01\x00\x00"), ("lz4", b"\x04\x22\x4d\x18\x64\x40\xa7")):
+        part = encoded(records.Chunk(name, data + b"garbage", 7, 7, 0, 100))
+        yield f"chunk of {name}, corrupt within", Case(file(part), FOUND, f"{name} cannot decompress")
+    nested = chunk(PART, channel(2, "b"), message(2, 0, 7, b"middle"))
+    yield "chunk in a chunk", Case(file(nested), WITH_PART, None)
+
+
+def _ends() -> Iterator[tuple[str, Case]]:
+    metadata = head()[len(MAGIC) :][9 + struct.unpack_from("<Q", head(), len(MAGIC) + 1)[0] :]
+    for name, data in (("as it should be", HEADER), ("longer", longer(HEADER))):
+        yield f"header {name}", Case(file(start=MAGIC + data), FOUND, "")
+    yield "header shorter", Case(file(start=MAGIC + shorter(HEADER)), FOUND, "makes no sense")
+    yield "header missing", Case(file(start=MAGIC + metadata), FOUND, "")
+    yield "header, length too large", Case(file(start=MAGIC + lying(HEADER, 3)), FOUND, "wrong length")
+    yield "header, length beyond the end", Case(file(start=MAGIC + lying(HEADER, 2**40)), FOUND, "does not fit")
+    yield "data end longer", Case(file().replace(DATA_END, longer(DATA_END)), FOUND, "")
+    yield "data end shorter", Case(file().replace(DATA_END, shorter(DATA_END)), FOUND, "")
+    yield "data end missing", Case(file().replace(DATA_END, b""), FOUND, "")
+    yield "data end in the middle", Case(file(DATA_END), FOUND, "which they do not")
+    yield "chunk index", Case(summarized(), FOUND, "")
+    yield "chunk index longer", Case(summarized(change=longer), FOUND, "")
+    yield "chunk index shorter", Case(summarized(change=shorter), FOUND, "makes no sense")
+    yield "chunk index missing", Case(summarized(change=lambda _: b""), FOUND, "")
+    shifted = Case(summarized(change=_shifted), FOUND, "")
+    yield "chunk index that points elsewhere", shifted._replace(problem=None)
+    yield "footer without offset", Case(summarized(footer=lambda *_: encoded(records.Footer(0, 0, 0))), FOUND, "")
+    wrong = {"into a chunk": 120, "to a chunk": len(head()), "beyond the end": 2**40, "to the magic": 0 + len(MAGIC)}
+    for where, offset in wrong.items():
+        made = summarized(footer=lambda *_, to=offset: encoded(records.Footer(to, 0, 0)))
+        yield f"footer that points {where}", Case(made, FOUND, "walking the file instead")
+    wrong_crc = summarized(footer=lambda start, crc: encoded(records.Footer(start, 0, crc ^ 1)))
+    yield "footer with a wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
+    no_crc = summarized(footer=lambda start, _: encoded(records.Footer(start, 0, 0)))
+    yield "footer without a CRC", Case(no_crc, FOUND, "")
+    yield "footer longer", Case(summarized(footer=lambda s, c: longer(encoded(records.Footer(s, 0, c)))), FOUND, "")
+    yield "footer shorter", Case(summarized(footer=lambda s, c: shorter(encoded(records.Footer(s, 0, c)))), FOUND, "")
+    yield "magic at the end missing", Case(summarized()[: -len(MAGIC)], FOUND, "")
+    yield "bytes behind the end", Case(summarized() + b"more", FOUND, "4 bytes follow")
+    yield "two files in one", Case(summarized() + file(PART), [*FOUND, *WITH_PART], "another file")
+
+
+def _shifted(entry: bytes) -> bytes:
+    place = struct.unpack_from("<Q", entry, 9 + 16)[0]
+    return entry[:25] + struct.pack("<Q", place + 11) + entry[33:]
+
+
+CASES = dict(_cases())

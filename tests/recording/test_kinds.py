@@ -1,0 +1,49 @@
+"""Every kind of MCAP record, as it should be and as it should not: what the readers make of it (see kinds.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from msgq.recording import LogReader
+from msgq.recording.recover import recover
+from tests.recording.kinds import CASES
+from tests.recording.logs import by_library
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_good_messages_are_found_and_what_is_wrong_is_listed(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    log = LogReader(case.write(tmp_path / "a.mcap"))
+    assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
+    if case.problem is not None:
+        assert bool(log.problems) == bool(case.problem), log.problems
+        assert case.problem in str([str(problem) for problem in log.problems])
+    for problem in log.problems:
+        assert 0 <= problem.offset <= len(case.content)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_batches_and_pieces_and_a_choice_have_the_same_messages(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    log = LogReader(case.write(tmp_path / "a.mcap"))
+    for readers in ([log], log.split(1)):
+        batches = [batch for reader in readers for batch in reader.batches(["endpoint", "data"])]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert sorted((row["endpoint"], row["data"]) for row in rows) == sorted(case.messages)
+    chosen = LogReader(tmp_path / "a.mcap", endpoints=["a"])
+    assert sorted((m.endpoint, m.data) for m in chosen) == sorted(m for m in case.messages if m[0] == "a")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recovered_it_is_a_file_for_other_readers(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    path = case.write(tmp_path / "a.mcap")
+    done = recover(path)
+    log = LogReader(path)
+    assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
+    assert done.messages == len(case.messages)
+    assert log.files[0].complete
+    if done.changed:
+        assert sorted(found[:2] for found in by_library(path)) == sorted(case.messages)

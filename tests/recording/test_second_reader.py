@@ -1,0 +1,87 @@
+"""Our recordings, opened by a reader that shares no code with ours and none with the library that writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pybag.mcap.record_reader import McapChunkedReader
+
+import msgq
+from msgq.recording import LogReader, Recorder
+from msgq.recording.recover import recover
+from tests.support import wait_until
+
+SCHEMA = msgq.Schema("Number", "json", b'{"type": "object"}')
+Sent = list[tuple[str, int, int, int, bytes]]
+
+
+@pytest.fixture(params=["zstd", "lz4", "none"])
+def recording(request: pytest.FixtureRequest, prefix: str, tmp_path: Path) -> Path:
+    """A segment of several chunks with two endpoints, one of which has a schema and one messages of no bytes."""
+    pubs = [msgq.PubSocket(), msgq.PubSocket()]
+    pubs[0].connect(msgq.context, "number", schema=SCHEMA)
+    pubs[1].connect(msgq.context, "raw")
+    path = tmp_path / "a.mcap"
+    with Recorder(path, ["number", "raw"], compression=request.param, chunk_bytes=2000) as recorder:
+        for i in range(200):
+            pubs[0].send(b'{"n": %d}' % i)
+            pubs[1].send(b"x" * (i % 40))
+            wait_until(lambda least=2 * i - 100: recorder.stats().messages >= least)
+    for pub in pubs:
+        pub.close()
+    return path
+
+
+def ours(path: Path) -> Sent:
+    return [(m.endpoint, m.sequence, m.log_time, m.publish_time, m.data) for m in LogReader(path)]
+
+
+def theirs(path: Path, **chosen: int) -> Sent:
+    """Return what the other reader finds by the summary, with all CRCs checked."""
+    found = McapChunkedReader.from_file(path, enable_crc_check=True, enable_summary_reconstruction="never")
+    with found as reader:
+        names = {number: channel.topic for number, channel in reader.get_channels().items()}
+        messages = reader.get_messages(**chosen)
+        return [(names[m.channel_id], m.sequence, m.log_time, m.publish_time, m.data) for m in messages]
+
+
+def test_has_the_same_messages(recording: Path) -> None:
+    found = ours(recording)
+    assert len(found) == 400
+    assert sorted(theirs(recording)) == sorted(found)
+    middle = found[200][2]
+    assert sorted(theirs(recording, end_timestamp=middle)) == sorted(m for m in found if m[2] <= middle)
+
+
+def test_has_the_same_descriptions(recording: Path) -> None:
+    log = LogReader(recording)
+    with McapChunkedReader.from_file(recording, enable_crc_check=True) as reader:
+        counts = reader.get_statistics().channel_message_counts
+        by_name = {channel.topic: channel for channel in reader.get_channels().values()}
+        assert {name: counts[channel.id] for name, channel in by_name.items()} == {"number": 200, "raw": 200}
+        assert len(reader.get_chunk_indexes()) == len(log.files[0].parts) > 3
+        schema = reader.get_channel_schema(by_name["number"].id)
+        assert (schema.name, schema.encoding, schema.data) == ("Number", "jsonschema", SCHEMA.data)
+        assert [m.metadata for m in reader.get_metadata("msgq.recording")] == [log.files[0].metadata["msgq.recording"]]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_has_the_same_messages_after_a_recovery(recording: Path, share: float) -> None:
+    os.truncate(recording, int(recording.stat().st_size * share))
+    left = ours(recording)
+    assert 0 < len(left) < 400
+    assert recover(recording).messages == len(left)
+    assert sorted(theirs(recording)) == sorted(left)
+
+
+def test_has_the_same_messages_after_damage_was_passed_over(recording: Path) -> None:
+    damaged = LogReader(recording).files[0].parts[2]
+    data = bytearray(recording.read_bytes())
+    data[damaged.offset + damaged.length - 20] ^= 0x10
+    recording.write_bytes(data)
+    left = ours(recording)
+    assert 0 < len(left) < 400
+    assert recover(recording).damaged_bytes >= damaged.length
+    assert sorted(theirs(recording)) == sorted(left)

@@ -1,0 +1,326 @@
+"""Bad input, end to end: the good is in the tables, what is skipped is in `problems`, nobody sees a stack trace.
+
+Most cases are files of one directory, which goes into one lake: Spark's part is to have what `LogReader` finds in each,
+and a job costs seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark")
+from click.testing import CliRunner
+from mcap import records
+
+from msgq.cli.app import app
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader
+from msgq.spark import read
+from msgq.spark.lake import Lake
+from msgq.spark.options import Options
+from msgq.spark.rows import MESSAGES
+from msgq.spark.stream import RecordingStreamReader
+from tests.recording.kinds import CASES
+from tests.recording.logs import channel, chunk, message, write
+from tests.spark.rows import listed
+
+DAY = 86_400 * 10**9
+NOW = 1_800_000_000 * 10**9
+LARGE = 48 << 20
+OTHERS = 10_000
+LATEST = 2**63 - 2  # in the year 2262: one ns more could not be before any end
+NAMES = ["a/b//c", "/", "..", "../../etc", "épée 火", "with space", "quote'\"`$", "a\\b", "x" * 5000, "<script>",
+         "%s{}", "", "line\nbreak"]  # fmt: skip
+
+
+def good(endpoint: str = "a", number: int = 1, count: int = 3, first: int = NOW) -> bytes:
+    return chunk(channel(number, endpoint), *(message(number, i, first + i, b"%d" % i) for i in range(count)))
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done.output
+
+
+def stranger(directory: Path) -> None:
+    """Put there what only has the name of a recording, and links that lead nowhere or in a circle."""
+    (directory / "empty.mcap").touch()
+    (directory / "text.mcap").write_text("no recording at all")
+    os.mkfifo(directory / "pipe.mcap")
+    (directory / "directory.mcap").mkdir()
+    (directory / "loop.mcap").symlink_to("loop.mcap")
+    (directory / "dangling.mcap").symlink_to("nowhere")
+    (directory / "round").symlink_to(directory)
+    (directory / os.fsdecode(b"\xff.mcap")).write_bytes(b"not even a name")
+
+
+STRANGE = {"empty.mcap", "text.mcap", "pipe.mcap", "loop.mcap", "dangling.mcap", "\ufffd.mcap"}
+
+
+def names(path: Path) -> None:
+    channels = [channel(i, name) for i, name in enumerate(NAMES)]
+    write(path, chunk(*channels, *(message(i, 0, NOW + i, b"%d" % i) for i in range(len(NAMES)))))
+
+
+def clocks(path: Path) -> None:
+    times = {"clock": [(0, 0), (1, NOW), (2, 5), (3, LATEST), (4, NOW + 1)],
+             "restart": [(7, 1), (8, 2), (0, 3), (1, 4)],
+             "wrap": [(2**32 - 2, 1), (2**32 - 1, 2), (1, 3)], "same": [(0, 9)] * 3}  # fmt: skip
+    parts = [
+        chunk(channel(i, name), *(message(i, number, time) for number, time in sent))
+        for i, (name, sent) in enumerate(times.items())
+    ]
+    early = chunk(channel(9, "early"), records.Message(9, 10, b"", LATEST, 0), records.Message(9, LATEST, b"", 0, 1))
+    wrong = chunk(channel(10, "wrong"), message(10, 0, 2**63), message(10, 1, 2**64 - 1), message(10, 2, 2**63 - 1))
+    write(path, *parts, early, wrong)
+
+
+def twice(path: Path) -> None:
+    write(path, good("twice"))
+    shutil.copy(path, path.with_name("again.mcap"))
+
+
+def mixed(path: Path) -> None:
+    schemas = [records.Schema(id=1, name="One", encoding="jsonschema", data=b"{}"),
+               records.Schema(id=2, name="Two", encoding="struct", data=b'"<i4"')]  # fmt: skip
+    one = chunk(schemas[0], channel(1, "mixed", schema_id=1, encoding="json"), message(1, 0, NOW, b'{"x": 1}'))
+    two = chunk(schemas[1], channel(1, "mixed", schema_id=2, encoding="struct"), message(1, 1, NOW + 1, bytes(4)))
+    write(path, one, two)
+
+
+def payloads(path: Path) -> None:
+    sent = [b"", bytes(LARGE), b""]
+    write(path, chunk(channel(1, "payload"), *(message(1, i, NOW + i, data) for i, data in enumerate(sent))))
+
+
+def pictures(path: Path) -> None:
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII5B", 13, b"IHDR", 2**30, 2**30, 8, 6, 0, 0, 0)
+    broken = [b"\xff\xd8\xff", b"\xff\xd8\xff" + b"\0" * 100, b"\x89PNG\r\n\x1a\n", bomb]
+    write(path, chunk(channel(1, "camera"), *(message(1, i, NOW + i, data) for i, data in enumerate(broken))))
+
+
+def skewed(path: Path) -> None:
+    """Nearly all messages are of one endpoint, and there are very many others."""
+    most = [chunk(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
+            for k in range(9)]  # fmt: skip
+    others = [records.Channel(i, f"other{i}", "", {"epoch": "1"}, 0) for i in range(1, OTHERS + 1)]
+    write(path, *most, chunk(*others, *(message(i, 0, NOW + i) for i in range(1, OTHERS + 1))))
+
+
+class Everything(NamedTuple):
+    """A lake of all that is odd, where its recordings are, and what was said when they were ingested."""
+
+    lake: Lake
+    recordings: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+    place = tmp_path_factory.mktemp("everything")
+    recordings = place / "recordings"
+    recordings.mkdir()
+    stranger(recordings)
+    for make in (names, clocks, twice, mixed, payloads, pictures, skewed):
+        make(recordings / f"{make.__name__}.mcap")
+    said = run("lake", "ingest", place / "lake", recordings)
+    run("lake", "report", place / "lake", "-o", place / "report.html")
+    return Everything(Lake(spark, place / "lake"), recordings, said)
+
+
+def counted(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
+    table = lake.table("endpoints")
+    return listed(table.where(table.endpoint.isin(list(endpoints))), "endpoint", "messages", "lost")
+
+
+def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
+    rows = everything.lake.problems().collect()
+    assert {Path(row.file).name for row in rows} == STRANGE | {"clocks.mcap", "mixed.mcap"}
+    assert everything.said.count("skipped: ") == len(rows)
+    reasons = [row.reason for row in rows]
+    assert sum("impossible time" in reason for reason in reasons) == 3
+    assert sum("is 'mixed' from here" in reason for reason in reasons) == 1
+    assert sum("no MCAP file" in reason for reason in reasons) == 4
+
+
+def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Everything) -> None:
+    skipped = read(spark, str(everything.recordings), problems=True)
+    assert {Path(row.file).name for row in skipped.collect()} == STRANGE | {"clocks.mcap", "mixed.mcap"}
+    stream = RecordingStreamReader(Options.parse({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGES)
+    end = stream.latestOffset({}, stream.getDefaultReadLimit())
+    batches = [batch for part in stream.partitions({}, end) for batch in stream.read(part)]
+    assert sum(batch.num_rows for batch in batches) == 6
+
+
+def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) -> None:
+    assert len(counted(everything.lake, *NAMES)) == len(NAMES)
+    path = everything.recordings / "names.mcap"
+    for name in ("quote'\"`$", "with space", "x" * 5000):
+        assert read(spark, str(path), endpoints=[name]).count() == 1
+    assert "<td><script></td>" not in (everything.recordings.parent / "report.html").read_text()
+    assert run("bag", "info", path)
+    asked = "SELECT * FROM messages WHERE endpoint LIKE '%/%' OR endpoint = ''"
+    assert run("lake", "export", everything.recordings.parent / "lake", asked, "-o", tmp_path / "some.mcap")
+    assert {m.endpoint for m in LogReader(tmp_path / "some.mcap")} == {n for n in NAMES if "/" in n or not n}
+
+
+def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everything) -> None:
+    lake = everything.lake
+    assert counted(lake, "clock", "early", "restart", "same", "wrap", "wrong") == [
+        ("clock", 5, 0), ("early", 2, 0), ("restart", 4, 5), ("same", 1, 0), ("wrap", 3, 1),
+    ]  # fmt: skip
+    assert listed(lake.table("gaps").where("endpoint = 'wrap'"), "before", "after") == [(2**32 - 1, 1)]
+    checks = lake.table("checks").where("endpoint = 'early' AND check = 'early'")
+    assert listed(checks, "passed", "value") == [(False, LATEST - 10)]
+    found = listed(lake.messages().where("endpoint = 'clock'"), "log_time")
+    assert found == [(0,), (5,), (NOW,), (NOW + 1,), (LATEST,)]
+    assert run("bag", "info", everything.recordings / "clocks.mcap")
+
+
+def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything: Everything) -> None:
+    assert counted(everything.lake, "twice") == [("twice", 3, 0)]
+    found = listed(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
+    assert found == [("One", "json"), ("Two", "struct")]
+    rows = read(spark, str(everything.recordings / "mixed.mcap"), decode="mixed").collect()
+    assert [(row.value is None) == (row.reason is not None) == (row.data is not None) for row in rows] == [True, True]
+
+
+def test_payloads_of_no_bytes_and_of_many(spark: Any, everything: Everything) -> None:
+    wanted = [(0,), (0,), (LARGE,)]
+    assert listed(everything.lake.messages().where("endpoint = 'payload'"), "bytes") == wanted
+    lengths = read(spark, str(everything.recordings / "payloads.mcap")).selectExpr("octet_length(data) AS bytes")
+    assert listed(lengths, "bytes") == wanted
+
+
+def test_one_endpoint_with_nearly_all_and_ten_thousand_others(everything: Everything) -> None:
+    assert counted(everything.lake, "most") == [("most", 9 * OTHERS, 0)]
+    assert everything.lake.table("endpoints").where("endpoint LIKE 'other%'").count() == OTHERS
+    assert len(list((everything.recordings.parent / "lake").rglob("*.parquet"))) < 200, "no file for each endpoint"
+    assert (everything.recordings.parent / "report.html").stat().st_size < 20 << 20
+
+
+def test_pictures_that_are_none(everything: Everything) -> None:
+    assert everything.lake.table("frames").where("endpoint = 'camera'").count() == 4
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    made = tmp_path / "recordings"
+    made.mkdir()
+    write(made / "good.mcap", good())
+    return made
+
+
+def test_each_kind_of_record_as_it_should_not_be(spark: Any, tmp_path: Path) -> None:
+    expected, problems = [], set()
+    for number, (name, case) in enumerate(CASES.items()):
+        path = case.write(tmp_path / f"{number:03}.mcap")
+        expected += [(str(path), *sent) for sent in case.messages]
+        problems |= {str(path)} if case.problem else set()
+        assert not (case.problem == "" and LogReader(path).problems), name
+    table = read(spark, str(tmp_path), columns=["file", "endpoint", "data"])
+    found = [(row.file, row.endpoint, bytes(row.data)) for row in table.toLocalIterator()]
+    assert sorted(found) == sorted(expected)
+    skipped = read(spark, str(tmp_path), problems=True).collect()
+    assert problems <= {row.file for row in skipped}
+    for row in skipped:
+        assert CASES[list(CASES)[int(Path(row.file).stem)]].problem != ""
+        assert 0 <= row.offset <= Path(row.file).stat().st_size
+        assert row.reason
+    assert len(skipped) == len(set(skipped)), "each is said once"
+
+
+def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "recordings"
+    directory.mkdir()
+    stranger(directory)
+    write(directory / "nothing.mcap")
+    assert read(spark, str(directory)).count() == 0
+    assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory)
+    assert Lake(spark, tmp_path / "lake").problems().count() == len(STRANGE)
+    assert run("lake", "report", tmp_path / "lake", "-o", tmp_path / "report.html")
+    asked = run("lake", "sql", tmp_path / "lake", "SELECT count(*) AS messages FROM messages", "--json")
+    assert json.loads(asked) == {"messages": 0}
+
+
+def test_what_may_not_be_read_is_read_when_it_may(spark: Any, directory: Path, tmp_path: Path) -> None:
+    """A link to nothing stands for a file without permission, which the superuser of a container never meets."""
+    late = directory / "late.mcap"
+    late.symlink_to(tmp_path / "elsewhere.mcap")
+    lake = Lake(spark, tmp_path / "lake")
+    assert lake.ingest([directory]).messages == 3
+    assert "No such file" in lake.problems().collect()[0].reason
+    write(tmp_path / "elsewhere.mcap", good("late"))
+    assert lake.ingest([directory]).messages == 3
+    assert lake.problems().collect() == []
+
+
+def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Path) -> None:
+    write(directory / "gone.mcap", good("gone"))
+    whole = write(directory / "short.mcap", good("short"), good("short", first=NOW + 10))
+    source = spark.read.format("msgq")
+    table, skipped = source.load(str(directory)), source.option("problems", "true").load(str(directory))
+    for planned in (table, skipped):
+        planned.count()  # plans it: Spark keeps the plan for this table
+    (directory / "gone.mcap").unlink()
+    os.truncate(whole, whole.stat().st_size - 5)
+    assert listed(table.groupBy("endpoint").count(), "endpoint", "count") == [("a", 3), ("short", 3)]
+    reasons = {Path(row.file).name: row.reason for row in skipped.collect()}
+    assert "No such file" in reasons["gone.mcap"]
+    assert "were to be read" in reasons["short.mcap"]
+
+
+def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> None:
+    parts = [good(first=NOW + 10 * i) for i in range(3)]
+    path = write(tmp_path / "a.mcap", *parts[:2])
+    os.truncate(path, path.stat().st_size - 9)
+    lake = Lake(spark, tmp_path / "lake")
+    assert lake.ingest([path]).messages == 3
+    (problem,) = lake.problems().collect()
+    assert "is being written" in problem.reason
+    write(path, *parts)
+    assert lake.ingest([path]).messages == 6
+    assert lake.problems().collect() == [], "nothing is missing any more"
+
+
+def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_path: Path) -> None:
+    claims = [2**60, 2**31 - 1, 2**20]
+    bombs = [chunk(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
+             for size in claims for name in ("zstd", "lz4", "")]  # fmt: skip
+    write(tmp_path / "a.mcap", good(), *bombs, good(first=NOW + 9))
+    assert read(spark, str(tmp_path)).count() == 6
+    assert read(spark, str(tmp_path), problems=True).count() == len(bombs)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("endpoints", "[1, 2]"), ("endpoints", '[{"a": 1}]'), ("start", "9" * 5000)],
+)
+def test_options_that_make_no_sense(option: str, value: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{option}"):
+        Options.parse({"path": "p", option: value})
+
+
+def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", good("b1"), good("[x]", 2))
+    assert read(spark, str(path), endpoints="[ab]1").count() == 3
+    assert read(spark, str(path), endpoints='["[[]x]"]').count() == 3
+    assert read(spark, str(path), start=10**30).count() == 0
+    assert read(spark, str(path), start=-(10**30), end="2999-01-01").count() == 6
+
+
+def test_a_lake_and_a_report_that_cannot_be(everything: Everything, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    recording = everything.recordings / "twice.mcap"
+    assert run("lake", "ingest", tmp_path / "file", recording, code=1).startswith("Error: ")
+    lake = everything.recordings.parent / "lake"
+    assert run("lake", "report", lake, "-o", tmp_path / "no" / "report.html", code=1).startswith("Error: ")
