@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from msgq.spark.rows import gathered
 from msgq.spark.tables.frames import COMPRESSED, IMAGE
 
 _DAY_NS = 86_400_000_000_000
@@ -51,29 +52,12 @@ def write_parts(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[p
     """
     writers = _Writers(directory)
     try:
-        for table in _groups(batches):
+        for table in gathered(batches, _GROUP_ROWS, _GROUP_BYTES):
             writers.write(table)
     finally:
         writers.close()
     if writers.ranges:
         yield pa.concat_batches(writers.ranges)
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Give tables of the size of row groups."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.column("data").nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 class _Writers:

@@ -130,6 +130,22 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     return pa.array(found, mask=found == 0) if tracked else pa.nulls(len(codes), pa.int64())
 
 
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """Give small batches together, until they have so many rows, or so many bytes in their column `data`."""
+    waiting: list[pa.RecordBatch] = []
+    count = used = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        count, used = count + batch.num_rows, used + batch.column("data").nbytes
+        if count >= rows or used >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, used = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
 def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
     made = ("value", "element", "reason", "data")
