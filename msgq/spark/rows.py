@@ -201,12 +201,7 @@ def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
 
 
 def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give problems, if there are any."""
+    """Give problems, if there are any: file, offset, reason, errno, as far as they are wanted; NULL in other columns."""
     if problems:
-        columns = {
-            "file": [problem.path for problem in problems],
-            "offset": [problem.offset for problem in problems],
-            "reason": [problem.reason for problem in problems],
-        }
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
+        yield pa.RecordBatch.from_pylist(rows, schema)
