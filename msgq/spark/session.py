@@ -63,12 +63,10 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
         java = find_java()
         os.environ["JAVA_HOME"] = str(launcher_home(java))
         settings |= _java_options(java, given)
-    builder = SparkSession.builder
     if master is not None:
-        builder = builder.master(master)
-        settings |= _local(master)
+        settings |= {"spark.master": master} | _local(master)
     chosen: dict[str, Any] = settings | given
-    made: SparkSession = builder.config(map=chosen).getOrCreate()
+    made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
     return made
