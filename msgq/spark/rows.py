@@ -201,7 +201,7 @@ def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
 
 
 def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give problems, if there are any: file, offset, reason, errno, as far as they are wanted; NULL in other columns."""
+    """Give problems, if there are any: what a schema has of file, offset, reason, errno; NULL in its other columns."""
     if problems:
         rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, schema)
