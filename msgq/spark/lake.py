@@ -32,6 +32,7 @@ from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import DERIVED, RANGES, open_path, overlapping, write_parts
 from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, problem_rows, spark_schema
+from msgq.spark.session import plain_errors, session
 from msgq.spark.silver import Silver
 from msgq.spark.source import Pieces, tasks
 from msgq.spark.store import Store
@@ -322,16 +323,11 @@ class Lake:
         ------
         InvalidValueError : it is no SQL, or names what there is not.
         """
-        from pyspark.errors import AnalysisException, ParseException
-
         text = query.lower().replace("``", "`")
         self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
-        try:
+        with plain_errors():
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
-        except (AnalysisException, ParseException) as error:
-            text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
-            raise InvalidValueError(text) from None
         return answer
 
 
@@ -403,7 +399,6 @@ def run_pipeline(
     session. Returns the figures of the report, and "messages": how many are new in the lake.
     """
     from msgq.spark.report import write_report
-    from msgq.spark.session import session
 
     made = Lake(spark or session(), lake)
     done = made.ingest([recording])
