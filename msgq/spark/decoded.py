@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from msgq.recording.decode import ENCODINGS, SELF_DESCRIBING
 from msgq.schema import Schema
 from msgq.spark.decode import Decoder, Values
 from msgq.spark.infer import distinct
-from msgq.spark.rows import MESSAGES, PLACES
+from msgq.spark.rows import MESSAGES, PLACES, gathered
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -126,15 +126,6 @@ def field_names(value: pa.DataType) -> list[str]:
     return distinct([field.name for field in value], _TAKEN)
 
 
-def tables_of(batches: Iterable[Any], rows: int = 4 * _ROWS) -> Iterator[pa.Table]:
-    """Give small batches together."""
-    waiting: list[pa.RecordBatch] = []
-    size = count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count, size = count + batch.num_rows, size + batch.nbytes
-        if count >= rows or size >= 4 * _BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size, count = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+def tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Give messages as they come through Spark, `NEEDED`, in larger pieces: each has groups of its own."""
+    return gathered(batches, 4 * _ROWS, 4 * _BYTES)

@@ -31,7 +31,8 @@ from msgq.spark.gold import Gold
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import DERIVED, RANGES, open_path, overlapping, write_parts
-from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, spark_schema
+from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, problem_rows, spark_schema
+from msgq.spark.session import plain_errors, session
 from msgq.spark.silver import Silver
 from msgq.spark.source import Pieces, tasks
 from msgq.spark.store import Store
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_COLUMNS = pa.schema([*(MESSAGES.field(name) for name in tables.MESSAGE_COLUMNS), PLACES.field("schema_id")])
+_COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id")])
 _OPTIONAL = ("origin_time", "schema_id")  # of rows that are appended
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
 _TEXTS_ONCE = pa.schema([
@@ -167,8 +168,8 @@ class Lake:
 
     def problems(self) -> DataFrame:
         """Return what could not be read: file, offset in bytes, reason."""
-        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason} for p in self._journal.problems()]
-        return self._store.rows(rows, PROBLEMS)
+        rows = pa.Table.from_batches(problem_rows(self._journal.problems(), PROBLEMS), PROBLEMS)
+        return self.spark.createDataFrame(rows, spark_schema(PROBLEMS))
 
     def _add(
         self, name: str, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]
@@ -270,7 +271,7 @@ class Lake:
         names = self.endpoints()
         return f"there are {', '.join(names[:20])}" if names else "ingest recordings first, and decode them"
 
-    def refresh(self, window_ns: int = 1_000_000_000, limits: tables.Limits | None = None, every: bool = False) -> int:
+    def refresh(self, window_ns: int = tables.NS, limits: tables.Limits | None = None, every: bool = False) -> int:
         """Make the tables of gold again of those runs that have new messages; return how many runs.
 
         Parameters
@@ -322,16 +323,11 @@ class Lake:
         ------
         InvalidValueError : it is no SQL, or names what there is not.
         """
-        from pyspark.errors import AnalysisException, ParseException
-
         text = query.lower().replace("``", "`")
         self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
-        try:
+        with plain_errors():
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
-        except (AnalysisException, ParseException) as error:
-            text = next((line for line in str(error).splitlines() if line.strip()), "it is no SQL")
-            raise InvalidValueError(text) from None
         return answer
 
 
@@ -358,9 +354,7 @@ def _read_and_write(batches: Iterable[pa.RecordBatch], lake: str, where: str) ->
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
     write_texts(*open_path(lake), (channel.schema for log in logs for channel in log.channels))
     problems += [problem for log in logs for problem in log.problems]
-    if problems:
-        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
-        yield pa.RecordBatch.from_pylist(rows, _STAGED)
+    yield from problem_rows(problems, _STAGED)
 
 
 def _write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
@@ -383,8 +377,7 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     word = hashlib.sha256(place.encode()).hexdigest()[:16]
-    columns = spark_schema(pa.schema([*MESSAGES, PLACES.field("schema_id")]))
-    rows = lake.spark.readStream.format("msgq").schema(columns).load(recordings)
+    rows = lake.spark.readStream.format("msgq").schema(spark_schema(_COLUMNS)).load(recordings)
     uri, table_format = lake.uri, lake.format  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, number: int) -> None:
@@ -406,7 +399,6 @@ def run_pipeline(
     session. Returns the figures of the report, and "messages": how many are new in the lake.
     """
     from msgq.spark.report import write_report
-    from msgq.spark.session import session
 
     made = Lake(spark or session(), lake)
     done = made.ingest([recording])

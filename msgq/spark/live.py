@@ -21,7 +21,7 @@ from msgq.errors import MissingLibraryError, RecordingError
 from msgq.spark.buffer import Buffer
 from msgq.spark.feeds import feed
 from msgq.spark.options import Options
-from msgq.spark.source import packed, read
+from msgq.spark.source import Pieces, packed, read
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
@@ -33,14 +33,6 @@ except ModuleNotFoundError as missing:
 #: how many were planned since the query's first start. "lost": how many were published and are in no batch, as far as
 #: subscribers are told; None: unknown.
 Offset = dict[str, Any]
-
-
-class Files(InputPartition):
-    """Files of the buffer: one task."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        super().__init__(None)
-        self.paths = paths
 
 
 class LiveStreamReader(DataSourceStreamReader):
@@ -93,7 +85,7 @@ class LiveStreamReader(DataSourceStreamReader):
             return []
         parts = self._buffer.parts(start["messages"] - self._base, end["messages"] - self._base)
         size = self._options.piece_bytes(sum(part.size for part in parts))
-        return [Files(paths) for paths in packed(((part.path, part.size) for part in parts), size)]
+        return [Pieces([], paths, []) for paths in packed(((part.path, part.size) for part in parts), size)]
 
     def commit(self, end: Offset) -> None:
         """Remove what is not needed any more."""
@@ -113,7 +105,7 @@ class LiveStreamReader(DataSourceStreamReader):
         ------
         RecordingError : the worker is not on the driver's machine.
         """
-        if not isinstance(partition, Files):
+        if not isinstance(partition, Pieces):
             return
         for path in partition.paths:
             try:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from msgq.spark.tables.frames import COMPRESSED, IMAGE
+from msgq.spark.rows import gathered
+from msgq.spark.tables.frames import COMPRESSED, IMAGE, MAGIC
 
 _DAY_NS = 86_400_000_000_000
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
@@ -24,7 +25,6 @@ _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema")
 _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
-_PICTURES = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 #: What bronze has beside the columns of messages.
@@ -51,29 +51,12 @@ def write_parts(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[p
     """
     writers = _Writers(directory)
     try:
-        for table in _groups(batches):
+        for table in gathered(batches, _GROUP_ROWS, _GROUP_BYTES):
             writers.write(table)
     finally:
         writers.close()
     if writers.ranges:
         yield pa.concat_batches(writers.ranges)
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Give tables of the size of row groups."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.column("data").nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 class _Writers:
@@ -127,10 +110,10 @@ class _Writers:
 
 def _picture(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
-    heads = pc.binary_slice(data, 0, max(map(len, _PICTURES.values())))
-    jpeg = pc.or_kleene(pc.starts_with(heads, _PICTURES["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
+    heads = pc.binary_slice(data, 0, max(map(len, MAGIC.values())))
+    jpeg = pc.or_kleene(pc.starts_with(heads, MAGIC["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
     kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), IMAGE), "raw", None))
-    return pc.if_else(pc.starts_with(heads, _PICTURES["png"]), "png", kind)
+    return pc.if_else(pc.starts_with(heads, MAGIC["png"]), "png", kind)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[_Integers, int]:

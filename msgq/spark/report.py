@@ -191,4 +191,4 @@ def _number(value: Any) -> str:
 def _time(time: int | None) -> str:
     if time is None:
         return "-"
-    return f"{datetime.fromtimestamp(time // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(time // tables.NS, UTC):%Y-%m-%d %H:%M:%S} UTC"

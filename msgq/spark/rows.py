@@ -130,6 +130,22 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     return pa.array(found, mask=found == 0) if tracked else pa.nulls(len(codes), pa.int64())
 
 
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """Give small batches together, until they have so many rows, or so many bytes in their column `data`."""
+    waiting: list[pa.RecordBatch] = []
+    count = used = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        count, used = count + batch.num_rows, used + batch.column("data").nbytes
+        if count >= rows or used >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, used = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
 def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
     made = ("value", "element", "reason", "data")
@@ -185,12 +201,7 @@ def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
 
 
 def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give problems, if there are any."""
+    """Give problems, if there are any: what a schema has of file, offset, reason, errno; NULL in its other columns."""
     if problems:
-        columns = {
-            "file": [problem.path for problem in problems],
-            "offset": [problem.offset for problem in problems],
-            "reason": [problem.reason for problem in problems],
-        }
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
+        yield pa.RecordBatch.from_pylist(rows, schema)

@@ -63,12 +63,10 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
         java = find_java()
         os.environ["JAVA_HOME"] = str(launcher_home(java))
         settings |= _java_options(java, given)
-    builder = SparkSession.builder
     if master is not None:
-        builder = builder.master(master)
-        settings |= _local(master)
+        settings |= {"spark.master": master} | _local(master)
     chosen: dict[str, Any] = settings | given
-    made: SparkSession = builder.config(map=chosen).getOrCreate()
+    made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
     return made
@@ -76,11 +74,11 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Say in one line what Spark could not do, for those who asked for it on a command line.
+    """Say in one line what Spark could not do, for those who asked for it.
 
     Raises
     ------
-    InvalidValueError : what a query asks for cannot be done, as turning a text that is no number into one.
+    InvalidValueError : what a query asks for is no SQL, or is not there, or cannot be done.
     """
     from pyspark.errors import PySparkException
 
@@ -88,7 +86,7 @@ def plain_errors() -> Iterator[None]:
         yield
     except PySparkException as error:
         lines = (line.strip() for line in str(error).splitlines())
-        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from error
+        raise InvalidValueError(next(filter(None, lines), "Spark gives no reason")) from None
 
 
 def _active() -> SparkSession | None:

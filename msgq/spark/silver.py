@@ -42,9 +42,9 @@ _STATE = "silver/_state.json"
 _TASKS = 1000
 #: A row is a file that a worker wrote: of which endpoint, where it lies, where it belongs, and its columns.
 _WRITTEN = pa.schema([("endpoint", pa.string()), ("staged", pa.string()), ("target", pa.string()),
-                      ("columns", pa.binary())])  # fmt: skip
+                      ("columns", pa.string())])  # fmt: skip
 #: A row is a file to be written anew with other columns.
-_REWRITES = pa.schema([("source", pa.string()), ("target", pa.string()), ("columns", pa.binary())])
+_REWRITES = pa.schema([("source", pa.string()), ("target", pa.string()), ("columns", pa.string())])
 _Hints = Mapping[str, pa.Schema]
 
 
@@ -115,8 +115,7 @@ class Silver:
         if new:
             known = {endpoint: _columns(text) for endpoint, text in state["tables"].items()}
             tables = self._add(new, known)
-            texts = {endpoint: base64.b64encode(columns.serialize()).decode() for endpoint, columns in tables.items()}
-            state["tables"].update(texts)
+            state["tables"].update({endpoint: _text(columns) for endpoint, columns in tables.items()})
         self._store.put(_STATE, state | {"done": names})
         return len(new)
 
@@ -125,8 +124,8 @@ class Silver:
         staged = f"_staged/{uuid4().hex}"
         files: dict[str, list[_File]] = {}
         for row in self._decode(entries, staged, known).to_pylist():
-            columns = pa.ipc.read_schema(pa.py_buffer(row["columns"]))
-            files.setdefault(row["endpoint"], []).append(_File(row["staged"], row["target"], columns))
+            file = _File(row["staged"], row["target"], _columns(row["columns"]))
+            files.setdefault(row["endpoint"], []).append(file)
         tables = {}
         for endpoint, new in files.items():
             before = [known[endpoint]] if endpoint in known else []
@@ -168,11 +167,12 @@ class Silver:
             for number, file in enumerate(there):
                 if not _fits(file.columns, tables[endpoint]):
                     there[number] = file._replace(path=f"{staged}/{uuid4().hex}.parquet")
-                    columns = tables[endpoint].serialize().to_pybytes()
+                    columns = _text(tables[endpoint])
                     tasks.append({"source": file.path, "target": there[number].path, "columns": columns})
         if tasks:
             uri = self._store.uri
-            work = self._store.rows(tasks, _REWRITES).repartition(min(len(tasks), _TASKS))
+            rows = self._store.spark.createDataFrame(pa.Table.from_pylist(tasks, _REWRITES))
+            work = rows.repartition(min(len(tasks), _TASKS))
             work.mapInArrow(lambda rows: _rewritten(rows, uri), spark_schema(_REWRITES)).toArrow()
 
     def _put(self, endpoint: str, files: list[_File], columns: pa.Schema) -> None:
@@ -188,6 +188,10 @@ class Silver:
         rows = self._store.spark.read.schema(spark_schema(columns)).parquet(*paths)
         date = F.timestamp_micros(F.expr("log_time div 1000")).cast("date")
         self._store.save(rows.withColumn("date", date), _place(endpoint), ["date"], "overwrite")
+
+
+def _text(columns: pa.Schema) -> str:
+    return base64.b64encode(columns.serialize()).decode()
 
 
 def _columns(text: str) -> pa.Schema:
@@ -235,8 +239,8 @@ class _Files:
         number = self._counts[endpoint] = self._counts.get(endpoint, -1) + 1
         self._open[endpoint] = _writer(f"{self._root}/{staged}", columns, self._files)
         target = f"{_place(endpoint)}/{self._target}-{number}.parquet"
-        self.written.append({"endpoint": endpoint, "staged": staged, "target": target,
-                             "columns": columns.serialize().to_pybytes()})  # fmt: skip
+        row = {"endpoint": endpoint, "staged": staged, "target": target, "columns": _text(columns)}
+        self.written.append(row)
 
     def close(self) -> None:
         """Complete them."""
@@ -310,7 +314,7 @@ def _rewritten(tasks: Iterable[pa.RecordBatch], uri: str) -> Iterator[pa.RecordB
     files, root = open_path(uri)
     for batch in tasks:
         for task in batch.to_pylist():
-            columns = pa.ipc.read_schema(pa.py_buffer(task["columns"]))
+            columns = _columns(task["columns"])
             with (
                 pq.ParquetFile(f"{root}/{task['source']}", filesystem=files) as source,
                 _writer(f"{root}/{task['target']}", columns, files) as target,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
 
 from msgq.errors import InvalidValueError
 from msgq.spark.parts import open_path
-from msgq.spark.rows import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +97,3 @@ class Store:
         with self.files.open_output_stream(f"{path}.new") as file:
             file.write(json.dumps(value).encode())
         self.files.move(f"{path}.new", path)
-
-    def rows(self, rows: list[dict[str, Any]], columns: pa.Schema) -> DataFrame:
-        """Return a table of a few rows."""
-        return self.spark.createDataFrame(pa.Table.from_pylist(rows, columns), spark_schema(columns))

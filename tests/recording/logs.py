@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from pathlib import Path
 from typing import Any
 
 import lz4.frame
+import numpy as np
 import zstandard
 from mcap import records
 from mcap.data_stream import RecordBuilder
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, IndexType, Writer
+
+from msgq.schema import Schema
 
 MAGIC = b"\x89MCAP0\r\n"
 
@@ -26,6 +30,11 @@ def encoded(*parts: Any) -> bytes:
 def channel(number: int, topic: str, epoch: int = 1, schema_id: int = 0, encoding: str = "") -> records.Channel:
     metadata = {"epoch": str(epoch), "sequence": "published"}
     return records.Channel(id=number, topic=topic, message_encoding=encoding, metadata=metadata, schema_id=schema_id)
+
+
+def struct_schema(dtype: np.dtype[Any], name: str = "Point") -> Schema:
+    """Return the schema of a NumPy dtype."""
+    return Schema(name, "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
 
 
 def message(number: int, sequence: int, log_time: int, data: bytes = b"data") -> records.Message:

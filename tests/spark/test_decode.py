@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from msgq.spark import read
 from msgq.spark.decode import arrow_array
 from msgq.spark.options import Options
 from msgq.spark.source import RecordingSource
-from tests.recording.logs import channel, chunk, message, write, write_foreign
+from tests.recording.logs import channel, chunk, message, struct_schema, write, write_foreign
 from tests.recording.test_decode import point, point_schema
 
 if TYPE_CHECKING:
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
 POINT = np.dtype([("x", "<f8"), ("n", "<u4"), ("axes", "<i2", (3,)), ("name", "S4"), ("in", [("a", "?")])])
 
 
-def dtype_schema(number: int, dtype: np.dtype[Any], name: str = "Point") -> records.Schema:
-    descr = np.lib.format.dtype_to_descr(dtype)
-    return records.Schema(id=number, name=name, encoding="struct", data=json.dumps(descr).encode())
+def dtype_schema(number: int, dtype: np.dtype[Any]) -> records.Schema:
+    return records.Schema(id=number, name="Point", encoding="struct", data=struct_schema(dtype).data)
 
 
 def rows(path: Path, endpoint: str = "a") -> list[dict[str, Any]]:

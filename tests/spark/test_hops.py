@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from itertools import pairwise
 
@@ -18,11 +17,12 @@ from msgq.spark.decode import origin_times
 from msgq.spark.lake import Lake
 from msgq.spark.report import write_report
 from msgq.spark.rows import MESSAGES, message_rows
+from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
 from tests.support import wait_until
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8")])
-SCHEMA = msgq.Schema("Step", "struct", json.dumps(np.lib.format.dtype_to_descr(STEP)).encode())
+SCHEMA = struct_schema(STEP)
 CHAIN = ("camera", "model", "plan")
 FRAMES = 20
 
@@ -34,7 +34,7 @@ def payloads(*values):
 @pytest.mark.parametrize("kind", ["<i8", "<u8"])
 def test_origin_times_are_read_by_the_column(kind):
     dtype = np.dtype([("flag", "u1"), ("origin_time", kind)])
-    schema = msgq.Schema("a", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
+    schema = struct_schema(dtype)
     found = [np.array((1, time), dtype).tobytes() for time in (5, 0, 7)]
     data = payloads(b"before", found[0], b"short", *found[1:], found[0] * 2, b"")
     assert origin_times(schema, data.slice(1)).tolist() == [5, 0, 0, 7, 5, 0]

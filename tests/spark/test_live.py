@@ -16,9 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 import msgq
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.schema import Schema
-from msgq.spark.live import Files, LiveStreamReader
+from msgq.spark.live import LiveStreamReader
 from msgq.spark.options import Options
 from msgq.spark.rows import MESSAGES
+from msgq.spark.source import Pieces
 from tests.spark.children import publish
 from tests.support import Child, wait_asleep, wait_until
 
@@ -202,7 +203,7 @@ def test_files_of_killed_processes_are_removed(reader: Make) -> None:
 
 def test_workers_elsewhere_are_told(reader: Make, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not on this machine"):
-        list(reader().read(Files([tmp_path / "no.mcap"])))
+        list(reader().read(Pieces([], [tmp_path / "no.mcap"], [])))
 
 
 def test_zmq(reader: Make, endpoint: str) -> None:

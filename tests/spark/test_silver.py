@@ -20,15 +20,12 @@ from msgq.spark.rows import schema_id
 from msgq.spark.silver import directory
 from msgq.spark.store import Store
 from tests.recording import logs
+from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
 
 POSE = np.dtype([("x", "<f8"), ("sequence", "<u4")])
 WIDE = np.dtype([("x", "<f8"), ("sequence", "<u4"), ("tags", "<i2", (2,))])
 DAY = 86_400_000_000_000
-
-
-def struct_schema(dtype, name="Pose"):
-    return Schema(name, "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
 
 
 def record(number, schema):

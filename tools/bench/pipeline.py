@@ -31,6 +31,7 @@ from rich.table import Table
 import msgq
 from msgq.recording import Recorder
 from msgq.spark import read, session
+from tools.bench.workspace import remove_rings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,9 +68,7 @@ def _bus(names: list[str], schema: msgq.Schema | None = None) -> Iterator[list[m
     finally:
         for socket in sockets:
             socket.close()
-        for name in names:
-            for kind in ("msgq_", "msgqside_"):
-                Path(f"/dev/shm/{kind}{name}").unlink(missing_ok=True)
+        remove_rings(*names)
 
 
 def make(where: Path, messages: int, compression: str = "zstd", size: tuple[int, int] = (64, 256)) -> Path:

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import msgq
-from msgq import stats
 from msgq.spark import session
+from tools.bench.workspace import remove_rings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[S
     sink = Sink()
     with ExitStack() as stack:
         where = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="msgq-bench-")))
-        stack.callback(_remove, endpoint)
+        stack.callback(remove_rings, endpoint)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
         publisher = stack.enter_context(subprocess.Popen(command, **pipes))
         publisher.stdout.readline()
@@ -117,12 +117,6 @@ def _ended(recorder: subprocess.Popen[bytes]) -> None:
     if recorder.poll() is None:
         recorder.send_signal(signal.SIGINT)
         recorder.wait()
-
-
-def _remove(endpoint: str) -> None:
-    path = Path(stats.topic(endpoint).path)
-    for kind in ("msgq_", "msgqside_"):
-        path.with_name(f"{kind}{endpoint}").unlink(missing_ok=True)
 
 
 def main() -> None:

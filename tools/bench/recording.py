@@ -23,6 +23,7 @@ from rich.table import Table
 
 import msgq
 from msgq.recording import LogReader, Recorder
+from tools.bench.workspace import remove_rings
 
 _SECONDS = 2.0
 _BATCH = 2000
@@ -64,8 +65,7 @@ def record(size: int, rate: float, compression: str, where: Path) -> tuple[float
         stats = recorder.stop()
         used, took = time.process_time() - used, time.perf_counter() - begin
         process.stdin.write("over\n")
-    for kind in ("msgq_", "msgqside_"):
-        Path(f"/dev/shm/{kind}{endpoint}").unlink(missing_ok=True)
+    remove_rings(endpoint)
     shutil.rmtree(where / endpoint)
     return sent / took, used / took, sent - stats.messages
 
@@ -116,8 +116,7 @@ def reading(size: int, count: int, where: Path) -> float:
                 time.sleep(0.01)
             pub.send_many(rows)
     pub.close()
-    for kind in ("msgq_", "msgqside_"):
-        Path(f"/dev/shm/{kind}{pub.endpoint}").unlink(missing_ok=True)
+    remove_rings(pub.endpoint)
     begin = time.perf_counter()
     read = sum(batch.num_rows for batch in LogReader(where / "log").batches())
     return read / (time.perf_counter() - begin)

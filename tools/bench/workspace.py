@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from msgq import naming
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import unlink
 
@@ -45,6 +46,14 @@ class Workspace:
         for path in SHARED.glob(f"*{self.tag}*"):
             unlink(path)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def remove_rings(*endpoints: str) -> None:
+    """Remove what publishers of the msgq backend left. Their processes must have ended."""
+    prefix = naming.prefix()
+    for endpoint in endpoints:
+        for path in (naming.ring_path(endpoint, prefix), naming.side_path(endpoint, prefix)):
+            unlink(path)
 
 
 @contextmanager

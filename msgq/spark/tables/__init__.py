@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgq.spark.tables.bronze import MESSAGE_COLUMNS, deduplicated, ordered
+from msgq.spark.tables.bronze import deduplicated
 from msgq.spark.tables.checks import Limits, checks
 from msgq.spark.tables.endpoints import endpoints
 from msgq.spark.tables.frames import frames, thumbnails
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "MESSAGE_COLUMNS", "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "merged_latency", "ordered", "rates", "silences", "silver", "thumbnails", "undecoded",
+    "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
+    "latency", "latency_totals", "merged_latency", "rates", "silences", "silver", "thumbnails", "undecoded",
     "window_start", "with_timestamps",
 ]  # fmt: skip
 
 
 def gold(
     messages: DataFrame,
-    window_ns: int = 1_000_000_000,
+    window_ns: int = NS,
     limits: Limits | None = None,
     keep: Callable[[str, DataFrame], DataFrame] = lambda _, table: table,
 ) -> dict[str, DataFrame]:

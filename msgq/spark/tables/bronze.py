@@ -9,11 +9,6 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: What `format("msgq")` gives, in this order.
-MESSAGE_COLUMNS = (
-    "run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time", "origin_time", "encoding", "schema",
-    "data",
-)  # fmt: skip
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
 KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
 _IDENTITY = "_identity"
@@ -48,9 +43,3 @@ def deduplicated(messages: DataFrame, known: DataFrame | None = None) -> DataFra
 def payload_bytes(messages: DataFrame) -> Column:
     """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
     return F.col("bytes") if "bytes" in messages.columns else F.octet_length("data")
-
-
-def ordered(messages: DataFrame) -> DataFrame:
-    """Return the messages, within each partition sorted by endpoint and log_time. Input and output: messages."""
-    return messages.sortWithinPartitions("endpoint", "log_time", "sequence")
-

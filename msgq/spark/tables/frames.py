@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
 IMAGE = "sensor_msgs/msg/Image"  # pixels with a head before them
-_MAGIC = {"jpeg": "FFD8FF", "png": "89504E470D0A1A0A"}
+MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
 #: Of what ROS, or visionipc, calls it: lines for one of the picture, samples of a pixel, OpenCV's way to BGR.
 _RAW: dict[str, tuple[float, int, str | None]] = {
@@ -28,8 +28,8 @@ _RAW: dict[str, tuple[float, int, str | None]] = {
 
 def _format() -> Column:
     kind = F.when(F.col("schema") == COMPRESSED, "jpeg").when(F.col("schema") == IMAGE, "raw")
-    for name, magic in _MAGIC.items():
-        kind = F.when(F.startswith(F.col("data"), F.lit(bytes.fromhex(magic))), F.lit(name)).otherwise(kind)
+    for name, magic in MAGIC.items():
+        kind = F.when(F.startswith(F.col("data"), F.lit(magic)), F.lit(name)).otherwise(kind)
     return kind
 
 
@@ -96,7 +96,7 @@ def _pixels(picture: bytes) -> Any:
         pixels = np.ascontiguousarray(lines).reshape(-1, width, samples)
         return pixels if conversion is None else cv2.cvtColor(pixels, getattr(cv2, conversion))
     except (KeyError, ValueError, struct.error, cv2.error):  # it is none of these
-        begins = [at for magic in _MAGIC.values() if (at := picture.find(bytes.fromhex(magic))) >= 0]
+        begins = [at for magic in MAGIC.values() if (at := picture.find(magic)) >= 0]
     return cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR) if begins else None
 
 
