@@ -22,6 +22,7 @@ from msgq.spark import read
 from msgq.spark.journal import Input, Journal
 from msgq.spark.lake import Lake
 from msgq.spark.parts import RANGES
+from msgq.spark.store import Store
 from tests.recording import logs
 from tests.spark import cluster
 from tests.spark.children import record
@@ -234,15 +235,15 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
     lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
     saved = []
 
-    def save(lake: Lake, table: Any, place: str, *rest: Any) -> None:
-        written(lake, table, place, *rest)
+    def save(store: Store, table: Any, place: str, *rest: Any) -> None:
+        written(store, table, place, *rest)
         saved.append(place)
         if len(saved) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        written = Lake._save
-        patch.setattr(Lake, "_save", save)
+        written = Store.save
+        patch.setattr(Store, "save", save)
         with pytest.raises(KeyboardInterrupt):
             lake.refresh()
     assert lake.refresh() == 1
