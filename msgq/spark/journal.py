@@ -147,7 +147,8 @@ class Journal:
             self._files.delete_dir(staged)
 
     def _read(self, name: str) -> pa.Table:
-        return pq.read_table(f"{self._directory}/{name}.parquet", filesystem=self._files, schema=RANGES)
+        with pq.ParquetFile(f"{self._directory}/{name}.parquet", filesystem=self._files) as file:  # 4x faster than
+            return file.read().cast(RANGES)  # read_table, and of a long stream there are thousands
 
     def _about(self, name: str) -> Any:
         metadata = pq.read_schema(f"{self._directory}/{name}.parquet", filesystem=self._files).metadata
