@@ -37,7 +37,7 @@ def command(
             count = write_log(answer, output)
         else:
             header = {"header": "true"} if kind == "csv" else {}
-            answer.write.format(kind).options(**header).save(output.absolute().as_uri())
+            answer.write.format(kind).options(**header).save(f"file://{output.absolute()}")
             count = found.spark.read.format(kind).schema(answer.schema).options(**header).load(str(output)).count()
     if as_json:
         echo_json({"path": str(output), "rows": count})

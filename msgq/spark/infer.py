@@ -99,6 +99,10 @@ def common(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     """Return the type that has the values of both: the wider number, all fields; text where there is none."""
     if first == second:
         return first
+    for one, other in ((first, second), (second, first)):
+        if kinds.is_decimal(one) and kinds.is_integer(other):  # Arrow gives too few digits
+            digits = max(one.precision - one.scale, 20) + one.scale
+            return pa.decimal128(digits, one.scale) if digits <= 38 else pa.string()
     try:
         both = [pa.schema([("value", first)]), pa.schema([("value", second)])]
         return pa.unify_schemas(both, promote_options="permissive").field(0).type

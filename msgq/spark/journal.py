@@ -44,12 +44,14 @@ class Journal:
         self._directory = f"{root}/_journal"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, wait: bool = False) -> Iterator[None]:
         """Keep others from writing the lake, if it is on a disk of this machine.
+
+        wait : until nobody else does.
 
         Raises
         ------
-        RecordingError : somebody else is writing it.
+        RecordingError : somebody else is writing it, and nobody waits.
         """
         self._files.create_dir(self._directory)
         if not isinstance(self._files, LocalFileSystem):
@@ -58,7 +60,7 @@ class Journal:
         descriptor = os.open(f"{self._directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 text = f"another process is writing the lake {self._root}; try again when it is done"
                 raise RecordingError(text) from None
@@ -145,7 +147,8 @@ class Journal:
             self._files.delete_dir(staged)
 
     def _read(self, name: str) -> pa.Table:
-        return pq.read_table(f"{self._directory}/{name}.parquet", filesystem=self._files, schema=RANGES)
+        with pq.ParquetFile(f"{self._directory}/{name}.parquet", filesystem=self._files) as file:  # 4x faster than
+            return file.read().cast(RANGES)  # read_table, and of a long stream there are thousands
 
     def _about(self, name: str) -> Any:
         metadata = pq.read_schema(f"{self._directory}/{name}.parquet", filesystem=self._files).metadata

@@ -30,7 +30,7 @@ from msgq.spark import tables
 from msgq.spark.gold import Gold
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
-from msgq.spark.parts import DERIVED, RANGES, open_path, overlapping, write_parts
+from msgq.spark.parts import DERIVED, LOCAL, RANGES, open_path, overlapping, write_parts
 from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, problem_rows, spark_schema
 from msgq.spark.session import plain_errors, session
 from msgq.spark.silver import Silver
@@ -90,7 +90,7 @@ class Lake:
         InvalidValueError : this Spark does not have that format.
         """
         text = os.fspath(path)
-        self.uri = text if "://" in text else Path(text).absolute().as_uri()
+        self.uri = text if "://" in text else f"{LOCAL}{Path(text).absolute()}"
         self.spark, self.format = spark, table_format
         self._store = Store(spark, self.uri, table_format)
         self._journal = Journal(self._store.files, self._store.root)
@@ -115,16 +115,17 @@ class Lake:
             messages = 0
             if new or not set(problems) <= set(self._journal.problems()):
                 work = list(tasks(Options(()), [Path(one.path) for one in new], problems))
-                messages = self._add(uuid4().hex, new, problems, lambda where: self._stage_files(work, where))
+                messages = self._add(new, problems, lambda where: self._stage_files(work, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
-    def append(self, messages: DataFrame, name: str, recordings: str | None = None) -> int:
+    def append(self, messages: DataFrame, recordings: str | None = None) -> int:
         """Add rows that have the columns of messages, origin_time and schema_id if they like; return how many are new.
+
+        Those that are in the lake already count for nothing, so that a stream may give a batch again. Waits for whoever
+        else is writing the lake.
 
         Parameters
         ----------
-        name : of this batch, a word. The same name does nothing a second time, so that a stream that begins anew after
-            a kill counts nothing twice.
         recordings : a directory whose recordings have the texts of the rows' schemas.
         """
         from pyspark.sql import functions as F
@@ -138,11 +139,9 @@ class Lake:
                 self._learn(found, recordings)
             return found
 
-        with self._journal.locked():
+        with self._journal.locked(wait=True):
             self._journal.recover()
-            if name in self._journal.names():
-                return 0
-            return self._add(name, [], [], stage)
+            return self._add([], [], stage)
 
     def _learn(self, ranges: pa.Table, recordings: str) -> None:
         """Look in recordings for the texts of schemas that the lake does not have yet."""
@@ -171,10 +170,9 @@ class Lake:
         rows = pa.Table.from_batches(problem_rows(self._journal.problems(), PROBLEMS), PROBLEMS)
         return self.spark.createDataFrame(rows, spark_schema(PROBLEMS))
 
-    def _add(
-        self, name: str, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]
-    ) -> int:
+    def _add(self, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]) -> int:
         """Stage, leave out what is there already, commit; return how many messages were added."""
+        name = uuid4().hex
         staged = f"_staged/{name}"
         found = stage(f"{self.uri}/{staged}")
         is_range = found.column("part").is_valid()
@@ -211,9 +209,10 @@ class Lake:
         if not mine:
             return ranges
         schema = spark_schema(_COLUMNS)
-        doubtful = self.spark.read.schema(schema).parquet(*(f"{self.uri}/{staged}/{part}" for part in sorted(mine)))
-        known = self.spark.read.schema(schema).parquet(*(f"{self.uri}/messages/{part}" for part in sorted(theirs)))\
-            if theirs else None
+        parts = [self._store.address(f"{staged}/{part}") for part in sorted(mine)]
+        there = [self._store.address(f"messages/{part}") for part in sorted(theirs)]
+        doubtful = self.spark.read.schema(schema).parquet(*parts)
+        known = self.spark.read.schema(schema).parquet(*there) if there else None
         anew = self._stage_rows(tables.deduplicated(doubtful, known), f"{self.uri}/{staged}")
         for part in mine:
             self._store.files.delete_file(f"{self._store.root}/{staged}/{part}")
@@ -224,15 +223,18 @@ class Lake:
         """Append what is new to a table of another format; the parts were on the way only."""
         if ranges.num_rows:
             runs = sorted(set(ranges.column("run").to_pylist()))
-            rows = self.spark.read.schema(spark_schema(_BRONZE)).parquet(f"{self.uri}/{staged}")
+            base = f"{self.uri}/{staged}"  # there may be more: of tasks that failed, or were slower than their doubles
+            parts = [self._store.address(f"{staged}/{part}") for part in sorted(set(ranges["part"].to_pylist()))]
+            rows = self.spark.read.schema(spark_schema(_BRONZE)).option("basePath", base).parquet(*parts)
             known = self._messages()
             new = tables.deduplicated(rows, known.where(known.run.isin(runs))).persist()
             try:
-                found = new.groupBy("run").count().collect()
+                found = dict(map(tuple, new.groupBy("run").count().collect()))
                 self._store.save(new, "messages", ["date", "class"], "append")
             finally:
                 new.unpersist()
-            counts = [{"run": run, "rows": count, "repeats": False} for run, count in found]
+            # All runs, as gold lacks those that a killed ingest has added without an entry in the journal.
+            counts = [{"run": run, "rows": found.get(run, 0), "repeats": False} for run in runs]
             return pa.Table.from_pylist(counts, RANGES)
         return ranges
 
@@ -376,12 +378,11 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
-    word = hashlib.sha256(place.encode()).hexdigest()[:16]
     rows = lake.spark.readStream.format("msgq").schema(spark_schema(_COLUMNS)).load(recordings)
     uri, table_format = lake.uri, lake.format  # all that goes along to a server, where Spark Connect calls `add`
 
-    def add(batch: DataFrame, number: int) -> None:
-        Lake(batch.sparkSession, uri, table_format).append(batch, f"{word}-{number}", recordings)
+    def add(batch: DataFrame, _: int) -> None:
+        Lake(batch.sparkSession, uri, table_format).append(batch, recordings)
 
     writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
     if every is None:

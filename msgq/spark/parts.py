@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem
 
 from msgq.spark.rows import gathered
 from msgq.spark.tables.frames import COMPRESSED, IMAGE, MAGIC
@@ -25,6 +25,7 @@ _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema")
 _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
+LOCAL = "file://"
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 #: What bronze has beside the columns of messages.
@@ -38,7 +39,12 @@ RANGES = pa.schema({
 
 
 def open_path(path: str) -> tuple[FileSystem, str]:
-    """Return the file system of a path or URI, and the path there."""
+    """Return the file system of a path or URI, and the path there.
+
+    What follows file:// is a path as it is, as it is for Spark: neither knows %20.
+    """
+    if path.startswith(LOCAL):
+        return LocalFileSystem(), path.removeprefix(LOCAL)
     found: tuple[FileSystem, str] = FileSystem.from_uri(path)
     return found
 

@@ -40,6 +40,7 @@ _NAME_MAX = 200  # bytes of a directory's name, which may have 255
 _ASIDE = "\0"  # in place of an endpoint, for what could not be decoded
 _STATE = "silver/_state.json"
 _TASKS = 1000
+_DAY_NS = 86_400_000_000_000
 #: A row is a file that a worker wrote: of which endpoint, where it lies, where it belongs, and its columns.
 _WRITTEN = pa.schema([("endpoint", pa.string()), ("staged", pa.string()), ("target", pa.string()),
                       ("columns", pa.string())])  # fmt: skip
@@ -109,6 +110,7 @@ class Silver:
         if new and not self._store.is_parquet:
             new, every = names, True  # whole tables are written there
         if every:
+            self._store.put(_STATE, {"done": [], "tables": {}})  # first: a kill must not leave it saying what is gone
             self._store.remove("silver")
             self._store.remove("undecoded")
             state = {"done": [], "tables": {}}
@@ -156,7 +158,7 @@ class Silver:
             tasks = store.spark.createDataFrame(pa.table({"part": parts})).repartition(min(len(parts), _TASKS))
             work = tasks.mapInArrow(lambda found: _of_parts(found, uri, staged, schemas, known), spark_schema(_WRITTEN))
         else:
-            messages = store.spark.read.format(store.format).load(f"{uri}/messages").select(*NEEDED.names)
+            messages = store.spark.read.format(store.format).load(store.address("messages")).select(*NEEDED.names)
             work = messages.mapInArrow(lambda rows: _of_rows(rows, uri, staged, schemas), spark_schema(_WRITTEN))
         return work.toArrow().cast(_WRITTEN)
 
@@ -184,9 +186,9 @@ class Silver:
             return
         from pyspark.sql import functions as F
 
-        paths = [f"{self._store.uri}/{file.path}" for file in files]
+        paths = [self._store.address(file.path) for file in files]
         rows = self._store.spark.read.schema(spark_schema(columns)).parquet(*paths)
-        date = F.timestamp_micros(F.expr("log_time div 1000")).cast("date")
+        date = F.expr(f"date_from_unix_date(int((log_time - pmod(log_time, {_DAY_NS})) div {_DAY_NS}))")  # of UTC
         self._store.save(rows.withColumn("date", date), _place(endpoint), ["date"], "overwrite")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyarrow.fs import FileSelector, FileType
@@ -42,13 +43,17 @@ class Store:
 
     def _check(self) -> None:
         try:
-            self.spark.read.format(self.format).load(f"{self.uri}/messages").schema  # noqa: B018  (Connect is lazy)
+            self.spark.read.format(self.format).load(self.address("messages")).schema  # noqa: B018  (Connect is lazy)
         except Exception as error:  # of Java or of Spark, as it likes; the table need not be there yet
             if not any(word in str(error) for word in ("DATA_SOURCE_NOT_FOUND", "Failed to find")):
                 return
             example = _PACKAGES.get(self.format, "GROUP:ARTIFACT")
             text = f"this Spark has no format {self.format!r}; add spark.jars.packages {example}:VERSION"
             raise InvalidValueError(f"{text} to its settings, or take parquet") from None
+
+    def address(self, place: str) -> str:
+        """Return a place for Spark to read, which would take [ ] { } * ? for patterns."""
+        return re.sub(r"[\\[\]{}*?]", r"\\\g<0>", f"{self.uri}/{place}")
 
     def has(self, place: str) -> bool:
         """Return whether there is such a file or directory."""
@@ -65,8 +70,8 @@ class Store:
             return self.spark.createDataFrame([], columns)
         reader = self.spark.read.format(self.format)
         if self.format in _PLAIN:
-            return reader.schema(columns).load(f"{self.uri}/{place}")
-        return reader.load(f"{self.uri}/{place}").select(*columns.names)
+            return reader.schema(columns).load(self.address(place))
+        return reader.load(self.address(place)).select(*columns.names)
 
     def save(self, table: DataFrame, place: str, partitions: list[str], mode: str) -> None:
         """Write a table through Spark."""

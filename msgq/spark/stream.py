@@ -39,7 +39,7 @@ Offset = dict[str, Place]
 _RECORD = struct.Struct("<BQ")
 _CHUNK_SIZE = struct.Struct("<16xQ")  # of its content, behind two times
 _CLOSED_BYTES = len(MAGIC) + _RECORD.size + 20 + len(MAGIC)  # the least that a closed file has
-_SEGMENT = re.compile(r"(\d{6,})" + re.escape(SUFFIX))
+_SEGMENT = re.compile(r"(\d{6,7})" + re.escape(SUFFIX))
 _END = 2**62
 
 _log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ def expected(left, right, tolerance):
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
-@pytest.mark.parametrize("tolerance", [None, 0, 3 * SECOND, 70 * SECOND])
+@pytest.mark.parametrize("tolerance", [None, 0, 3 * SECOND, 70 * SECOND, 10**18])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_row_meets_the_last_one_before_it(spark, strategy, tolerance):
     """Times over several spans of the window strategy, so that right rows are needed beyond the border of theirs."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.spark.journal import Journal
-from msgq.spark.lake import Lake
+from msgq.spark.lake import Lake, follow
 from tests.recording import logs
 from tests.spark.rows import listed, message, messages
 
@@ -123,7 +125,7 @@ def test_one_process_at_a_time_writes(spark, tmp_path):
 def test_a_batch_of_a_stream_counts_once(spark, tmp_path):
     lake = Lake(spark, tmp_path / "lake")
     rows = messages(spark, [message("a", i, i) for i in range(5)])
-    assert [lake.append(rows, "stream-0"), lake.append(rows, "stream-0"), lake.append(rows, "stream-1")] == [5, 0, 0]
+    assert [lake.append(rows), lake.append(rows)] == [5, 0]
     assert lake.messages().count() == 5
 
 
@@ -159,6 +161,72 @@ def test_gold_follows_what_is_ingested(spark, tmp_path):
     assert listed(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
     assert "endpoints" in lake.register()
     assert spark.sql("SELECT sum(messages) FROM endpoints").first()[0] == 50
+
+
+def test_a_path_may_have_any_characters(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "my lake [1] {a} ü%20*?")
+    lake.ingest([recording(tmp_path / "one.mcap")])
+    assert lake.ingest([recording(tmp_path / "two.mcap", first=5)]).messages == 10
+    lake.refresh()
+    assert held(lake) == sorted(numbers(0, 15))
+    assert listed(lake.table("endpoints"), "messages") == [(15,), (15,)]
+    assert lake.decode() == 2
+
+
+def test_a_stream_that_begins_anew_leaves_nothing_out(spark, tmp_path):
+    """Without its checkpoint a stream gives all again, in batches of the same numbers."""
+    lake = Lake(spark, tmp_path / "lake")
+    (tmp_path / "log").mkdir()
+    for index in range(2):
+        recording(tmp_path / "log" / f"{index:06}.mcap", 10 * index)
+        query = follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None)
+        query.awaitTermination(240)
+        assert query.exception() is None
+        shutil.rmtree(tmp_path / "checkpoint")
+    assert held(lake) == sorted(numbers(0, 20))
+
+
+def test_who_waits_writes_when_the_other_one_is_done(tmp_path):
+    one, other = (Journal(LocalFileSystem(), str(tmp_path)) for _ in range(2))
+    said = []
+
+    def wait():
+        with other.locked(wait=True):
+            said.append("other")
+
+    thread = threading.Thread(target=wait)
+    with one.locked():
+        thread.start()
+        thread.join(0.2)  # long enough for whoever does not wait
+        said.append("one")
+    thread.join(60)
+    assert said == ["one", "other"]
+
+
+def test_what_failed_tasks_leave_and_kills_before_the_journal_do_no_harm_in_other_formats(
+    spark, tmp_path, monkeypatch
+):
+    lake = Lake(spark, tmp_path / "lake", "orc")
+    path = recording(tmp_path / "one.mcap")
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    def stage(*arguments):
+        found = staged(*arguments)
+        part = next((tmp_path / "lake" / "_staged").rglob("*.parquet"))
+        (part.parent / "torn.parquet").write_bytes(b"PAR1")
+        return found
+
+    staged = Lake._stage_files
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "_stage_files", stage)
+        patch.setattr(Journal, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            lake.ingest([path])
+    assert lake.ingest([path]).messages == 0
+    assert held(lake) == sorted(numbers(0, 10))
+    assert lake.refresh() == 1
 
 
 def test_another_format_has_the_same_tables(spark, tmp_path):

@@ -32,7 +32,7 @@ def full(spark, tmp_path, endpoints=3):
         rows += [message(f"topic<{n}>", i, time, **late) for n in range(endpoints) if i % 50]
     rows += [message("camera", i, BEGIN + i * SECOND, data=picture) for i in range(5)]
     lake = Lake(spark, tmp_path / "lake")
-    lake.append(messages(spark, rows), "rows")
+    lake.append(messages(spark, rows))
     lake.refresh()
     return lake
 
@@ -84,7 +84,7 @@ def test_the_page_refers_to_nothing_outside(spark, tmp_path):
 
 def test_a_thousand_endpoints_are_a_page_as_well(spark, tmp_path):
     lake = Lake(spark, tmp_path / "lake")
-    lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]), "rows")
+    lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
     lake.refresh()
     page = tmp_path / "report.html"
     assert write_report(lake, page)["endpoints"] == 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from decimal import Decimal
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_a_column_with_two_types_has_the_wider_one_or_is_text(first, second, wid
     one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
     assert infer.common(one, two) == infer.common(two, one) == expected
     assert infer.common(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
+
+
+def test_decimals_and_whole_numbers_have_a_type_that_holds_both():
+    exact, whole = pa.array([Decimal("1.5")]), pa.array([2**63 - 1])
+    wider = infer.common(exact.type, whole.type)
+    assert infer.conformed(exact, wider).to_pylist() == [Decimal("1.5")]
+    assert infer.conformed(whole, wider).to_pylist() == [2**63 - 1]
+    assert infer.common(pa.decimal128(30, 20), pa.int64()) == pa.string()
 
 
 def test_values_become_the_wider_type():
@@ -277,6 +286,24 @@ def test_who_dies_while_decoding_leaves_nothing_twice(spark, tmp_path, monkeypat
     assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
 
 
+def test_decoding_all_again_that_is_killed_loses_nothing(spark, tmp_path, monkeypatch):
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([recording(tmp_path / "1.mcap", ("a", "json", None, [b'{"n": 1}', b"{"]))])
+    lake.decode()
+
+    def remove(store, place):
+        if place == "silver":
+            shutil.rmtree(tmp_path / "lake" / "silver" / "a")  # where it has come to
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "remove", remove)
+        with pytest.raises(KeyboardInterrupt):
+            lake.decode(every=True)
+    lake.decode()
+    assert listed(lake.silver("a"), "n") == [(1,)]
+
+
 def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
     """Rows of a stream have their number only."""
     lake = Lake(spark, tmp_path / "lake")
@@ -291,12 +318,22 @@ def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
 
 
 def test_another_format_has_the_same_silver(spark, tmp_path):
+    """Dates are those of UTC, whatever the session's time zone."""
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    try:
+        check_another_format(spark, tmp_path)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def check_another_format(spark, tmp_path):
     lake = Lake(spark, tmp_path / "lake", "orc")
     for i, payload in enumerate((b'{"n": 1}', b'{"n": "x"}')):
         lake.ingest([recording(tmp_path / f"{i}.mcap", ("a", "json", None, [payload, b"{"]), first=2 * i)])
         lake.decode()
     assert listed(lake.silver("a"), "sequence", "n") == [(0, "1"), (2, "x")]
     assert listed(lake.undecoded(), "sequence", "data") == [(1, b"{"), (3, b"{")]
+    assert lake.silver("a").select("date").distinct().collect() == lake.messages().select("date").distinct().collect()
 
 
 def test_functions_decode_messages_of_any_source(spark, tmp_path):

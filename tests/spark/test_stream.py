@@ -251,3 +251,12 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
     batch, table = rows(read(spark, str(log))), rows(spark.read.parquet(str(out / "table")))
     assert len(batch) > 5 + 4000, "what the first recorder had written, and all of the second"
     assert table == batch
+
+
+def test_names_that_are_times_are_no_numbers_of_segments(tmp_path: Path) -> None:
+    """Between those of a recording all numbers are there; between times there is nothing to miss."""
+    for i, name in enumerate(("20260501", "20260503", "1700000000000000000")):
+        (tmp_path / f"{name}.mcap").write_bytes(head() + part(5 * i) + CLOSED)
+    stream = reader(tmp_path)
+    end = stream.latestOffset({}, ReadAllAvailable())
+    assert times(stream, {}, end) == list(range(15))

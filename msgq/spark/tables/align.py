@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 STRATEGIES = ("auto", "arrow", "window")
 _ARROW_ROWS_MAX = 4_000_000  # of a key, both sides together, for "auto"
 _SPAN_NS = 60_000_000_000  # of a key's time for one task, at least
+_TOLERANCE_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
+_SPAN_TOLERANCE_MAX = 1 << 58
 _SPAN = "_span"
 
 
@@ -56,6 +58,7 @@ def asof_join(
         raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(STRATEGIES)}")
     if tolerance is not None and tolerance < 0:
         raise InvalidValueError(f"a tolerance of {tolerance} ns is not possible; give 0 or more, or None")
+    tolerance = None if tolerance is None or tolerance > _TOLERANCE_MAX else tolerance
     values = [name for name in right.columns if name not in by]
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
@@ -88,7 +91,7 @@ def _by_window(
     )  # fmt: skip
     both = mine.unionByName(theirs)
     keys = list(by)
-    if tolerance is not None:
+    if tolerance is not None and tolerance < _SPAN_TOLERANCE_MAX:
         both = both.withColumn(_SPAN, _spans(tolerance))
         keys.append(_SPAN)
     past = Window.partitionBy(*keys).orderBy("_time", "_side").rowsBetween(Window.unboundedPreceding, 0)
@@ -185,7 +188,7 @@ def resample(
     newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *others), on).alias("_row"))
     following = F.lead("_tick").over(Window.partitionBy(*by).orderBy("_tick"))
     last = F.coalesce(following - 1, F.col("_tick"))
-    if tolerance is not None:
+    if tolerance is not None and tolerance <= _TOLERANCE_MAX:
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     each = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")))
