@@ -23,6 +23,7 @@ from pyarrow.fs import LocalFileSystem
 from rich.console import Console
 from rich.table import Table
 
+from msgq.spark import journal as journals
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import RANGES, overlapping
@@ -55,7 +56,8 @@ def planning(where: Path, files: int) -> float:
         writer.finish()
     for number in range(1, files):
         (where / f"{number}.mcap").hardlink_to(first)
-    return timed(lambda: list(tasks(Options((str(where),)), [])))
+    options = Options((str(where),))
+    return timed(lambda: list(tasks(options, options.files([]), [])))
 
 
 def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
@@ -79,6 +81,7 @@ def journal(where: Path, entries: int, groups: int, endpoints: int) -> tuple[flo
     for entry in range(entries):
         inputs = [Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(13)]
         made.commit(uuid4().hex, _ranges(entry, groups, endpoints), inputs, [], f"{where}/_staged/none")
+    journals._ENTRIES.clear()  # each ingest is a new process
     looked = timed(made.inputs)
     new = _ranges(entries, groups, endpoints)
     return looked, timed(lambda: overlapping(new, made.ranges(["run"])))

@@ -24,6 +24,9 @@ from msgq.recording.files import Problem
 from msgq.spark.parts import RANGES
 
 _ABOUT = b"msgq"
+#: Entries of this process's journals, by file system and path. They never change, and each batch of a stream needs all.
+_ENTRIES: dict[tuple[str, str], pa.Table] = {}
+_ENTRIES_MAX = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,8 @@ class Journal:
     def ranges(self, runs: Iterable[str]) -> pa.Table:
         """Return the ranges of all parts that have messages of these runs."""
         wanted = pa.array(sorted(set(runs)), pa.string())
-        found = [self._read(name) for name in self.names()]
-        chosen = [table.filter(pc.is_in(table.column("run"), wanted)) for table in found]
-        return pa.concat_tables([RANGES.empty_table(), *chosen])
+        found = pa.concat_tables([RANGES.empty_table(), *map(self._read, self.names())])
+        return found.filter(pc.is_in(found.column("run"), wanted))
 
     def runs(self, names: Iterable[str]) -> set[str]:
         """Return the runs of which these entries have messages."""
@@ -147,8 +149,13 @@ class Journal:
             self._files.delete_dir(staged)
 
     def _read(self, name: str) -> pa.Table:
-        with pq.ParquetFile(f"{self._directory}/{name}.parquet", filesystem=self._files) as file:  # 4x faster than
-            return file.read().cast(RANGES)  # read_table, and of a long stream there are thousands
+        key = (self._files.type_name, f"{self._directory}/{name}.parquet")
+        if key not in _ENTRIES:
+            if len(_ENTRIES) == _ENTRIES_MAX:
+                _ENTRIES.clear()
+            with pq.ParquetFile(key[1], filesystem=self._files) as file:  # 4x faster than read_table
+                _ENTRIES[key] = file.read().cast(RANGES)
+        return _ENTRIES[key]
 
     def _about(self, name: str) -> Any:
         metadata = pq.read_schema(f"{self._directory}/{name}.parquet", filesystem=self._files).metadata
