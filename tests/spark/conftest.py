@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,18 +11,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Let one process of pytest-xdist have all tests of a kind, and give them time: two cores may have ten tenants.
 
     Those that start servers and drivers of their own do not need the process that has the session.
     """
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.watchdog(300))
-            if config.pluginmanager.hasplugin("xdist"):
-                apart = any(item.iter_markers("cluster")) or any(item.iter_markers("fault"))
-                item.add_marker(pytest.mark.xdist_group("spark servers" if apart else "spark"))
+    item.add_marker(pytest.mark.watchdog(300))
+    if item.config.pluginmanager.hasplugin("xdist"):
+        apart = any(item.iter_markers("cluster")) or any(item.iter_markers("fault"))
+        item.add_marker(pytest.mark.xdist_group("spark servers" if apart else "spark"))
 
 
 @pytest.fixture(scope="session")
