@@ -130,8 +130,8 @@ class Lake:
         """
         from pyspark.sql import functions as F
 
-        missing = {column: F.lit(None).cast("long") for column in _OPTIONAL if column not in messages.columns}
-        columns = messages.withColumns(missing).select(*_COLUMNS.names)
+        missing = {name: F.lit(None).cast("long").alias(name) for name in _OPTIONAL if name not in messages.columns}
+        columns = messages.select(*(missing.get(name, F.col(name)) for name in _COLUMNS.names))
 
         def stage(where: str) -> pa.Table:
             found = self._stage_rows(columns, where)
