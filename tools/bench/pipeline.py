@@ -1,7 +1,7 @@
 """The pipeline on Spark, figure by figure: ``python -m tools.bench.pipeline``.
 
 5M messages of 64 to 256 bytes on 20 topics, zstd, chunks of 1 MiB, recorded from a bus. All that is timed runs in one
-session on two cores, in turns; the table shows medians. ``--memory`` reads 10 GB with a look at the memory of workers,
+session on two cores, in turns; the lines show medians. ``--memory`` reads 10 GB with a look at the memory of workers,
 ``--scaling`` does the same job in sessions that have one core and two.
 """
 
@@ -25,8 +25,6 @@ from uuid import uuid4
 
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 import msgq
 from msgq.recording import Recorder
@@ -155,18 +153,19 @@ def series(spark: SparkSession, rows: int, keys: int) -> tuple[DataFrame, DataFr
 
 
 class Figures:
-    """What is measured, as rows of a table."""
+    """What is measured, a line each, as soon as it is known."""
 
-    def __init__(self, title: str) -> None:
-        self.table = Table("what", "figure", "wanted", title=title, title_justify="left")
+    def row(self, what: str, figure: str, wanted: str) -> None:
+        """Print a line."""
+        print(f"{what:60} {figure:>12}   {wanted}", flush=True)
 
     def rate(self, what: str, messages: int, taken: float, wanted: str) -> None:
-        """Add a speed."""
-        self.table.add_row(what, f"{messages / taken / 1e6:.2f}M/s", wanted)
+        """Print a speed."""
+        self.row(what, f"{messages / taken / 1e6:.2f}M/s", wanted)
 
     def time(self, what: str, taken: float, wanted: str) -> None:
-        """Add a time."""
-        self.table.add_row(what, f"{taken:.2f} s", wanted)
+        """Print a time."""
+        self.row(what, f"{taken:.2f} s", wanted)
 
 
 def start_time() -> float:
@@ -252,7 +251,7 @@ def memory(spark: SparkSession, figures: Figures, where: Path, size: int) -> Non
                 taken = seconds(work, 1)
             worker, java = watch.largest["python"] >> 20, watch.largest["java"] >> 20
             text = f"{worker} MiB (Java {java} MiB), {size / taken / 1e6:.0f} MB/s"
-            figures.table.add_row(f"{size / 1e9:.1f} GB of {each} B, {what}: a worker", text, "1024 MiB")
+            figures.row(f"{size / 1e9:.1f} GB of {each} B, {what}: a worker", text, "1024 MiB")
         shutil.rmtree(recording)
         shutil.rmtree(where / "lake")
 
@@ -269,7 +268,7 @@ def scaling(figures: Figures, where: Path, messages: int) -> None:
     one, two = median(taken[1]), median(taken[2])
     for cores, found in ((1, one), (2, two)):
         figures.rate(f"recording to bronze and gold, {cores} of 2 cores", messages, found, "")
-    figures.table.add_row("two cores against one", f"{one / two:.2f}x", "")
+    figures.row("two cores against one", f"{one / two:.2f}x", "")
 
 
 def job(recording: str) -> float:
@@ -287,7 +286,7 @@ def job(recording: str) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=_MESSAGES)
     parser.add_argument("--repeats", type=int, default=5)
@@ -298,7 +297,8 @@ def main() -> None:
     if given.job:
         print(job(given.job))
         return
-    figures = Figures(f"load {os.getloadavg()[0]:.1f}")
+    figures = Figures()
+    figures.row("what", "figure", f"wanted (load {os.getloadavg()[0]:.1f} at the start)")
     with tempfile.TemporaryDirectory(prefix="msgq-bench-") as name:
         where = Path(name)
         if given.scaling:
@@ -312,7 +312,6 @@ def main() -> None:
                 sources(spark, figures, where, given.messages, given.repeats)
                 joins(spark, figures, given.repeats)
             spark.stop()
-    Console().print(figures.table)
 
 
 if __name__ == "__main__":
