@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from msgq.errors import InvalidValueError, MissingLibraryError
 from msgq.spark.java import Java, find_java, launcher_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -34,6 +38,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     Raises
     ------
     MissingLibraryError : pyspark, a Java that it can run on, or what Spark Connect needs is not installed.
+    InvalidValueError : there is no such master, or Spark cannot start on it.
 
     Notes
     -----
@@ -56,6 +61,8 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
         return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
     master = master or given.pop("spark.master", None) or (None if submitted else "local[*]")
+    if master is not None:
+        _check_master(master)
     if master is not None and master.startswith("sc://"):
         return _connected(master, given)
     settings = dict(_ANYWHERE)
@@ -66,7 +73,9 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     if master is not None:
         settings |= {"spark.master": master} | _local(master)
     chosen: dict[str, Any] = settings | given
-    made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
+    made = _started(SparkSession.builder.config(map=chosen), master or "the master of spark-submit")
+    _load_sketches(made)
+    atexit.register(_end_workers, made.sparkContext)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
     return made
@@ -96,6 +105,54 @@ def _active() -> SparkSession | None:
     with suppress(PySparkRuntimeError):
         return SparkSession.active()
     return None
+
+
+def _check_master(master: str) -> None:
+    """Refuse at once what Spark would refuse after seconds, with a page of Java."""
+    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _cores(master) is None:
+        text = "give local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
+        raise InvalidValueError(f"there is no master {master!r}; {text}")
+
+
+def _started(builder: SparkSession.Builder, where: str) -> SparkSession:
+    """Start Spark. Raises InvalidValueError; what Java wrote to stderr may say more."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        made: SparkSession = builder.getOrCreate()
+    except (Py4JJavaError, PySparkRuntimeError) as error:
+        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+        raise InvalidValueError(f"Spark does not start on {where}: {reason.splitlines()[0]}") from None
+    return made
+
+
+def _load_sketches(spark: SparkSession) -> None:
+    """Load the class of the sketches' memory while nobody listens: it warns of each Java that Spark runs on."""
+    from py4j.protocol import Py4JJavaError
+
+    java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]  # there is one: this is no Spark Connect
+    stderr = java.lang.System.err
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+    try:
+        with suppress(Py4JJavaError):  # another Spark may have it elsewhere
+            java.lang.Class.forName("org.apache.datasketches.memory.internal.ResourceImpl")
+    finally:
+        java.lang.System.setErr(stderr)
+
+
+def _end_workers(context: SparkContext) -> None:
+    """End the daemons of idle Python workers, and so these, before Java closes their connections, when this process
+    ends: each worker would print the stack of a BrokenPipeError.
+    """
+    java = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
+    if java is None or context._jsc is None or context.statusTracker().getActiveJobsIds():
+        return
+    with suppress(OSError):  # who has ended meanwhile
+        for children in Path(f"/proc/{java.pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGTERM)
 
 
 def _connected(url: str, given: dict[str, str]) -> SparkSession:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError
 from msgq.spark import session
 from msgq.spark.java import Java
 from msgq.spark.session import _java_options, _local
@@ -79,6 +80,7 @@ import json, sys
 from msgq.spark import read, session
 
 spark = session(**json.loads(sys.argv[2]))
+spark.range(9).selectExpr("kll_sketch_agg_bigint(id)").collect()  # its library warns of each Java when it is loaded
 counts = read(spark, sys.argv[1]).groupBy("endpoint").count()
 counts.write.parquet(sys.argv[1] + ".counts")
 found = [tuple(row) for row in spark.read.parquet(sys.argv[1] + ".counts").collect()]
@@ -143,6 +145,13 @@ def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str
     done = run(tmp_path, program)
     assert "MissingLibraryError" in done.stderr.splitlines()[-1]
     assert text in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[x]", "local[", "host:7077", "spark://", "yarn2"])
+def test_a_master_that_cannot_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    monkeypatch.setattr(sys.modules["msgq.spark.session"], "_active", lambda: None)
+    with pytest.raises(InvalidValueError, match=re.escape(repr(master))):
+        session(master)
 
 
 def test_a_java_that_cannot_be_used_is_said(tmp_path: Path) -> None:
