@@ -73,5 +73,5 @@ def _time(time: int) -> datetime:
 
 
 def _json(traces: Sequence[Any], **layout: Any) -> str:
-    text: str = go.Figure(traces, {"template": "none", "height": 420, **layout}).to_json()
+    text: str = go.Figure(traces, {"template": "none", "height": 420, "showlegend": True, **layout}).to_json()
     return text
