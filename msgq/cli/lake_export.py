@@ -10,7 +10,7 @@ from msgq.cli.render import echo_json, in_units
 _KINDS = ("mcap", "parquet", "csv", "json")
 
 
-@click.command(epilog=options.EXIT_CODES)
+@click.command(short_help="Write the answer to a query as a file.", epilog=options.EXIT_CODES)
 @lake_options.lake
 @lake_options.query
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="What to write; not there yet.")

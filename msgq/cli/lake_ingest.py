@@ -8,7 +8,7 @@ from msgq.cli import lake_options, options
 from msgq.cli.render import echo_json, in_units
 
 
-@click.command(epilog=options.EXIT_CODES)
+@click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
 @lake_options.lake
 @click.argument("recordings", nargs=-1, required=True)
 @click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table an endpoint.")
@@ -24,7 +24,7 @@ def command(
     What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
     lake are left out, whichever file they are in.
     """
-    found = lake_options.open_lake(lake, master, table_format)
+    found = lake_options.open_lake(lake, master, table_format, may_be_new=True)
     with lake_options.progress(found, "ingest"):
         done = found.ingest(recordings)
     if silver:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from msgq.cli.render import console
+from msgq.cli.signals import interruptible
+from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from msgq.spark.lake import Lake
 
 _TICK_S = 0.2
@@ -34,12 +40,35 @@ def on_spark(function: Callable[..., None]) -> Callable[..., None]:
     return master(table_format(function))
 
 
-def open_lake(path: str, master: str | None, table_format: str) -> Lake:
-    """Return a lake, on a session of its own."""
+def open_lake(path: str, master: str | None, table_format: str, may_be_new: bool = False) -> Lake:
+    """Return a lake, on a session of its own. Raises InvalidValueError where there is none, unless it may be new."""
     from msgq.spark import session
     from msgq.spark.lake import Lake
 
-    return Lake(session(master), path, table_format)
+    if not (may_be_new or "://" in path or Path(path, "_journal").is_dir()):  # before the seconds that Spark takes
+        raise InvalidValueError(f"there is no lake at {path}; msgq lake ingest {path} RECORDINGS makes one")
+    screen = console()
+    with screen.status("Spark starts") if screen.is_terminal else nullcontext():
+        return Lake(_started(lambda: session(master)), path, table_format)
+
+
+def _started(start: Callable[[], SparkSession]) -> SparkSession:
+    """Return the session that `start` makes. Ctrl-C counts when it is there, as a Java that is left half-way stays;
+    the second time at once.
+    """
+    told: list[bool] = []
+
+    def stop() -> None:
+        if told:
+            raise KeyboardInterrupt
+        told.append(True)
+
+    logging.getLogger().addFilter(lambda record: not record.msg.endswith("while sending command."))  # py4j's of Ctrl-C
+    with interruptible(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
+        made = start()
+    if told:
+        raise KeyboardInterrupt
+    return made
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from msgq.cli.render import echo_json, in_units
 from msgq.cli.signals import until_interrupted
 
 
-@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.command(
+    short_help="Play the messages that a query gives.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
+)
 @lake_options.lake
 @lake_options.query
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,

@@ -8,7 +8,7 @@ from msgq.cli import lake_options, options
 from msgq.cli.render import echo_json
 
 
-@click.command(epilog=options.EXIT_CODES)
+@click.command(short_help="Write one HTML page about a lake.", epilog=options.EXIT_CODES)
 @lake_options.lake
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True)
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="Only this run of a recorder; repeatable.")

@@ -7,7 +7,7 @@ from msgq.cli import lake_options, options
 from msgq.cli.render import console, echo_json
 
 
-@click.command(epilog=options.EXIT_CODES)
+@click.command(short_help="Ask a lake a question in SQL.", epilog=options.EXIT_CODES)
 @lake_options.lake
 @lake_options.query
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most so many.")

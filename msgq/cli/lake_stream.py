@@ -6,7 +6,9 @@ from msgq.cli import lake_options, options
 from msgq.cli.signals import interruptible
 
 
-@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.command(
+    short_help="Follow a recorder while it records.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
+)
 @lake_options.lake
 @click.argument("recordings")
 @click.option("--checkpoint", metavar="DIR", help="Where the stream keeps its place.  [default: in the lake]")
@@ -22,13 +24,19 @@ def command(
     The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
     """
     from msgq.spark.lake import follow
+    from msgq.spark.options import Options
 
-    found = lake_options.open_lake(lake, master, table_format)
-    query = follow(found, recordings, checkpoint, None if once else every)
+    Options((recordings,)).files([])  # said before the seconds that Spark takes: that nothing is there
+    found = lake_options.open_lake(lake, master, table_format, may_be_new=True)
     over: list[bool] = []
-    with interruptible(lambda: over.append(True)):
+    with lake_options.progress(found, "stream"), interruptible(lambda: over.append(True)):
+        query = follow(found, recordings, checkpoint, None if once else every)
+        if not once:
+            click.echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
         while not over and not query.awaitTermination(1):
             continue
-    query.stop()
-    found.decode()
-    found.refresh()
+        query.stop()
+    with lake_options.progress(found, "decode"):
+        found.decode()
+    with lake_options.progress(found, "tables"):
+        found.refresh()

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +20,7 @@ from msgq.cli.app import app
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from tests.recording import logs
+from tests.support import ROOT
 
 
 def run(*arguments, code=0):
@@ -61,10 +68,29 @@ def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
     assert json.loads(run("ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
+def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, recording):
+    """Also without a Java: one whose driver left it half-way would stay for ever, and hold its driver's output."""
+    lake = tmp_path / "lake"
+    program = [sys.executable, "-m", "msgq", "lake", "ingest", str(lake), str(recording)]
+    with subprocess.Popen(
+        program, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():  # Java, which takes seconds from here
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=120) == ("", None)
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (("ingest", "{}", "{}/no"), 1, "nothing is at"),
+        (("stream", "{}", "{}/no"), 1, "nothing is at"),
+        (("sql", "{}/no", "SELECT 1"), 1, "/no RECORDINGS makes one"),
+        (("report", "{}/no"), 1, "there is no lake at"),
         (("sql", "{}", "SELEC"), 1, "PARSE_SYNTAX_ERROR"),
         (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
         (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),
@@ -74,6 +100,7 @@ def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
     ],
 )
 def test_what_a_user_can_mend_is_said_in_one_line(spark, tmp_path, arguments, code, text):
+    (tmp_path / "lake" / "_journal").mkdir(parents=True)  # a lake with nothing in it
     done = run(*(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output
     assert "Traceback" not in done.output
