@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_END_S = 5.0  # at most, for daemons to end; they take milliseconds
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
@@ -148,11 +151,23 @@ def _end_workers(context: SparkContext) -> None:
     java = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
     if java is None or context._jsc is None or context.statusTracker().getActiveJobsIds():
         return
-    with suppress(OSError):  # who has ended meanwhile
-        for children in Path(f"/proc/{java.pid}/task").glob("*/children"):
-            for child in children.read_text().split():
-                if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(int(child), signal.SIGTERM)
+    daemons = _daemons(java.pid)
+    for daemon in daemons:
+        with suppress(ProcessLookupError):
+            os.kill(daemon, signal.SIGTERM)
+    deadline = time.monotonic() + _END_S
+    while not daemons.isdisjoint(_daemons(java.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _daemons(java: int) -> set[int]:
+    """Return the processes by which a Java forks its Python workers; those that have ended do not count."""
+    found: set[int] = set()
+    for children in Path(f"/proc/{java}/task").glob("*/children"):
+        with suppress(OSError):  # a thread, or a child, that has ended meanwhile
+            pids = map(int, children.read_text().split())
+            found.update(pid for pid in pids if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
 
 
 def _connected(url: str, given: dict[str, str]) -> SparkSession:
