@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -13,8 +16,11 @@ if TYPE_CHECKING:
 
 _TURN = 1 << 32  # a sequence has 32 bits
 _HALF = 1 << 31
-_SPAN_NS = 60_000_000_000  # of log_time for one task: 2**31 messages in a minute there will not be
+_SPAN_NS = 60_000_000_000  # of log_time: 2**31 messages in a minute there will not be
 _EPOCH = ("run", "endpoint", "epoch")
+_PLACES = ("base", "base_time", "low", "low_time", "high", "high_time")
+_ISLANDS = ", ".join(["run string, endpoint string, epoch long", *(f"{name} long" for name in _PLACES)])
+_Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def gaps(messages: DataFrame) -> DataFrame:
@@ -29,16 +35,19 @@ def gaps(messages: DataFrame) -> DataFrame:
     a step back. A gap of 2**31 messages or more within an epoch is not seen. Epoch 0 (a file that numbers no epochs)
     counts as one epoch, unless its sequence never leaves 0.
 
-    Each minute of an epoch becomes its islands, stretches without a gap, by itself, so that one endpoint with nearly
-    all messages is the work of many tasks. What is between islands is a gap, if no island of another minute covers it.
+    Each batch of messages becomes its islands, stretches without a gap, wherever it is, so that no message is moved or
+    sorted by Spark. What is between islands is a gap, if no island of another batch covers it.
     """
     whole = Window.partitionBy(*_EPOCH)
-    turned = F.sum(_step("base", whole.orderBy("span", "island"))).over(whole.orderBy("span", "island"))
+    recorded = whole.orderBy("base_time", "base")
     placed = (
-        _islands(messages)
-        .withColumn("turned", F.first("base").over(whole.orderBy("span", "island")) + F.coalesce(turned, F.lit(0)))
-        .withColumn("low", F.col("turned") + F.col("first.number"))
-        .withColumn("end", F.struct((F.col("turned") + F.col("last.number")).alias("high"), "last.log_time"))
+        messages.select(*_EPOCH, "sequence", "log_time")
+        .where(F.col("sequence").isNotNull() & F.col("log_time").isNotNull())
+        .mapInArrow(_islands, _ISLANDS)
+        .withColumn("step", _step("base", recorded))
+        .withColumn("turned", F.first("base").over(recorded) + F.coalesce(F.sum("step").over(recorded), F.lit(0)))
+        .withColumn("low", F.col("turned") + F.col("low"))
+        .withColumn("end", F.struct((F.col("turned") + F.col("high")).alias("high"), "high_time"))
     )
     earlier = whole.orderBy("low", "end").rowsBetween(Window.unboundedPreceding, -1)
     found = placed.withColumn("former", F.max("end").over(earlier))
@@ -47,32 +56,50 @@ def gaps(messages: DataFrame) -> DataFrame:
         F.pmod("former.high", F.lit(_TURN)).alias("before"),
         F.pmod("low", F.lit(_TURN)).alias("after"),
         (F.col("low") - F.col("former.high") - 1).alias("lost"),
-        F.col("former.log_time").alias("from_time"), F.col("first.log_time").alias("to_time"),
+        F.col("former.high_time").alias("from_time"), F.col("low_time").alias("to_time"),
     )  # fmt: skip
-
-
-def _islands(messages: DataFrame) -> DataFrame:
-    """Return the stretches without a gap of each minute: span, island; base: the sequence that came first in the
-    span; first, last: number, counted from there, and log_time.
-    """
-    span = Window.partitionBy(*_EPOCH, "span")
-    recorded = span.orderBy("log_time", "sequence")
-    counted = span.orderBy("number", "log_time")
-    numbered = (
-        messages.select(*_EPOCH, "sequence", "log_time", F.expr(f"log_time div {_SPAN_NS}").alias("span"))
-        .withColumn("base", F.first("sequence").over(recorded))
-        .withColumn("number", F.coalesce(F.sum(_step("sequence", recorded)).over(recorded), F.lit(0)))
-    )
-    jumps = (F.col("number") - F.lag("number").over(counted) > 1).cast("int")
-    marked = numbered.withColumn("jump", jumps).withColumn("island", F.sum("jump").over(counted))
-    return marked.groupBy(*_EPOCH, "span", F.coalesce("island", F.lit(0)).alias("island")).agg(
-        F.first("base").alias("base"),
-        F.min(F.struct("number", "log_time")).alias("first"),
-        F.max(F.struct("number", "log_time")).alias("last"),
-    )
 
 
 def _step(sequence: str, order: WindowSpec) -> Column:
     """Return how far a sequence went from the row before: less than half a turn forwards, else backwards."""
     step = F.pmod(F.col(sequence) - F.lag(sequence).over(order), F.lit(_TURN))
     return F.when(step < _HALF, step).otherwise(step - _TURN)
+
+
+def _islands(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: give the stretches without a gap of each minute of an epoch in each batch.
+
+    base, base_time : the sequence that came first in the minute, and when. low, high : the first and the last number of
+    the stretch, counted from `base`; low_time, high_time: log_time of these.
+    """
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        times, sequences = (np.asarray(batch.column(name), np.int64) for name in ("log_time", "sequence"))
+        keys = [_codes(batch.column(name)) for name in _EPOCH] + [times // _SPAN_NS]
+        order = np.lexsort((sequences, times, *reversed(keys)))
+        begins = _begins([key[order] for key in keys])
+        group = np.cumsum(begins) - 1
+        first = order[begins]
+        step = (np.diff(sequences[order], prepend=0) + _HALF) % _TURN - _HALF
+        unrolled = np.cumsum(step)
+        number = unrolled - unrolled[begins][group]
+        counted = np.lexsort((times[order], number, group))
+        order, number = order[counted], number[counted]
+        begins |= np.diff(number, prepend=number[0]) > 1
+        low = np.flatnonzero(begins)
+        high = np.append(low[1:], len(order)) - 1
+        base = first[group[low]]
+        epochs = [batch.column(name).take(pa.array(base)) for name in _EPOCH]
+        found = [sequences[base], times[base], number[low], times[order[low]], number[high], times[order[high]]]
+        yield pa.RecordBatch.from_arrays([*epochs, *map(pa.array, found)], names=[*_EPOCH, *_PLACES])
+
+
+def _codes(column: pa.Array) -> _Integers:
+    """Return a number for each value, the same for the same."""
+    return np.asarray(column.dictionary_encode("encode").indices, np.int64)
+
+
+def _begins(keys: list[_Integers]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return where a row differs from the one before in one of the keys."""
+    return np.logical_or.reduce([np.diff(key, prepend=key[0] - 1) != 0 for key in keys])
