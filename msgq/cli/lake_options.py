@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,10 +17,9 @@ from msgq.cli.signals import interruptible
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from msgq.spark.lake import Lake
 
+_T = TypeVar("_T")
 _TICK_S = 0.2
 
 lake = click.argument("lake", metavar="LAKE")
@@ -52,7 +51,7 @@ def open_lake(path: str, master: str | None, table_format: str, may_be_new: bool
         return Lake(_started(lambda: session(master)), path, table_format)
 
 
-def _started(start: Callable[[], SparkSession]) -> SparkSession:
+def _started(start: Callable[[], _T]) -> _T:
     """Return the session that `start` makes. Ctrl-C counts when it is there, as a Java that is left half-way stays;
     the second time at once.
     """

@@ -7,14 +7,13 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from errno import EEXIST, ENOTEMPTY
 from importlib.util import find_spec
 from pathlib import Path
 
 from msgq.errors import MissingLibraryError
+from msgq.spark import cache
 
 VERSIONS = (17, 21, 25)
 _MODULE = "jdk.incubator.vector"
@@ -86,38 +85,23 @@ def launcher_home(java: Java) -> Path:
     It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME names it in
     processes that a session's process starts, and in a second session.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "msgq"
-    if java.home.parent == cache:
+    if java.home.parent == cache.folder():
         return java.home
-    home = cache / f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    if not os.access(home / "bin" / "java", os.X_OK):
-        try:
-            _make_launcher(java.home, home)
-        except OSError as error:
-            text = f"cannot make {home}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written"
-            raise MissingLibraryError(text, errno=error.errno) from error
-    return home
+    name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
+    return cache.made_once(name, lambda made: _make_launcher(java.home, made))
 
 
-def _make_launcher(real: Path, home: Path) -> None:
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent) as folder:
-        made = Path(folder) / "java"
-        (made / "bin").mkdir(parents=True)
-        for path in real.iterdir():
-            if path.name != "bin":
-                (made / path.name).symlink_to(path)
-        for path in (real / "bin").iterdir():
-            if path.name != "java":
-                (made / "bin" / path.name).symlink_to(path)
-        script = made / "bin" / "java"
-        script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java"))))
-        script.chmod(0o755)
-        try:
-            made.rename(home)
-        except OSError as error:
-            if error.errno not in (EEXIST, ENOTEMPTY):  # another process was faster; its folder says the same
-                raise
+def _make_launcher(real: Path, made: Path) -> None:
+    (made / "bin").mkdir(parents=True)
+    for path in real.iterdir():
+        if path.name != "bin":
+            (made / path.name).symlink_to(path)
+    for path in (real / "bin").iterdir():
+        if path.name != "java":
+            (made / "bin" / path.name).symlink_to(path)
+    script = made / "bin" / "java"
+    script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java"))))
+    script.chmod(0o755)
 
 
 _SCRIPT = """#!/bin/sh

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError, MissingLibraryError
+from msgq.spark.class_archive import archive_options
 from msgq.spark.java import Java, find_java, launcher_home
+from msgq.spark.workers import worker_python
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-_END_S = 5.0  # at most, for daemons to end; they take milliseconds
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
@@ -78,7 +72,6 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     chosen: dict[str, Any] = settings | given
     made = _started(SparkSession.builder.config(map=chosen), master or "the master of spark-submit")
     _load_sketches(made)
-    atexit.register(_end_workers, made.sparkContext)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
     return made
@@ -144,32 +137,6 @@ def _load_sketches(spark: SparkSession) -> None:
         java.lang.System.setErr(stderr)
 
 
-def _end_workers(context: SparkContext) -> None:
-    """End the daemons of idle Python workers, and so these, before Java closes their connections, when this process
-    ends: each worker would print the stack of a BrokenPipeError.
-    """
-    java = getattr(context._gateway, "proc", None)  # spark-submit's is not ours
-    if java is None or context._jsc is None or context.statusTracker().getActiveJobsIds():
-        return
-    daemons = _daemons(java.pid)
-    for daemon in daemons:
-        with suppress(ProcessLookupError):
-            os.kill(daemon, signal.SIGTERM)
-    deadline = time.monotonic() + _END_S
-    while not daemons.isdisjoint(_daemons(java.pid)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _daemons(java: int) -> set[int]:
-    """Return the processes by which a Java forks its Python workers; those that have ended do not count."""
-    found: set[int] = set()
-    for children in Path(f"/proc/{java}/task").glob("*/children"):
-        with suppress(OSError):  # a thread, or a child, that has ended meanwhile
-            pids = map(int, children.read_text().split())
-            found.update(pid for pid in pids if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes())
-    return found
-
-
 def _connected(url: str, given: dict[str, str]) -> SparkSession:
     """Return a session on a server, which has a Java and the settings."""
     from pyspark.sql import SparkSession
@@ -209,8 +176,9 @@ _ANYWHERE = {
 
 def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
     """Return the options of the driver's and the executors' Java, with those of the user behind them."""
+    logging_of = f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}"
     ours = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"{logging_of} {archive_options(java)}".rstrip(),
         "spark.executor.extraJavaOptions": "",
     }
     options = {}
@@ -227,7 +195,8 @@ def _local(master: str) -> dict[str, str]:
     cores = _cores(master)
     if cores is None:
         return {}
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else: whatever python3 is on the path
+    if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
+        os.environ["PYSPARK_PYTHON"] = str(worker_python())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {
         "spark.driver.host": "127.0.0.1",

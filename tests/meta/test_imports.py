@@ -42,7 +42,7 @@ LAYERS = [
     {"msgq.simulation"},
     {"msgq.recording"},
     {"msgq.spark"},
-    {"pyspark_msgq"},
+    {"pyspark_msgq", "pyspark_msgq_daemon"},
     {"msgq.cli"},
     {"msgq.__main__", "msgq_command"},
 ]
@@ -160,6 +160,9 @@ def test_numpy_is_imported_where_it_is_used():
         assert all(found.lazy for found in wanted)
 
 
+SPARKS = ("spark/cache.py", "spark/java.py", "spark/session.py")
+
+
 def library() -> list:
     return [path for module, paths in modules().items() for path in paths if layer_name(module) != "msgq.cli"]
 
@@ -170,7 +173,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path):
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
     readers = ("naming.py", "liveness.pyx", "liveness.pyi")  # the last two are how naming reads it
-    if path.name not in readers and not str(path).endswith(("spark/java.py", "spark/session.py")):  # Spark's, not ours
+    if path.name not in readers and not str(path).endswith(SPARKS):  # not ours
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.naming is the only reader"
 
 

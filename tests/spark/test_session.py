@@ -17,6 +17,7 @@ from msgq.errors import InvalidValueError
 from msgq.spark import session
 from msgq.spark.java import Java
 from msgq.spark.session import _java_options, _local
+from msgq.spark.workers import worker_python
 from tests.recording import logs
 from tests.support import ROOT
 
@@ -56,7 +57,7 @@ def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master:
     assert settings.get("spark.sql.shuffle.partitions") == partitions
     here = partitions is not None
     assert (settings.get("spark.driver.bindAddress") == os.environ.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
-    assert (os.environ.get("PYSPARK_PYTHON") == sys.executable) is here
+    assert (os.environ.get("PYSPARK_PYTHON") == str(worker_python())) is here
 
 
 def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:

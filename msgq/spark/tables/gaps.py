@@ -102,4 +102,5 @@ def _codes(column: pa.Array) -> _Integers:
 
 def _begins(keys: list[_Integers]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return where a row differs from the one before in one of the keys."""
-    return np.logical_or.reduce([np.diff(key, prepend=key[0] - 1) != 0 for key in keys])
+    differs: np.ndarray[Any, np.dtype[np.bool_]] = np.any([np.diff(key, prepend=key[0] - 1) for key in keys], axis=0)
+    return differs
