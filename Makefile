@@ -16,6 +16,7 @@ help:
 $(READY): pyproject.toml setup.cfg $(wildcard msgq/impl/*.pyx msgq/impl/*.pxd msgq/impl/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -c 'from msgq.spark import session; session("local[1]").range(1).count()'  # later ones start faster
 	touch $@
 
 demo: $(READY)

@@ -20,6 +20,7 @@ from msgq.recording.layout import SUFFIX
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
+_CHUNK_BYTES = 1 << 20  # what does not fit goes to the next: without this room there would be one task more
 NAMES = ("path", "paths", "endpoints", "exclude", "start", "end", "decode", "problems", "partitionBytes",
          "maxBytesPerTrigger", "failOnDataLoss", "live", "backend", "prefix", "bufferBytes")  # fmt: skip
 _OF_RECORDINGS = ("path", "paths", "start", "end", "problems", "failOnDataLoss")
@@ -137,8 +138,9 @@ class Options:
         """Return how large a partition of so many bytes should be."""
         if self.partition_bytes is not None:
             return self.partition_bytes
-        each = total // len(os.sched_getaffinity(0)) + 1
-        return min(max(each, _PARTITION_BYTES_MIN), _PARTITION_BYTES)
+        cores = len(os.sched_getaffinity(0))
+        rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
+        return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
 
 
 def _inside(directory: Path, problems: list[Problem]) -> list[Path]:

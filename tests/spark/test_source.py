@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
+from msgq.spark.options import Options
+from msgq.spark.source import packed
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -135,6 +138,16 @@ def test_pieces_of_any_size_are_the_same_rows(spark: SparkSession, tmp_path: Pat
     assert table.rdd.getNumPartitions() > 5
     assert found(table) == expected(*paths)
     assert read(spark, str(tmp_path)).rdd.getNumPartitions() == 1
+
+
+@pytest.mark.parametrize("size", [100, 511, 513, 700, 1500, 5000])
+def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    chunks = [(number, 1 << 20) for number in range(size)]
+    room = Options(("x",)).piece_bytes(size << 20)
+    tasks = len(list(packed(chunks, room)))
+    assert tasks % 2 == 0
+    assert room <= 257 << 20
 
 
 def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None:
