@@ -371,7 +371,7 @@ def _plain_nulls() -> Iterator[None]:
     except PySparkException as error:
         if error.getCondition() != "USER_RAISED_EXCEPTION":
             raise
-        raise InvalidValueError(error.getMessageParameters()["errorMessage"]) from None
+        raise InvalidValueError((error.getMessageParameters() or {})["errorMessage"]) from None
 
 
 def _collected(ranges: DataFrame) -> pa.Table:

@@ -199,7 +199,7 @@ class _Range(NamedTuple):
 
 
 def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
-    """Give the ranges of one run, endpoint and epoch whose times meet, in a chain; mostly each is alone, and left out."""
+    """Give the ranges of one run, endpoint and epoch whose times meet, in a chain; those that are alone are not."""
     every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
                               known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
     keys = ("run", "endpoint", "epoch")
@@ -234,7 +234,8 @@ def _met(ranges: list[_Range], others: list[_Range]) -> list[int]:
 
 def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
     """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
-    found, seen = [0] * len(x), []
+    found = [0] * len(x)
+    seen: list[int] = []
     points = sorted(points, reverse=True)
     for index in sorted(range(len(x)), key=x.__getitem__):
         while points and points[-1][0] <= x[index]:

@@ -179,7 +179,7 @@ def tasks(options: Options, paths: Sequence[Path], problems: list[Problem]) -> I
 
 
 def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
-    """Return the bytes of those files that can be opened here: what is wrong with the others, no worker needs to say."""
+    """Return the bytes of those files that can be opened here; what is wrong with others, no worker needs to find."""
     sizes = {}
     for path in paths:
         with suppress(RecordingError), opened(path) as fd:

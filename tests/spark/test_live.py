@@ -111,7 +111,7 @@ def test_rows_are_those_of_a_recording(reader: Make) -> None:
 def test_payloads_become_values(reader: Make, prefix: str) -> None:
     """By the columns that the user gives: nobody knows what will come."""
     options = {"live": "true", "prefix": prefix, "decode": "point"}
-    with pytest.raises(InvalidValueError, match="say it: .schema"):
+    with pytest.raises(InvalidValueError, match=r"say it: \.schema"):
         RecordingSource(options).schema()
     wanted = "sequence long, value struct<x: double, name: string>, reason string, data binary"
     stream = reader(wanted, decode="point")
