@@ -199,7 +199,7 @@ class _Range(NamedTuple):
 
 
 def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
-    """Give the ranges of one run, endpoint and epoch whose times meet, in a chain; those that are alone are not."""
+    """Give those ranges of one run, endpoint and epoch, two or more, whose times meet in a chain."""
     every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
                               known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
     keys = ("run", "endpoint", "epoch")
