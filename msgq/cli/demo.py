@@ -54,10 +54,11 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     """Show msgq at work with this machine's own telemetry.
 
     Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
-    conflating, passive, one too slow to keep up. The load is also a moving picture, 1080p at 30 frames a second, that
-    goes to a viewer without being copied. In the middle a publisher is killed and started again; its subscribers lose
-    nothing. Everything is recorded meanwhile, read back, compared, and replayed twice in virtual time with the same
-    outcome. A terminal shows it live; without one there is the summary at the end.
+    conflating, passive, one too slow to keep up. A sensor is answered by an estimate, and that by a command, which say
+    of what they are a consequence: the report shows the way. The load is also a moving picture, 1080p at 30 frames a
+    second, that goes to a viewer without being copied. In the middle a publisher is killed and started again; its
+    subscribers lose nothing. Everything is recorded meanwhile, read back, compared, and replayed twice in virtual time
+    with the same outcome. A terminal shows it live; without one there is the summary at the end.
 
     MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
     in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.

@@ -23,7 +23,8 @@ class Topic:
     """One topic of the demo.
 
     `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `frames`: it is a
-    stream of visionipc, and its endpoint announces them.
+    stream of visionipc, and its endpoint announces them. `traced`: its messages say of what they are a consequence;
+    `cause`: of those of that topic, one each, and else they are an origin.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Topic:
     burst: int = 0
     ring_bytes: int = 0
     frames: bool = False
+    traced: bool = False
+    cause: str = ""
 
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
@@ -41,7 +44,10 @@ TELEMETRY = (
     Topic("memory", 20),
     Topic("disk", 20),
     Topic("processes", 2),
+    Topic("sensor", 50, traced=True),
 )
+# What a robot does all the time: what was measured is estimated, and then answered, each by a process of its own.
+LOOP = (Topic("estimate", 50, traced=True, cause="sensor"), Topic("command", 50, traced=True, cause="estimate"))
 # The ring of `pulse` holds more than ten seconds: its subscribers have no excuse for losing anything.
 # In virtual time a message takes as long as twenty on the ring: there are fewer, and a smaller ring for the slow one.
 BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("busy", 1000, 50, 1 << 20)
@@ -52,7 +58,7 @@ FRAMES = () if VIRTUAL else (Topic("load", 30, frames=True),)
 STREAM = 0
 PICTURE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
-TOPICS = {topic.name: topic for topic in (*TELEMETRY, PULSE, BUSY, *FRAMES)}
+TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES)}
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Subscriber:
 SUBSCRIBERS = {
     subscriber.name: subscriber
     for subscriber in (
-        Subscriber("dashboard", "polling", tuple(topic.name for topic in TELEMETRY), lossless=True),
+        Subscriber("dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY, *LOOP)), lossless=True),
         Subscriber("survivor", "blocking", ("pulse",), lossless=True),
         Subscriber("observer", "passive", ("pulse",), lossless=True),
         Subscriber("fast", "blocking", ("busy",)),

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgq
 from msgq import stats
-from msgq.cli import demo_frames
+from msgq.cli import demo_frames, demo_loop
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_meter import Meter, Stamp
 from msgq.cli.lifeline import Lifeline
@@ -29,7 +29,7 @@ _STEP_S = 0.02
 _PATIENCE_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
 
-_STAMP = struct.Struct("<QQQ40x")  # a demo_meter.Stamp, 64 bytes with its padding
+_STAMP = struct.Struct("<QQQ40x")  # a demo_meter.Stamp; 64 bytes with its padding, or what a message has beside it
 
 
 def main(run: str, role: str, name: str) -> int:
@@ -79,12 +79,20 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
 
     `pid` is who subscribers take it for.
     """
-    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
+    with contextlib.ExitStack() as stack:
+        socket = stack.enter_context(msgq.PubSocket())
+        schema = demo_loop.SCHEMA if topic.traced else None
+        socket.connect(msgq.context, plan.endpoint(run, topic.name), topic.ring_bytes, schema=schema)
+        cause = stack.enter_context(_listen(run, plan.TOPICS[topic.cause])) if topic.cause else None
         _await_subscribers(socket, topic, stop)
         if plan.BACKEND == "msgq":
             _await_others(run, stop)
         if topic.burst:
             _publish_bursts(socket, topic, stop, pid)
+        elif cause is not None:
+            demo_loop.answer(socket, topic, stop, pid, cause)
+        elif topic.traced:
+            demo_loop.measure(socket, topic, stop, pid, sample)
         else:
             _publish_telemetry(socket, topic, stop, pid, sample)
 
@@ -92,9 +100,10 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
 def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
     """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
     expected = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics and one.kind != "passive"]
+    answering = [one for one in plan.LOOP if one.cause == topic.name]
     while not stop.is_set():
         with contextlib.suppress(WaitTimeoutError):
-            socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected))
+            socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected) + len(answering))
             return
 
 
@@ -165,7 +174,12 @@ def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
         if who.kind == "frames":
             _view(run, who, reports, stop, pid)
             return
-        subscribed = {topic: stack.enter_context(_connect(run, who, plan.TOPICS[topic])) for topic in who.topics}
+        subscribed = {
+            topic: stack.enter_context(
+                _listen(run, plan.TOPICS[topic], who.kind == "conflating", who.kind == "passive")
+            )
+            for topic in who.topics
+        }
         reporter = Reporter(reports, who, pid, subscribed)
         if len(subscribed) > 1:
             _poll_many(subscribed, reporter, stop)
@@ -188,9 +202,8 @@ def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, p
         reporter.report(final=True)
 
 
-def _connect(run: str, who: plan.Subscriber, topic: plan.Topic) -> msgq.SubSocket:
+def _listen(run: str, topic: plan.Topic, conflate: bool = False, passive: bool = False) -> msgq.SubSocket:
     socket = msgq.SubSocket()
-    conflate, passive = who.kind == "conflating", who.kind == "passive"
     socket.connect(
         msgq.context, plan.endpoint(run, topic.name), conflate=conflate, segment_size=topic.ring_bytes, passive=passive
     )
@@ -225,7 +238,7 @@ def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: 
 
 
 def _drain(socket: msgq.SubSocket, meter: Meter, topic: plan.Topic) -> None:
-    stamp_of = _STAMP.unpack if topic.burst else _json_stamp
+    stamp_of = _STAMP.unpack if topic.burst or topic.traced else _json_stamp
     while (message := socket.receive(non_blocking=True)) is not None:
         now_ns = time.monotonic_ns()
         meter.take(stamp_of(message), len(message), now_ns)

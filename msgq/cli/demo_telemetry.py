@@ -35,10 +35,16 @@ def _processes() -> Any:
     return sorted(everyone, key=lambda info: info["cpu_percent"] or 0.0, reverse=True)[:_TOP]
 
 
+def _sensor() -> Any:
+    """Load of the machine since the look before, in percent."""
+    return psutil.cpu_percent()
+
+
 SOURCES: dict[str, Callable[[], Any]] = {
     "cpu": _cpu,
     "network": _network,
     "memory": _memory,
     "disk": _disk,
     "processes": _processes,
+    "sensor": _sensor,
 }

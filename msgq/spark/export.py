@@ -46,7 +46,8 @@ def write_log(rows: DataFrame, path: Path) -> int:
         for row in ordered.toLocalIterator(prefetchPartitions=True):
             values = row.asDict()
             number, time = _channel(writer, channels, values), values["log_time"]
-            published, sequence = values.get("publish_time") or time, (values.get("sequence") or 0) % 2**32
+            published, sequence = values.get("publish_time"), (values.get("sequence") or 0) % 2**32
+            published = time if published is None else published
             if min(time, published) < 0:
                 text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
                 raise InvalidValueError(text, values["endpoint"])

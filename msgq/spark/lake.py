@@ -16,6 +16,7 @@ import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id")])
 _OPTIONAL = ("origin_time", "schema_id")  # of rows that are appended
+_UNNAMED = {"run": "", "epoch": 0}  # what messages of files of other programs have
+_NEEDED = ("endpoint", "sequence", "log_time", "data")
 _BRONZE = pa.schema([*_COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
 _TEXTS_ONCE = pa.schema([
     field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
@@ -122,19 +125,21 @@ class Lake:
         """Add rows that have the columns of messages, origin_time and schema_id if they like; return how many are new.
 
         Those that are in the lake already count for nothing, so that a stream may give a batch again. Waits for whoever
-        else is writing the lake.
+        else is writing the lake. A run that is NULL becomes empty, and an epoch 0, as in files of other programs.
 
         Parameters
         ----------
         recordings : a directory whose recordings have the texts of the rows' schemas.
-        """
-        from pyspark.sql import functions as F
 
-        missing = {name: F.lit(None).cast("long").alias(name) for name in _OPTIONAL if name not in messages.columns}
-        columns = messages.select(*(missing.get(name, F.col(name)) for name in _COLUMNS.names))
+        Raises
+        ------
+        InvalidValueError : endpoint, sequence, log_time or data is NULL; nothing is added.
+        """
+        columns = _complete(messages)
 
         def stage(where: str) -> pa.Table:
-            found = self._stage_rows(columns, where)
+            with _plain_nulls():
+                found = self._stage_rows(columns, where)
             if recordings is not None:
                 self._learn(found, recordings)
             return found
@@ -341,6 +346,32 @@ def _input(path: Path, problems: list[Problem]) -> Input | None:
         problems.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
         return None
     return Input(str(path.absolute()), status.st_size, status.st_mtime_ns)
+
+
+def _complete(messages: DataFrame) -> DataFrame:
+    """Return rows with all columns of messages; reading them fails where a message cannot have their NULL."""
+    from pyspark.sql import functions as F
+
+    columns = {name: F.col(name) for name in messages.columns}
+    columns |= {name: F.lit(None).cast("long") for name in _OPTIONAL if name not in columns}
+    for name, value in _UNNAMED.items():
+        columns[name] = F.coalesce(columns[name], F.lit(value))
+    for name in _NEEDED:
+        columns[name] = F.coalesce(columns[name], F.raise_error(F.lit(f"a row's {name} is NULL, which no message has")))
+    return messages.select(*(columns[name].alias(name) for name in _COLUMNS.names))
+
+
+@contextmanager
+def _plain_nulls() -> Iterator[None]:
+    """Say what `_complete` has found. Raises InvalidValueError."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() != "USER_RAISED_EXCEPTION":
+            raise
+        raise InvalidValueError((error.getMessageParameters() or {})["errorMessage"]) from None
 
 
 def _collected(ranges: DataFrame) -> pa.Table:

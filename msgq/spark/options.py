@@ -42,7 +42,7 @@ class Options:
     problems : what could not be read, instead of messages.
     partition_bytes : of a partition, before compression; None: by the size and the cores.
     max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
-    fail_on_data_loss : whether a stream stops where a segment that it has not read is gone.
+    fail_on_data_loss : whether a query stops where a file that it was to read is gone.
     live : the bus instead of recordings; then there are no paths.
     backend, prefix : of the bus; None: those in force where the session was started.
     buffer_bytes : of messages of the bus that wait for a batch.

@@ -6,8 +6,9 @@ statistics answer for what is not in them.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -178,25 +179,69 @@ def overlapping(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
             pc.field("first_time") <= pc.max(new.column("last_time"))
         )
         known = known.filter(reach)
-    every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
-                              known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
-    every = every.sort_by([("run", "ascending"), ("endpoint", "ascending"), ("epoch", "ascending"),
-                           ("first_time", "ascending"), ("first_sequence", "ascending")])  # fmt: skip
     mine: set[str] = {part for part, twice in zip(*_columns(new, "part", "repeats"), strict=True) if twice}
     theirs: set[str] = set()
-    group: tuple[Any, ...] = ()
-    open_ranges: list[tuple[str, bool, int, int, int]] = []  # those that may reach into what follows
-    names = ("part", "new", "run", "endpoint", "epoch", "first_sequence", "last_sequence", "first_time", "last_time")
-    for part, is_new, *key, first, last, begin, end in zip(*_columns(every, *names), strict=True):
-        if tuple(key) != group:
-            group, open_ranges = tuple(key), []
-        open_ranges = [one for one in open_ranges if one[4] >= begin]
-        for other, other_new, other_first, other_last, _ in open_ranges:
-            if other_first <= last and first <= other_last and (is_new or other_new):
-                for name, fresh in ((part, is_new), (other, other_new)):
-                    (mine if fresh else theirs).add(name)
-        open_ranges.append((part, is_new, first, last, end))
+    for cluster in _clusters(new, known):
+        fresh = [one for one in cluster if one.is_new]
+        mine |= {one.part for one, count in zip(fresh, _met(fresh, cluster), strict=True) if count > 1}  # itself is one
+        old = [one for one in cluster if not one.is_new]
+        theirs |= {one.part for one, count in zip(old, _met(old, fresh), strict=True) if count}
     return mine, theirs
+
+
+class _Range(NamedTuple):
+    part: str
+    is_new: bool
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
+    """Give those ranges of one run, endpoint and epoch, two or more, whose times meet in a chain."""
+    every = pa.concat_tables([new.append_column("new", pa.array(np.ones(len(new), bool))),
+                              known.append_column("new", pa.array(np.zeros(len(known), bool)))])  # fmt: skip
+    keys = ("run", "endpoint", "epoch")
+    every = every.sort_by([(name, "ascending") for name in (*keys, "first_time")])
+    names = ("part", "new", "first_sequence", "last_sequence", "first_time", "last_time")
+    cluster: list[_Range] = []
+    before, until = None, 0
+    for *key, part, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):
+        if key != before or begin > until:
+            if len(cluster) > 1:
+                yield cluster
+            before, until, cluster = key, end, []
+        until = max(until, end)
+        cluster.append(_Range(part, is_new, first, last, begin, end))
+    if len(cluster) > 1:
+        yield cluster
+
+
+def _met(ranges: list[_Range], others: list[_Range]) -> list[int]:
+    """Return how many of the others each range meets, in time and in sequences.
+
+    Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
+    """
+    until, upto = [one.end for one in ranges], [one.last for one in ranges]
+    before, below = [one.begin - 1 for one in ranges], [one.first - 1 for one in ranges]
+    begun = _counts([(one.begin, one.first) for one in others], until, upto)
+    begun_below = _counts([(one.begin, one.last) for one in others], until, below)
+    ended = _counts([(one.end, one.first) for one in others], before, upto)
+    ended_below = _counts([(one.end, one.last) for one in others], before, below)
+    return [a - b - c + d for a, b, c, d in zip(begun, begun_below, ended, ended_below, strict=True)]
+
+
+def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
+    """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
+    found = [0] * len(x)
+    seen: list[int] = []
+    points = sorted(points, reverse=True)
+    for index in sorted(range(len(x)), key=x.__getitem__):
+        while points and points[-1][0] <= x[index]:
+            insort(seen, points.pop()[1])
+        found[index] = bisect_right(seen, y[index])
+    return found
 
 
 def _columns(table: pa.Table, *names: str) -> Iterator[list[Any]]:

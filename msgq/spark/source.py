@@ -7,7 +7,9 @@ the columns of the schema that the user gives. `msgq.spark.read` does both.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
+from msgq.recording.walk import opened
 from msgq.spark import rows
 from msgq.spark.decode import value_type
 from msgq.spark.options import Options
@@ -121,11 +124,19 @@ class RecordingReader(DataSourceReader):
         return found + ([Pieces([], [], problems)] if problems and self._options.problems else [])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition."""
+        """Give the rows of a partition.
+
+        Raises
+        ------
+        RecordingError : a file could be opened where the query was planned, and cannot be here (unless `failOnDataLoss`
+            is false, or problems are wanted).
+        """
         if not isinstance(partition, Pieces):  # Spark makes one of its own where there are none
             return
         for log in partition.opened(self._options, partition.problems):
             yield from read(log, self._options, self._columns)
+            check_read(self._options, log.problems)
+        check_read(self._options, partition.problems)
         if self._options.problems:
             yield from rows.problem_rows(partition.problems, self._columns)
 
@@ -142,13 +153,21 @@ def read(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.Re
         yield from rows.message_rows(log, columns)
 
 
+def check_read(options: Options, problems: list[Problem]) -> None:
+    """Raise RecordingError where a file that was planned could not be read, unless problems or losses are fine."""
+    unread = next((problem for problem in problems if problem.errno), None)
+    if unread is not None and options.fail_on_data_loss and not options.problems:
+        text = f"{unread}, though it was there when this was planned; put recordings where all workers see them, or go"
+        raise RecordingError(f"{text} on without it: option('failOnDataLoss', 'false')", errno=unread.errno)
+
+
 def tasks(options: Options, paths: Sequence[Path], problems: list[Problem]) -> Iterator[Pieces]:
     """Give partitions of files, about the same size; what is known to be skipped is noted.
 
     Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
     those that need no splitting.
     """
-    sizes = {path: _size(path) for path in paths} if len(paths) > _OPENED_MAX else {}
+    sizes = _sizes(paths) if len(paths) > _OPENED_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
     room = options.piece_bytes(sum(sizes.values()))
     for group in packed(((path, sizes[path]) for path in whole), room):
@@ -159,11 +178,13 @@ def tasks(options: Options, paths: Sequence[Path], problems: list[Problem]) -> I
     yield from pieces(options, logs)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # whoever opens it says why
-        return 0
+def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
+    """Return the bytes of those files that can be opened here; what is wrong with others, no worker needs to find."""
+    sizes = {}
+    for path in paths:
+        with suppress(RecordingError), opened(path) as fd:
+            sizes[path] = os.fstat(fd).st_size
+    return sizes
 
 
 def pieces(options: Options, logs: list[LogReader]) -> Iterator[Pieces]:

@@ -24,7 +24,7 @@ from msgq.recording.container import MAGIC
 from msgq.recording.layout import SUFFIX
 from msgq.recording.walk import RECORD_BYTES_MAX, opened
 from msgq.spark.options import Options
-from msgq.spark.source import Pieces, pieces, read
+from msgq.spark.source import Pieces, check_read, pieces, read
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
@@ -136,9 +136,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(partition, Pieces):
             for log in partition.opened(self._options, []):
                 yield from read(log, self._options, self._columns)
-                unread = next((problem for problem in log.problems if problem.errno), None)
-                if unread is not None and self._options.fail_on_data_loss:
-                    raise RecordingError(str(unread), errno=unread.errno)
+                check_read(self._options, log.problems)
 
 
 class _Walk:

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
+from msgq.cli.demo_loop import FIELDS
 from msgq.cli.demo_plan import PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
+from msgq.recording import LogReader
 from msgq.stats import topics
 from tests.support import SHM, wait_until
 
@@ -27,8 +30,8 @@ def start(prefix: str) -> Iterator[Start]:
     """Start the demo for so many seconds, without a terminal; on a backend, if not on the ring."""
     started = []
 
-    def start(duration: float, backend: str = "msgq") -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration)]
+    def start(duration: float, backend: str = "msgq", *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration), *options]
         env = {**os.environ, "MSGQ_BACKEND": backend}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
@@ -73,8 +76,8 @@ def flowing(prefix: str) -> bool:
     return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= set(with_messages)
 
 
-def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start) -> None:
-    summary = summary_of(start(4))
+def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path: Path) -> None:
+    summary = summary_of(start(4, "msgq", "--output", str(tmp_path / "recording")))
     assert summary["ok"]
     assert not summary["interrupted"]
     published = {topic["topic"]: topic for topic in summary["topics"]}
@@ -87,6 +90,24 @@ def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start) -> None:
         (subscriber.name, topic) for subscriber in SUBSCRIBERS.values() for topic in subscriber.topics
     }
     assert leftovers(prefix) == []
+    check_loop(LogReader(tmp_path / "recording"))
+
+
+def check_loop(log: LogReader) -> None:
+    """Each command follows from an estimate, and that from a message of the sensor, which all have its time."""
+    times: dict[str, dict[int, int]] = {"sensor": {}, "estimate": {}, "command": {}}
+    published = last = 0
+    for message in log:
+        name = message.endpoint.rpartition("-")[2]
+        if name in times:
+            ((*_, published, origin, _, _),) = np.frombuffer(message.data, FIELDS).tolist()
+            times[name][origin], last = published, message.publish_time
+    assert last == published, "the recorder knows what the fields are"
+    assert all(origin == published for origin, published in times["sensor"].items())
+    assert times["sensor"].keys() >= times["estimate"].keys() >= times["command"].keys()
+    assert len(times["command"]) > 50
+    for origin, published in times["command"].items():
+        assert origin <= times["estimate"][origin] <= published
 
 
 def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefix: str, start: Start) -> None:

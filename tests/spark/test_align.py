@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+from pyspark.errors import PySparkException
+
 from msgq.errors import InvalidValueError
 from msgq.spark.tables import align
 from tests.spark.rows import SECOND, listed
 
 STRATEGIES = ("arrow", "window")
+YEAR = 365 * 86_400 * SECOND
 
 
 def series(spark, keys, times, values):
@@ -104,3 +107,18 @@ def test_two_resampled_series_have_the_same_ticks(spark):
         ticks = [time for name, time, _ in rows if name == key]
         assert all(after - before == 10**7 for before, after in pairwise(ticks))
         assert all(time % 10**7 == 0 for time in ticks)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR])
+def test_resample_over_a_clock_jump_is_bounded(spark, jump):
+    """A year at 100 Hz is 3 billion ticks, which nobody wants; before and after the jump all is as always."""
+    period = SECOND // 100
+    times = [2 * YEAR, 2 * YEAR + 3 * period, 2 * YEAR + jump, 2 * YEAR + jump + 5 * period]
+    rows = series(spark, ["a"] * 4, times, times)
+    with pytest.raises(PySparkException, match=r"a clock may have jumped: give a tolerance"):
+        align.resample(rows, period, by=["key"]).count()
+    found = align.resample(rows, period, by=["key"], tolerance=3 * period)
+    ordered = sorted(times)
+    wanted = [(tick, time) for time, following in pairwise([*ordered, ordered[-1] + period])
+              for tick in range(time, min(following, time + 3 * period + 1), period)]  # fmt: skip
+    assert listed(found, "publish_time", "value") == wanted

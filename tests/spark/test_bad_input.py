@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 from click.testing import CliRunner
 from mcap import records
+from pyspark.errors import PythonException
 
 from msgq.cli.app import app
 from msgq.errors import InvalidValueError
@@ -271,9 +272,13 @@ def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Pat
     table, skipped = source.load(str(directory)), source.option("problems", "true").load(str(directory))
     for planned in (table, skipped):
         planned.count()  # plans it: Spark keeps the plan for this table
+    careless = source.option("failOnDataLoss", "false").option("problems", "false").load(str(directory))
+    careless.count()
     (directory / "gone.mcap").unlink()
     os.truncate(whole, whole.stat().st_size - 5)
-    assert listed(table.groupBy("endpoint").count(), "endpoint", "count") == [("a", 3), ("short", 3)]
+    with pytest.raises(PythonException, match=r"gone\.mcap.* put recordings where all workers see them"):
+        table.count()
+    assert listed(careless.groupBy("endpoint").count(), "endpoint", "count") == [("a", 3), ("short", 3)]
     reasons = {Path(row.file).name: row.reason for row in skipped.collect()}
     assert "No such file" in reasons["gone.mcap"]
     assert "were to be read" in reasons["short.mcap"]

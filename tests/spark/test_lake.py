@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyarrow.fs import LocalFileSystem
 
@@ -12,6 +14,7 @@ pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.spark.journal import Journal
 from msgq.spark.lake import Lake, follow
+from msgq.spark.parts import RANGES, overlapping
 from tests.recording import logs
 from tests.spark.rows import listed, message, messages
 
@@ -129,6 +132,22 @@ def test_a_batch_of_a_stream_counts_once(spark, tmp_path):
     assert lake.messages().count() == 5
 
 
+def test_rows_without_run_or_epoch_are_as_of_files_that_have_none(spark, tmp_path):
+    lake = Lake(spark, tmp_path / "lake")
+    rows = messages(spark, [message("a", 0, 1, run=None, epoch=None, host=None, publish_time=None), message("a", 0, 1)])
+    assert [lake.append(rows), lake.append(rows)] == [2, 0]
+    assert listed(lake.messages(), "run", "epoch", "publish_time") == [("", 0, None), ("r", 1, 1)]
+    assert lake.refresh() == 2
+
+
+@pytest.mark.parametrize("name", ["endpoint", "sequence", "log_time", "data"])
+def test_rows_that_cannot_be_messages_are_refused_by_name(spark, tmp_path, name):
+    lake = Lake(spark, tmp_path / "lake")
+    with pytest.raises(InvalidValueError, match=f"a row's {name} is NULL"):
+        lake.append(messages(spark, [message("a", 0, 1), message("a", 1, 2) | {name: None}]))
+    assert lake.messages().count() == 0
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_kill_leaves_nothing_or_what_the_next_ingest_finishes(spark, tmp_path, monkeypatch, moment):
     """Before its entry is in the journal an ingest never was; afterwards it only remains to move files."""
@@ -243,3 +262,35 @@ def test_another_format_has_the_same_tables(spark, tmp_path):
 def test_a_format_that_spark_does_not_have_is_named(spark, tmp_path):
     with pytest.raises(InvalidValueError, match="'delta'"):
         Lake(spark, tmp_path / "lake", "delta").ingest([recording(tmp_path / "one.mcap")])
+
+
+def ranges(random, name, count):
+    """Return ranges of parts at random, that often meet, in one coordinate or both; some have a part in common."""
+    sides = np.sort(random.integers(0, 40, (2, count, 2)), axis=2).tolist()
+    keys = random.integers(0, 2, (count, 2)).tolist()
+    return [
+        {"part": f"{name}{i // 2}", "run": "r", "endpoint": "ab"[key], "epoch": epoch, "first_time": begin,
+         "last_time": begin + (end - begin) // 4, "first_sequence": first, "last_sequence": first + (last - first) // 4,
+         "rows": 1, "repeats": False}
+        for i, ((begin, end), (first, last), (key, epoch)) in enumerate(zip(*sides, keys, strict=True))
+    ]  # fmt: skip
+
+
+def do_meet(one, other):
+    sides = (("first_time", "last_time"), ("first_sequence", "last_sequence"))
+    return all(one[name] == other[name] for name in ("run", "endpoint", "epoch")) and all(
+        one[first] <= other[last] and other[first] <= one[last] for first, last in sides
+    )
+
+
+def test_parts_that_overlap_are_those_that_meet_one_by_one():
+    random = np.random.default_rng(6)
+    found = 0
+    for _ in range(300):
+        new, known = ranges(random, "n", int(random.integers(1, 12))), ranges(random, "k", int(random.integers(0, 12)))
+        mine = {one["part"] for i, one in enumerate(new)
+                if any(do_meet(one, other) for other in [*new[:i], *new[i + 1 :], *known])}  # fmt: skip
+        theirs = {one["part"] for one in known if any(do_meet(one, other) for other in new)}
+        assert overlapping(*(pa.Table.from_pylist(some, RANGES) for some in (new, known))) == (mine, theirs)
+        found += len(mine) + len(theirs)
+    assert found > 300, "there was something to find"

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.types import StructType
 
 import msgq
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.schema import Schema
 from msgq.spark.live import LiveStreamReader
-from msgq.spark.options import Options
-from msgq.spark.rows import MESSAGES
-from msgq.spark.source import Pieces
+from msgq.spark.source import Pieces, RecordingSource
 from tests.spark.children import publish
 from tests.support import Child, wait_asleep, wait_until
 
@@ -35,9 +34,9 @@ Make = Callable[..., LiveStreamReader]
 def reader(spark: SparkSession, prefix: str) -> Iterator[Make]:
     made: list[LiveStreamReader] = []
 
-    def make(**options: str) -> LiveStreamReader:
-        given = {"live": "true", "prefix": prefix, **options}
-        made.append(LiveStreamReader(Options.parse(given), MESSAGES))
+    def make(columns: str = "", **options: str) -> LiveStreamReader:
+        source = RecordingSource({"live": "true", "prefix": prefix, **options})
+        made.append(source.streamReader(StructType.fromDDL(columns) if columns else source.schema()))
         return made[-1]
 
     yield make
@@ -107,6 +106,28 @@ def test_rows_are_those_of_a_recording(reader: Make) -> None:
     assert len({row["run"] for row in found}) == 1
     times = [row["log_time"] for row in found]
     assert times == sorted(times)
+
+
+def test_payloads_become_values(reader: Make, prefix: str) -> None:
+    """By the columns that the user gives: nobody knows what will come."""
+    options = {"live": "true", "prefix": prefix, "decode": "point"}
+    with pytest.raises(InvalidValueError, match=r"say it: \.schema"):
+        RecordingSource(options).schema()
+    wanted = "sequence long, value struct<x: double, name: string>, reason string, data binary"
+    stream = reader(wanted, decode="point")
+    with msgq.PubSocket() as pub, msgq.pub_sock("other") as other:
+        pub.connect(msgq.Context(), "point", schema=Schema("Point", "json"))
+        start = stream.initialOffset()
+        other.send(b'{"x": 9}')
+        for text in (b'{"x": 1.5, "name": "a"}', b'{"x": "no number"}', b"{", b'{"x": 2, "y": 3}'):
+            pub.send(text)
+        end = wait_until(lambda: (end := stream.latestOffset(start, ALL))["messages"] == 4 and end)
+    found = rows(stream, start, end)
+    assert [(row["sequence"], row["value"], row["data"]) for row in found] == [
+        (0, {"x": 1.5, "name": "a"}, None), (1, None, b'{"x": "no number"}'), (2, None, b"{"),
+        (3, {"x": 2.0, "name": None}, None),
+    ]  # fmt: skip
+    assert [bool(row["reason"]) for row in found] == [False, True, True, False]
 
 
 def test_what_is_not_taken_is_counted(reader: Make) -> None:

@@ -145,10 +145,13 @@ def test_large_results_come_piece_by_piece(
 
 def test_rows_that_are_no_messages(spark: SparkSession, tmp_path: Path) -> None:
     made = [message("a", 0, 1000), message("a", 1, 1001, data=None), message("a", 2, None), message(None, 3, 1003)]
-    large = [message("a", 2**32 + 4, 1004, publish_time=None)]
-    assert export.write_log(messages(spark, made + large), tmp_path / "a.mcap") == 2
+    large = [message("a", 2**32 + 4, 1004, publish_time=None), message("a", 5, 1005, publish_time=0, run=None)]
+    none = message("a", None, 1006, epoch=None, encoding=None)
+    assert export.write_log(messages(spark, [*made, *large, none]), tmp_path / "a.mcap") == 4
     found = list(LogReader(tmp_path / "a.mcap"))
-    assert [(m.sequence, m.publish_time) for m in found] == [(0, 1000), (4, 1004)]
+    assert [(m.sequence, m.publish_time, m.epoch) for m in found] == [
+        (0, 1000, 1), (4, 1004, 1), (5, 0, 1), (0, 1006, 0),
+    ]  # fmt: skip
     with pytest.raises(RecordingError, match="exists"):
         export.write_log(messages(spark, made), tmp_path / "a.mcap")
     with pytest.raises(InvalidValueError, match="times are ns"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
 from msgq.spark.options import Options
-from msgq.spark.source import packed
+from msgq.spark.source import RecordingSource, packed
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -194,7 +195,33 @@ def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path:
     foreign = tmp_path / "foreign.mcap"
     foreign.write_bytes(b"no recording at all")
     assert read(spark, str(tmp_path), columns=["sequence"]).count() == 3000
-    assert [row.file for row in read(spark, str(tmp_path), problems=True).collect()] == [str(foreign)]
+    (tmp_path / "dangling.mcap").symlink_to("nowhere")
+    skipped = read(spark, str(tmp_path), problems=True)
+    assert {row.file for row in skipped.collect()} == {str(foreign), str(tmp_path / "dangling.mcap")}
+    (tmp_path / "dangling.mcap").unlink()
     done = Lake(spark, tmp_path / "lake").ingest([tmp_path])
     assert (done.messages, done.files) == (10, 301)
     assert [problem.path for problem in done.problems] == [str(foreign)]
+
+
+def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
+    """Also of so many files that the workers open them; where problems are wanted, it is one."""
+    first = write(tmp_path / "first.mcap", chunk(channel(1, "a"), message(1, 0, 100)))
+    for number in range(256):
+        (tmp_path / f"{number}.mcap").hardlink_to(first)
+    (tmp_path / "foreign.mcap").write_bytes(b"no recording at all")
+
+    def planned(**options: str) -> Callable[[], list[dict[str, Any]]]:
+        source = RecordingSource({"path": str(tmp_path), **options})
+        reader = source.reader(source.schema())
+        pieces = reader.partitions()
+        return lambda: [row for piece in pieces for batch in reader.read(piece) for row in batch.to_pylist()]
+
+    strict, careless, skipped = planned(), planned(failOnDataLoss="false"), planned(problems="true")
+    assert len(strict()) == 257
+    gone = tmp_path / "100.mcap"
+    gone.unlink()
+    with pytest.raises(RecordingError, match=rf"{gone}.* put recordings where all workers see them"):
+        strict()
+    assert len(careless()) == 256
+    assert {Path(row["file"]) for row in skipped()} == {tmp_path / "foreign.mcap", gone}

@@ -30,6 +30,7 @@ _SPAN_NS = 60_000_000_000  # of a key's time for one task, at least
 _TOLERANCE_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
 _SPAN_TOLERANCE_MAX = 1 << 58
 _SPAN = "_span"
+_TICKS_MAX = 10_000_000  # of one row: 28 hours at 100 Hz
 
 
 def asof_join(
@@ -179,7 +180,9 @@ def resample(
         the first tick at or after a series' first row to the first one at or after its last.
     tolerance : ns; a tick has no row when its newest one is older. None: any age.
 
-    Output: the same columns, with `on` being the tick, then `age`: ns from the row's own time to the tick.
+    Output: the same columns, with `on` being the tick, then `age`: ns from the row's own time to the tick. A row that
+    would fill more than 10,000,000 ticks, as the last one before a clock jumps, is an error when the table is read,
+    which says so; a tolerance bounds them.
     """
     if period < 1:
         raise InvalidValueError(f"a period of {period} ns is not possible; give 1 or more")
@@ -191,7 +194,12 @@ def resample(
     if tolerance is not None and tolerance <= _TOLERANCE_MAX:
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
-    each = ticks.withColumn("_at", F.explode(F.sequence("_tick", "_last")))
+    text = F.format_string(
+        f"the row at {on} %s ns would fill %s ticks of {period} ns until the next row, more than {_TICKS_MAX}; a clock "
+        "may have jumped: give a tolerance, or a longer period", F.col(f"_row.{on}"), F.col("_last") - F.col("_tick")
+    )  # fmt: skip
+    few = F.col("_last") - F.col("_tick") < _TICKS_MAX
+    each = ticks.withColumn("_at", F.explode(F.when(few, F.sequence("_tick", "_last")).otherwise(F.raise_error(text))))
     filled = each.withColumn("_at", F.col("_at") * period)
     source = {on: "_at"} | {name: name for name in by}
     columns = [F.col(source.get(name, f"_row.{name}")).alias(name) for name in series.columns]
