@@ -60,6 +60,18 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(sp
     assert held(lake) == sorted(numbers(0, 20))
 
 
+def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(spark, tmp_path, monkeypatch):
+    """A task that has two pieces which do not follow each other makes ranges that span what others have."""
+    for name, size in (("_PARTITION_BYTES", 1), ("_PARTITION_BYTES_MIN", 1), ("_CHUNK_BYTES", 0)):
+        monkeypatch.setattr(f"msgq.spark.options.{name}", size)
+    monkeypatch.setattr("msgq.spark.lake.tables.deduplicated", None)
+    for number in range(4):
+        recording(tmp_path / f"{number}.mcap", first=10 * number)
+    lake = Lake(spark, tmp_path / "lake")
+    assert lake.ingest([tmp_path]).messages == 80
+    assert len(list((tmp_path / "lake" / "messages").rglob("*.parquet"))) == 4
+
+
 def test_copies_and_cuts_of_what_is_there_add_only_what_is_new(spark, tmp_path):
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap")])

@@ -1,8 +1,9 @@
 """The pipeline on Spark, figure by figure: ``python -m tools.bench.pipeline``.
 
 5M messages of 64 to 256 bytes on 20 topics, zstd, chunks of 1 MiB, recorded from a bus. All that is timed runs in one
-session on two cores, in turns; the lines show medians. ``--memory`` reads 10 GB with a look at the memory of workers,
-``--scaling`` does the same job in sessions that have one core and two.
+session on two cores, in turns; the lines show medians. What Spark itself takes is measured beside it ("floor"): a
+session without msgq, and the same rows handed over without being read. ``--memory`` reads 10 GB with a look at the
+memory of workers, ``--scaling`` does the same job in sessions that have one core and two.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ import psutil
 import msgq
 from msgq.recording import Recorder
 from msgq.spark import read, session
+from tools.bench.handover import handed_over
 from tools.bench.workspace import remove_rings
 
 if TYPE_CHECKING:
@@ -168,21 +171,39 @@ class Figures:
         self.row(what, f"{taken:.2f} s", wanted)
 
 
-def start_time() -> float:
-    """Return how long a session takes in a new process, with its import."""
-    text = "from msgq.spark import session; session('local[2]')"
-    return seconds(lambda: subprocess.run([sys.executable, "-c", text], check=True), 3)
+def start_times() -> tuple[float, float]:
+    """Return how long our session takes in a new process, with its import and a first job, and how long Spark's own."""
+    ours = "from msgq.spark import session; session('local[2]').range(1).count()"
+    bare = "from pyspark.sql import SparkSession as S; S.builder.master('local[2]').getOrCreate().range(1).count()"
+    runs = (partial(subprocess.run, [sys.executable, "-c", text], check=True, capture_output=True)
+            for text in (ours, bare))  # fmt: skip
+    first, second = (seconds(run, 3) for run in runs)
+    return first, second
+
+
+def against_floor(
+    spark: SparkSession, figures: Figures, what: str, wanted: str, table: DataFrame, messages: int, repeats: int,
+    path: Path, **options: str,
+) -> float:  # fmt: skip
+    """Measure a table of messages, and in turns what Spark takes of as many rows like these; return the seconds."""
+    floor = handed_over(spark, str(path), messages, table.schema, **options)
+    consumed(table)  # the first job pays for what others find there
+    consumed(floor)
+    pairs = [(seconds(lambda: consumed(table), 1), seconds(lambda: consumed(floor), 1)) for _ in range(repeats)]
+    ours, least = (median(taken) for taken in zip(*pairs, strict=True))
+    figures.rate(what, messages, ours, wanted)
+    figures.rate(f"  its floor: the same rows, not read ({ours / least:.2f}x)", messages, least, "")
+    return ours
 
 
 def sources(spark: SparkSession, figures: Figures, where: Path, messages: int, repeats: int) -> None:
     """Measure the source, and what else reads recordings."""
     whole = make(where / "zstd", messages)
     files = {"truncated, no index": cut(whole, where / "cut"), "lz4": make(where / "lz4", messages, "lz4")}
-    consumed(read(spark, str(whole)))  # the first job pays for what others find there
-    plain = seconds(lambda: consumed(read(spark, str(whole))), repeats)
-    figures.rate("source, all columns", messages, plain, "3.7M")
-    taken = seconds(lambda: consumed(read(spark, str(whole), columns=_WHAT_IS_THERE)), repeats)
-    figures.rate("source, without the payload", messages, taken, "5M")
+    table = read(spark, str(whole))
+    plain = against_floor(spark, figures, "source, all columns", "3.7M", table, messages, repeats, whole)
+    table = read(spark, str(whole), columns=_WHAT_IS_THERE)
+    against_floor(spark, figures, "source, without the payload", "5M", table, messages, repeats, whole)
     for name, path in files.items():
         taken = seconds(lambda path=path: consumed(read(spark, str(path))), repeats)
         figures.rate(f"source, {name} ({taken / plain:.2f}x)", messages, taken, "1.3x")
@@ -195,8 +216,8 @@ def sources(spark: SparkSession, figures: Figures, where: Path, messages: int, r
     figures.rate("recording to bronze", messages, taken, "1.8M")
     imu = make_layout(where / "imu", messages)
     endpoint = read(spark, str(imu), columns=["endpoint"]).first()[0]
-    taken = seconds(lambda: consumed(read(spark, str(imu), decode=endpoint)), repeats)
-    figures.rate("decoded NumPy columns", messages, taken, "4M")
+    table = read(spark, str(imu), decode=endpoint)
+    against_floor(spark, figures, "decoded NumPy columns", "4M", table, messages, repeats, imu, decode=endpoint)
 
 
 def joins(spark: SparkSession, figures: Figures, repeats: int) -> None:
@@ -304,7 +325,9 @@ def main() -> None:
         if given.scaling:
             scaling(figures, where, given.messages)
         else:
-            figures.time("session start", start_time(), "6 s")
+            ours, bare = start_times()
+            figures.time("session start, and a first job", ours, "6 s, 8 s with the job")
+            figures.time(f"  its floor: Spark without msgq ({ours / bare:.2f}x)", bare, "")
             spark = session("local[2]")
             if given.memory:
                 memory(spark, figures, where, int(given.memory * 1e9))
