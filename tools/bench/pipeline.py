@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _MESSAGES = 5_000_000
 _TOPICS = 20
 _RARE = 1000
+_SENT_BYTES = 4 << 20  # at once, of a ring of 64 MiB
 _IMU = np.dtype([("time", "<i8"), ("x", "<f4", 3), ("gyro", "<f4", 3), ("count", "<u4")])
 _WHAT_IS_THERE = ["run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema"]
 
@@ -76,7 +77,7 @@ def make(where: Path, messages: int, compression: str = "zstd", size: tuple[int,
     """Record messages of some topics, and a few of a rare one; return the recording."""
     names = [f"t{number:02}-{uuid4().hex[:6]}" for number in range(_TOPICS)]
     rare = f"rare-{uuid4().hex[:6]}"
-    rows = _payloads(*size)
+    rows = _payloads(*size)[: max(1, _SENT_BYTES // size[1])]
     with (
         _bus([*names, rare]) as (*topics, seldom),
         Recorder(where, [*names, rare], compression=compression) as recorder,
@@ -87,7 +88,8 @@ def make(where: Path, messages: int, compression: str = "zstd", size: tuple[int,
                 sent += topic.send_many(rows)
             if sent * _RARE // messages > (sent - _TOPICS * len(rows)) * _RARE // messages:
                 seldom.send(rows[0])
-            while sent - recorder.stats().messages > 200_000 or recorder.stats().waiting_bytes > 64 << 20:
+            ahead = 10 * _TOPICS * len(rows)
+            while sent - recorder.stats().messages > ahead or recorder.stats().waiting_bytes > 64 << 20:
                 time.sleep(0.001)
         lost = recorder.stop().lost
     if lost:
