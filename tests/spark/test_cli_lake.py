@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from msgq.cli.app import app
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from tests.recording import logs
-from tests.support import ROOT
+from tests.support import ROOT, wait_until
 
 
 def run(*arguments, code=0):
@@ -76,9 +75,8 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, r
         program, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while not children.read_text():  # Java, which takes seconds from here
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: children.read_text() or process.poll() is not None)  # Java, which takes seconds from here
+        assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
         assert process.communicate(timeout=120) == ("", None)
     assert process.returncode == 130
