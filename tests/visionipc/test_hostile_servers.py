@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import random
@@ -57,11 +58,18 @@ class Impostor:
             self._thread.start()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # shut down
-            while True:
-                client, _ = self._socket.accept()
-                with client, contextlib.suppress(OSError):  # it has gone
-                    self.behave(client, client.recv(256))
+        while client := self._next():
+            with client, contextlib.suppress(OSError):  # it has gone
+                self.behave(client, client.recv(256))
+
+    def _next(self) -> socket.socket | None:
+        """Return the next client; None: we are shut down."""
+        while True:
+            try:
+                return self._socket.accept()[0]
+            except OSError as error:
+                if error.errno != errno.EMFILE:  # a client in this process has them all, for a moment
+                    return None
 
     def __enter__(self) -> Impostor:
         return self
