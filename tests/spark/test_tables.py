@@ -88,15 +88,43 @@ def test_endpoints(spark):
     found = messages(spark, rows)
     columns = ("endpoint", "encoding", "schema", "messages", "bytes", "bytes_max", "first_time", "last_time", "rate",
                "epochs", "lost", "gaps")  # fmt: skip
-    assert listed(tables.endpoints(found, tables.gaps(found)), *columns) == [
+    assert listed(tables.endpoints(tables.windows(found), tables.gaps(found)), *columns) == [
         ("a", "", None, 3, 7, 4, 0, 3 * SECOND, 2 / 3, 1, 1, 1),
         ("b", "json", "B", 1, 4, 4, 5, 5, None, 1, 0, 0),
     ]
 
 
+def test_windows_tell_apart_what_concerns_one_endpoint(spark):
+    rows = [message("a", i, time, data=b"x" * i) for i, time in enumerate((7, SECOND - 1, SECOND))]
+    rows += [message("a", 0, 8, publish_time=3, epoch=2), message("a", 1, 9, publish_time=10, epoch=2)]
+    rows += [message("a", 2, 10, epoch=2, encoding="json", schema="A")]
+    columns = ("epoch", "schema", "time", "messages", "bytes", "bytes_max", "first_time", "last_time",
+               "known", "min", "max")  # fmt: skip
+    assert listed(tables.windows(messages(spark, rows)), *columns) == [
+        (1, None, 0, 2, 1, 1, 7, SECOND - 1, 0, None, None),
+        (1, None, SECOND, 1, 2, 2, SECOND, SECOND, 0, None, None),
+        (2, None, 0, 2, 8, 4, 8, 9, 2, -1, 5),
+        (2, "A", 0, 1, 4, 4, 10, 10, 0, None, None),
+    ]
+
+
+def test_gold_of_long_windows_is_that_of_short_ones(spark):
+    """What has no windows is the same, and what has them is summed up."""
+    rows = [message("a", i, i * SECOND + 5, publish_time=i * SECOND) for i in range(8)]
+    rows += [message("a", 9, 70 * SECOND, epoch=2)]
+    short, long = (tables.gold(messages(spark, rows), window_ns) for window_ns in (SECOND, 60 * SECOND))
+    for name in ("endpoints", "gaps", "silences", "checks"):
+        assert listed(short[name], *short[name].columns) == listed(long[name], *long[name].columns)
+    assert listed(long["silences"], "silence") == [*[(SECOND,)] * 7, (63 * SECOND - 5,)]
+    assert listed(long["rates"], "time", "messages", "bytes", "rate") == [
+        (0, 8, 32, 8 / 60), (60 * SECOND, 1, 4, 1 / 60),
+    ]  # fmt: skip
+    assert listed(long["latency"], "time", "messages", "min", "p50", "max") == [(0, 8, 5, 5, 5)]
+
+
 def test_rates(spark):
     rows = [message("a", i, time) for i, time in enumerate((0, 1, SECOND - 1, SECOND, 5 * SECOND))]
-    found = tables.rates(messages(spark, rows), window_ns=SECOND)
+    found = tables.rates(tables.windows(messages(spark, rows), SECOND // 2), window_ns=SECOND)
     assert listed(found, "time", "messages", "bytes", "rate") == [
         (0, 3, 12, 3.0), (SECOND, 1, 4, 1.0), (5 * SECOND, 1, 4, 1.0),
     ]  # fmt: skip
@@ -106,7 +134,7 @@ def test_silences(spark):
     base = 1_700_000_000 * SECOND + 123
     rows = [message("a", i, base + at) for i, at in enumerate((0, 10, SECOND + 10, SECOND + 20, 9 * SECOND))]
     rows += [message("b", 0, base)]
-    found = tables.silences(messages(spark, rows), silence_ns=SECOND)
+    found = tables.silences(tables.windows(messages(spark, rows)), silence_ns=SECOND)
     assert listed(found, "endpoint", "from_time", "to_time", "silence") == [
         ("a", base + 10, base + SECOND + 10, SECOND),
         ("a", base + SECOND + 20, base + 9 * SECOND, 8 * SECOND - 20),
@@ -117,7 +145,7 @@ def test_latency_counts_what_is_known_and_its_totals_come_from_its_windows(spark
     late = np.random.default_rng(1).integers(1, 10**6, 5000).tolist()
     rows = [message("a", i, i * 10**6 + 10**9, publish_time=i * 10**6 + 10**9 - ns) for i, ns in enumerate(late)]
     rows += [message("a", 9999, 10**9)]
-    windows = tables.latency(messages(spark, rows), window_ns=SECOND)
+    windows = tables.latency(tables.windows(messages(spark, rows), SECOND // 4), window_ns=SECOND)
     assert listed(windows, "time", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
     total = tables.latency_totals(windows).collect()[0]
     assert (total["messages"], total["min"], total["max"]) == (5000, min(late), max(late))

@@ -1,8 +1,8 @@
 """Tables from recordings: pure functions from DataFrame to DataFrame, one contract each.
 
-All of them take *messages*, the columns that ``format("msgq")`` reads, or what the functions' own texts name, and start
-no job. Times and durations are ``long`` nanoseconds, times since the epoch. What concerns one run of a recorder keeps
-its column `run`, so that the tables of many runs are one table.
+They take *messages*, the columns that ``format("msgq")`` reads, or what their own texts name, and start no job. Times
+and durations are ``long`` nanoseconds, times since the epoch. What concerns one run of a recorder keeps its column
+`run`, so that the tables of many runs are one table.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from msgq.spark.tables.endpoints import endpoints
 from msgq.spark.tables.frames import frames, thumbnails
 from msgq.spark.tables.gaps import gaps
 from msgq.spark.tables.hops import hops
-from msgq.spark.tables.latency import latency, latency_totals, merged_latency
-from msgq.spark.tables.rates import NS, rates, silences, window_start
+from msgq.spark.tables.latency import latency, latency_totals
+from msgq.spark.tables.rates import rates, silences
 from msgq.spark.tables.silver import silver, undecoded
 from msgq.spark.tables.times import with_timestamps
+from msgq.spark.tables.windows import NS, window_start, windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
     "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "merged_latency", "rates", "silences", "silver", "thumbnails", "undecoded",
-    "window_start", "with_timestamps",
+    "latency", "latency_totals", "rates", "silences", "silver", "thumbnails", "undecoded", "window_start", "windows",
+    "with_timestamps",
 ]  # fmt: skip
 
 
@@ -47,11 +48,12 @@ def gold(
     """
     made: dict[str, DataFrame] = {}
     steps: dict[str, Callable[[], DataFrame]] = {
+        "windows": lambda: windows(messages, window_ns),
         "gaps": lambda: gaps(messages),
-        "endpoints": lambda: endpoints(messages, made["gaps"]),
-        "rates": lambda: rates(messages, window_ns),
-        "silences": lambda: silences(messages),
-        "latency": lambda: latency(messages, window_ns),
+        "endpoints": lambda: endpoints(made["windows"], made["gaps"]),
+        "rates": lambda: rates(made["windows"], window_ns),
+        "silences": lambda: silences(made["windows"] if window_ns <= NS else windows(messages)),
+        "latency": lambda: latency(made["windows"], window_ns),
         "latency_totals": lambda: latency_totals(made["latency"]),
         "hops": lambda: hops(messages),
         "frames": lambda: frames(messages),

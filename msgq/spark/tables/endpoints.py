@@ -6,29 +6,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.spark.tables.bronze import payload_bytes
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NEWEST = ("host", "encoding", "schema")
 
 
-def endpoints(messages: DataFrame, gaps: DataFrame) -> DataFrame:
+def endpoints(windows: DataFrame, gaps: DataFrame) -> DataFrame:
     """Return a row for each endpoint of each run.
 
-    Input: messages; `gaps` as `msgq.spark.tables.gaps` makes them.
+    Input: `windows` and `gaps` as the functions of these names make them.
 
     Output: run, host, endpoint, encoding, schema (of the newest message); messages; bytes, bytes_max: of payloads;
     first_time, last_time: log_time, ns; rate: messages a second, NULL for a single one; epochs; lost; gaps: how many.
     """
     seconds = (F.col("last_time") - F.col("first_time")) / 1e9
-    size = payload_bytes(messages)
-    alike = messages.groupBy("run", "endpoint", "epoch", *_NEWEST).agg(  # of numbers alone: no message is sorted
-        F.count("*").alias("messages"), F.sum(size).alias("bytes"), F.max(size).alias("bytes_max"),
-        F.min("log_time").alias("first_time"), F.max("log_time").alias("last_time"),
-    )  # fmt: skip
-    found = alike.groupBy("run", "endpoint").agg(
+    found = windows.groupBy("run", "endpoint").agg(
         *(F.max_by(name, "last_time").alias(name) for name in _NEWEST),
         F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"), F.max("bytes_max").alias("bytes_max"),
         F.min("first_time").alias("first_time"), F.max("last_time").alias("last_time"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.spark.tables.rates import NS, window_start
+from msgq.spark.tables.windows import NS, window_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -14,37 +14,22 @@ if TYPE_CHECKING:
 RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
-def latency(messages: DataFrame, window_ns: int = NS) -> DataFrame:
+def latency(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return percentiles of log_time - publish_time in each window of `window_ns` of log_time.
 
-    Input: run, endpoint, log_time, publish_time. Messages whose two times are equal have no known latency (a recorder
-    writes its own time where it knows no other) and do not count.
+    Input: `windows` as the function of this name makes them, of which whole numbers are in `window_ns`.
 
-    Output: run, endpoint, time: the window's beginning, ns; messages; min, max, p50, p90, p99, p999: ns, negative where
-    clocks disagree; sketch: a KLL sketch of bigint, which `kll_merge_agg_bigint` merges. Ranks are right to about 1 %.
+    Output: run, endpoint, time: the window's beginning, ns; messages: whose latency is known, one or more; min, max,
+    p50, p90, p99, p999: ns, negative where clocks disagree; sketch: a KLL sketch of bigint, which
+    `kll_merge_agg_bigint` merges. Ranks are right to about 1 %.
     """
-    late = F.col("log_time") - F.col("publish_time")
-    known = messages.where(late != 0).select(
-        "run", "endpoint", window_start("log_time", window_ns).alias("time"), late.alias("latency")
+    known = windows.where(F.col("known") > 0).withColumns(
+        {"messages": F.col("known"), "time": window_start("time", window_ns)}
     )
-    found = known.groupBy("run", "endpoint", "time").agg(
-        F.count("*").alias("messages"),
-        F.min("latency").alias("min"),
-        F.max("latency").alias("max"),
-        F.kll_sketch_agg_bigint("latency").alias("sketch"),
-    )
-    return _with_percentiles(found, "time")
+    return latency_totals(known, "time")
 
 
-def latency_totals(latency: DataFrame) -> DataFrame:
-    """Return the percentiles of each endpoint, from those of its windows, without another look at messages.
-
-    Input: what `latency` gives. Output: the same columns without time.
-    """
-    return merged_latency(latency)
-
-
-def merged_latency(latency: DataFrame, *by: str) -> DataFrame:
+def latency_totals(latency: DataFrame, *by: str) -> DataFrame:
     """Return the percentiles of each run, endpoint, and what else is named, by merging sketches.
 
     Input: what `latency` gives, perhaps with coarser values in run, endpoint, time. Output: the same columns, without
@@ -56,11 +41,7 @@ def merged_latency(latency: DataFrame, *by: str) -> DataFrame:
         F.max("max").alias("max"),
         F.kll_merge_agg_bigint("sketch").alias("sketch"),
     )
-    return _with_percentiles(found, *by)
-
-
-def _with_percentiles(found: DataFrame, *more: str) -> DataFrame:
     ranks = F.array(*map(F.lit, RANKS.values()))
     listed = found.withColumn("listed", F.kll_sketch_get_quantile_bigint("sketch", ranks))
     percentiles = [F.col("listed")[i].alias(name) for i, name in enumerate(RANKS)]
-    return listed.select("run", "endpoint", *more, "messages", "min", "max", *percentiles, "sketch")
+    return listed.select("run", "endpoint", *by, "messages", "min", "max", *percentiles, "sketch")

@@ -7,46 +7,38 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from msgq.spark.tables.bronze import payload_bytes
+from msgq.spark.tables.windows import NS, window_start
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-NS = 1_000_000_000
+    from pyspark.sql import DataFrame
 
 
-def window_start(time: str, window_ns: int) -> Column:
-    """Return the beginning of the window in which a time is: whole numbers of windows since the epoch, ns."""
-    return F.col(time) - F.pmod(F.col(time), F.lit(window_ns))
-
-
-def rates(messages: DataFrame, window_ns: int = NS) -> DataFrame:
+def rates(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return how much came in each window of `window_ns` of log_time.
 
-    Input: run, endpoint, log_time, data. Output: run, endpoint, time: the window's beginning, ns; messages; bytes: of
-    payloads; rate: messages a second. A window without messages has no row.
+    Input: `windows` as the function of this name makes them, of which whole numbers are in `window_ns`. Output: run,
+    endpoint, time: the window's beginning, ns; messages; bytes: of payloads; rate: messages a second. A window without
+    messages has no row.
     """
     return (
-        messages.groupBy("run", "endpoint", window_start("log_time", window_ns).alias("time"))
-        .agg(F.count("*").alias("messages"), F.sum(payload_bytes(messages)).alias("bytes"))
+        windows.groupBy("run", "endpoint", window_start("time", window_ns).alias("time"))
+        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
         .withColumn("rate", F.col("messages") * (NS / window_ns))
     )
 
 
-def silences(messages: DataFrame, silence_ns: int = NS) -> DataFrame:
+def silences(windows: DataFrame, silence_ns: int = NS) -> DataFrame:
     """Return when nothing came of an endpoint for `silence_ns` or more, between messages that came.
 
-    Input: run, endpoint, log_time. Output: run, endpoint, from_time, to_time: log_time of the last message before and
-    the first one after, ns; silence: between them, ns.
-
-    Two messages that are so far apart are never in one window of `silence_ns`: only the ends of windows are compared.
+    Input: `windows` as the function of this name makes them, none longer than `silence_ns`: two messages that are so
+    far apart are never in one of them. Output: run, endpoint, from_time, to_time: log_time of the last message before
+    and the first one after, ns; silence: between them, ns.
     """
-    windows = messages.groupBy("run", "endpoint", window_start("log_time", max(1, silence_ns)).alias("window")).agg(
-        F.min("log_time").alias("to_time"), F.max("log_time").alias("last")
-    )
-    before = F.lag("last").over(Window.partitionBy("run", "endpoint").orderBy("window"))
+    order = Window.partitionBy("run", "endpoint").orderBy("time")
     return (
-        windows.select("run", "endpoint", before.alias("from_time"), "to_time")
+        windows.groupBy("run", "endpoint", "time")
+        .agg(F.min("first_time").alias("to_time"), F.max("last_time").alias("last"))
+        .select("run", "endpoint", F.lag("last").over(order).alias("from_time"), "to_time")
         .withColumn("silence", F.col("to_time") - F.col("from_time"))
         .where(F.col("silence") >= silence_ns)
     )

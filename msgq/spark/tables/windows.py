@@ -1,0 +1,40 @@
+"""Windows: what came of each endpoint in each stretch of time; other tables are made of it, not of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from msgq.spark.tables.bronze import payload_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NS = 1_000_000_000
+
+
+def window_start(time: str, window_ns: int) -> Column:
+    """Return the beginning of the window in which a time is: whole numbers of windows since the epoch, ns."""
+    return F.col(time) - F.pmod(F.col(time), F.lit(window_ns))
+
+
+def windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
+    """Return what came in each window of `window_ns` of log_time.
+
+    Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema and time, the window's
+    beginning, ns: these; messages; bytes, bytes_max: of payloads; first_time, last_time: log_time, ns; of log_time -
+    publish_time, ns, where the two differ (a recorder that does not know when a message was published writes its own
+    time twice): known: how many messages; min, max: NULL where known is 0; sketch: a KLL sketch of bigint.
+    """
+    size = payload_bytes(messages)
+    late = F.col("log_time") - F.col("publish_time")
+    known = F.when(late != 0, late)
+    return messages.groupBy(
+        "run", "endpoint", "epoch", "host", "encoding", "schema", window_start("log_time", window_ns).alias("time")
+    ).agg(
+        F.count("*").alias("messages"), F.sum(size).alias("bytes"), F.max(size).alias("bytes_max"),
+        F.min("log_time").alias("first_time"), F.max("log_time").alias("last_time"),
+        F.count(known).alias("known"), F.min(known).alias("min"), F.max(known).alias("max"),
+        F.kll_sketch_agg_bigint(known).alias("sketch"),
+    )  # fmt: skip
