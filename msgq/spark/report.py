@@ -111,7 +111,7 @@ def _losses(gaps: DataFrame, shown: Sequence[str], step: int) -> list[dict[str, 
 def _latency(latency: DataFrame, step: int) -> list[dict[str, Any]]:
     """Return the percentiles of all endpoints together, by the merged sketches of their windows."""
     merged = latency.withColumns({"run": F.lit(""), "endpoint": F.lit(""), "time": tables.window_start("time", step)})
-    return _rows(tables.merged_latency(merged, "time").drop("sketch").orderBy("time"))
+    return _rows(tables.latency_totals(merged, "time").drop("sketch").orderBy("time"))
 
 
 def _totals(totals: DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:

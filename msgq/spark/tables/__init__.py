@@ -16,7 +16,7 @@ from msgq.spark.tables.endpoints import endpoints
 from msgq.spark.tables.frames import frames, thumbnails
 from msgq.spark.tables.gaps import gaps
 from msgq.spark.tables.hops import hops
-from msgq.spark.tables.latency import latency, latency_totals, merged_latency
+from msgq.spark.tables.latency import latency, latency_totals
 from msgq.spark.tables.rates import NS, rates, silences, window_start
 from msgq.spark.tables.silver import silver, undecoded
 from msgq.spark.tables.times import with_timestamps
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "merged_latency", "rates", "silences", "silver", "thumbnails", "undecoded",
-    "window_start", "with_timestamps",
+    "latency", "latency_totals", "rates", "silences", "silver", "thumbnails", "undecoded", "window_start",
+    "with_timestamps",
 ]  # fmt: skip
 
 

@@ -36,19 +36,11 @@ def latency(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     return _with_percentiles(found, "time")
 
 
-def latency_totals(latency: DataFrame) -> DataFrame:
-    """Return the percentiles of each endpoint, from those of its windows, without another look at messages.
-
-    Input: what `latency` gives. Output: the same columns without time.
-    """
-    return merged_latency(latency)
-
-
-def merged_latency(latency: DataFrame, *by: str) -> DataFrame:
-    """Return the percentiles of each run, endpoint, and what else is named, by merging sketches.
+def latency_totals(latency: DataFrame, *by: str) -> DataFrame:
+    """Return the percentiles of each run, endpoint, and what else is named, by merging the sketches of windows.
 
     Input: what `latency` gives, perhaps with coarser values in run, endpoint, time. Output: the same columns, without
-    time unless it is named.
+    time unless it is named. No message is looked at again.
     """
     found = latency.groupBy("run", "endpoint", *by).agg(
         F.sum("messages").alias("messages"),
