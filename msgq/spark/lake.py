@@ -28,10 +28,11 @@ import pyarrow.compute as pc
 from msgq.errors import InvalidValueError
 from msgq.recording.files import Problem, printable
 from msgq.spark import tables
+from msgq.spark.directory import Directory
 from msgq.spark.gold import Gold
-from msgq.spark.journal import Input, Journal
+from msgq.spark.journal import STAGED, Input, Journal
 from msgq.spark.options import Options
-from msgq.spark.parts import DERIVED, LOCAL, RANGES, open_path, overlapping, write_parts
+from msgq.spark.parts import DERIVED, LOCAL, RANGES, overlapping, write_parts
 from msgq.spark.rows import MESSAGES, PLACES, PROBLEMS, message_rows, problem_rows, spark_schema
 from msgq.spark.session import plain_errors, session
 from msgq.spark.silver import Silver
@@ -96,7 +97,7 @@ class Lake:
         self.uri = text if "://" in text else f"{LOCAL}{Path(text).absolute()}"
         self.spark, self.format = spark, table_format
         self._store = Store(spark, self.uri, table_format)
-        self._journal = Journal(self._store.files, self._store.root)
+        self._journal = Journal(self._store)
         self._silver, self._gold = Silver(self._store, self._journal), Gold(self._store, self._journal)
 
     # ---- bronze ----
@@ -112,7 +113,6 @@ class Lake:
         files = Options(tuple(os.fspath(path) for path in paths)).files(problems)
         found = [one for path in files if (one := _input(path, problems)) is not None]
         with self._journal.locked():
-            self._journal.recover()
             known = self._journal.inputs()
             new = [one for one in found if one not in known]
             messages = 0
@@ -145,12 +145,11 @@ class Lake:
             return found
 
         with self._journal.locked(wait=True):
-            self._journal.recover()
             return self._add([], [], stage)
 
     def _learn(self, ranges: pa.Table, recordings: str) -> None:
         """Look in recordings for the texts of schemas that the lake does not have yet."""
-        known = pa.array(sorted(known_texts(self._store.files, self._store.root)), pa.int64())
+        known = pa.array(sorted(known_texts(self._store)), pa.int64())
         new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
         if not new.num_rows:
             return
@@ -159,7 +158,7 @@ class Lake:
         for log in options.opened(options.files([]), []):
             for _ in log.batches([]):
                 continue
-            write_texts(self._store.files, self._store.root, (channel.schema for channel in log.channels))
+            write_texts(self._store, (channel.schema for channel in log.channels))
 
     def messages(self) -> DataFrame:
         """Return all messages: the columns that the source gives, `schema_id`, `bytes` of the payload, `picture`:
@@ -178,7 +177,7 @@ class Lake:
     def _add(self, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]) -> int:
         """Stage, leave out what is there already, commit; return how many messages were added."""
         name = uuid4().hex
-        staged = f"_staged/{name}"
+        staged = f"{STAGED}/{name}"
         found = stage(f"{self.uri}/{staged}")
         is_range = found.column("part").is_valid()
         ranges = found.filter(is_range).select(RANGES.names)
@@ -190,7 +189,7 @@ class Lake:
         ranges = add(ranges, staged)
         unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
         inputs = [one for one in inputs if printable(one.path) not in unread]
-        self._journal.commit(name, ranges, inputs, problems, f"{self._store.root}/{staged}")
+        self._journal.commit(name, ranges, inputs, problems)
         return sum(ranges.column("rows").to_pylist())
 
     def _stage_files(self, work: Sequence[Pieces], where: str) -> pa.Table:
@@ -223,7 +222,7 @@ class Lake:
         known = self.spark.read.schema(schema).parquet(*there) if there else None
         anew = self._stage_rows(tables.deduplicated(doubtful, known), f"{self.uri}/{staged}")
         for part in mine:
-            self._store.files.delete_file(f"{self._store.root}/{staged}/{part}")
+            self._store.files.delete_file(self._store.path(f"{staged}/{part}"))
         kept = ranges.filter(pa.array([part not in mine for part in ranges.column("part").to_pylist()], pa.bool_()))
         return pa.concat_tables([kept, anew.select(RANGES.names)])
 
@@ -254,7 +253,6 @@ class Lake:
         every : everything again, as after an encoding's library was installed.
         """
         with self._journal.locked():
-            self._journal.recover()
             return self._silver.refresh(every)
 
     def endpoints(self) -> list[str]:
@@ -291,7 +289,6 @@ class Lake:
         every : all runs, as after a change of the limits.
         """
         with self._journal.locked():
-            self._journal.recover()
             return self._gold.refresh(self._messages(), window_ns, limits, every)
 
     def table(self, name: str) -> DataFrame:
@@ -388,7 +385,7 @@ def _read_and_write(batches: Iterable[pa.RecordBatch], lake: str, where: str) ->
     work = [pickle.loads(task) for batch in batches for task in batch.column("task").to_pylist()]
     logs = [log for task in work for log in task.opened(Options(()), problems)]
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
-    write_texts(*open_path(lake), (channel.schema for log in logs for channel in log.channels))
+    write_texts(Directory(lake), (channel.schema for log in logs for channel in log.channels))
     problems += [problem for log in logs for problem in log.problems]
     yield from problem_rows(problems, _STAGED)
 

@@ -8,10 +8,10 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.spark.directory import Directory
 from msgq.spark.journal import Journal
 from msgq.spark.lake import Lake, follow
 from msgq.spark.parts import RANGES, overlapping
@@ -218,7 +218,7 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark, tmp_path):
 
 
 def test_who_waits_writes_when_the_other_one_is_done(tmp_path):
-    one, other = (Journal(LocalFileSystem(), str(tmp_path)) for _ in range(2))
+    one, other = (Journal(Directory(str(tmp_path))) for _ in range(2))
     said = []
 
     def wait():
