@@ -14,6 +14,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -271,15 +272,13 @@ def _of_parts(
     rows, lake = Rows(schemas), Directory(uri)
     for part in (part for batch in found for part in batch.column("part").to_pylist()):
         date, kind, name = part.removesuffix(".parquet").split("/")
-        out = _Files(uri, staged, known, f"{date}/{name}-{kind.removeprefix('class=')}")
-        try:
-            with pq.ParquetFile(lake.path(f"messages/{part}"), filesystem=lake.files) as file:
-                for group in range(file.num_row_groups):
-                    _decode(rows, _needed(file, group), out)
-        finally:
-            out.close()
-        if out.written:
-            yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
+        with (
+            closing(_Files(uri, staged, known, f"{date}/{name}-{kind.removeprefix('class=')}")) as out,
+            pq.ParquetFile(lake.path(f"messages/{part}"), filesystem=lake.files) as file,
+        ):
+            for group in range(file.num_row_groups):
+                _decode(rows, _needed(file, group), out)
+        yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
 
 
 def _needed(file: pq.ParquetFile, group: int) -> pa.Table:
@@ -294,14 +293,11 @@ def _of_rows(
     batches: Iterable[pa.RecordBatch], uri: str, staged: str, schemas: Mapping[int, Schema]
 ) -> Iterator[pa.RecordBatch]:
     """Decode messages that come through Spark."""
-    rows, out = Rows(schemas), _Files(uri, staged, {}, uuid4().hex)
-    try:
+    rows = Rows(schemas)
+    with closing(_Files(uri, staged, {}, uuid4().hex)) as out:
         for table in tables_of(batches):
             _decode(rows, table, out)
-    finally:
-        out.close()
-    if out.written:
-        yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
+    yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
 
 
 def _decode(rows: Rows, messages: pa.Table, out: _Files) -> None:
