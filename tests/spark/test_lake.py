@@ -211,9 +211,7 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark, tmp_path):
     (tmp_path / "log").mkdir()
     for index in range(2):
         recording(tmp_path / "log" / f"{index:06}.mcap", 10 * index)
-        query = follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None)
-        query.awaitTermination(240)
-        assert query.exception() is None
+        assert follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None).awaitTermination(240)
         shutil.rmtree(tmp_path / "checkpoint")
     assert held(lake) == sorted(numbers(0, 20))
 
