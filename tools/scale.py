@@ -19,11 +19,11 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 from mcap.writer import Writer
-from pyarrow.fs import LocalFileSystem
 from rich.console import Console
 from rich.table import Table
 
 from msgq.spark import journal as journals
+from msgq.spark.directory import Directory
 from msgq.spark.journal import Input, Journal
 from msgq.spark.options import Options
 from msgq.spark.parts import RANGES, overlapping
@@ -77,10 +77,10 @@ def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
 def journal(where: Path, entries: int, groups: int, endpoints: int) -> tuple[float, float]:
     """Fill the journal of a lake as a day does; return CPU seconds to look what is known, and to find overlaps."""
     (where / "_journal").mkdir(parents=True)
-    made = Journal(LocalFileSystem(), str(where))
+    made = Journal(Directory(str(where)))
     for entry in range(entries):
         inputs = [Input(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(13)]
-        made.commit(uuid4().hex, _ranges(entry, groups, endpoints), inputs, [], f"{where}/_staged/none")
+        made.commit(uuid4().hex, _ranges(entry, groups, endpoints), inputs, [])
     journals._ENTRIES.clear()  # each ingest is a new process
     looked = timed(made.inputs)
     new = _ranges(entries, groups, endpoints)

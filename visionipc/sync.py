@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from msgq.errors import InvalidValueError
@@ -134,7 +133,5 @@ class FrameSync:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
@@ -30,9 +29,7 @@ class LiveView:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def due(self) -> bool:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from msgq.errors import InvalidValueError, RecordingError, WaitTimeoutError
@@ -220,9 +220,7 @@ class Player:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ---- the thread that plays ----

@@ -10,19 +10,22 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileType, LocalFileSystem
 
 from msgq.errors import RecordingError
 from msgq.recording.files import Problem
+from msgq.spark.directory import Directory
 from msgq.spark.parts import RANGES
 
+STAGED = "_staged"  # what is not in its place yet: of an entry, the parts below its name
+_DIRECTORY = "_journal"
 _ABOUT = b"msgq"
 #: Entries of this process's journals, by file system and path. They never change, and each batch of a stream needs all.
 _ENTRIES: dict[tuple[str, str], pa.Table] = {}
@@ -41,14 +44,13 @@ class Input:
 class Journal:
     """The entries of a lake, in a directory of their own. One process at a time writes; see `locked`."""
 
-    def __init__(self, files: FileSystem, root: str) -> None:
-        """Look at a lake that may not exist yet. root : its directory in the file system."""
-        self._files, self._root = files, root
-        self._directory = f"{root}/_journal"
+    def __init__(self, lake: Directory) -> None:
+        """Look at a lake that may not exist yet."""
+        self._lake, self._files = lake, lake.files
 
     @contextmanager
     def locked(self, wait: bool = False) -> Iterator[None]:
-        """Keep others from writing the lake, if it is on a disk of this machine.
+        """Keep others from writing the lake, if it is on a disk of this machine; begin with what a kill has left.
 
         wait : until nobody else does.
 
@@ -56,16 +58,19 @@ class Journal:
         ------
         RecordingError : somebody else is writing it, and nobody waits.
         """
-        self._files.create_dir(self._directory)
-        if not isinstance(self._files, LocalFileSystem):
+        self._files.create_dir(self._lake.path(_DIRECTORY))
+        with self._lock(wait) if isinstance(self._files, LocalFileSystem) else nullcontext():
+            self.recover()
             yield
-            return
-        descriptor = os.open(f"{self._directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+
+    @contextmanager
+    def _lock(self, wait: bool) -> Iterator[None]:
+        descriptor = os.open(self._lake.path(f"{_DIRECTORY}/lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
-                text = f"another process is writing the lake {self._root}; try again when it is done"
+                text = f"another process is writing the lake {self._lake.root}; try again when it is done"
                 raise RecordingError(text) from None
             yield
         finally:
@@ -73,12 +78,8 @@ class Journal:
 
     def names(self) -> list[str]:
         """Return the names of the entries."""
-        found = self._files.get_file_info(FileSelector(self._directory, allow_not_found=True))
-        return sorted(
-            info.base_name.removesuffix(".parquet")
-            for info in found
-            if info.base_name.endswith(".parquet") and not info.base_name.startswith(".")
-        )
+        found = self._lake.names(_DIRECTORY, FileType.File)
+        return [name.removesuffix(".parquet") for name in found if name.endswith(".parquet")]
 
     def inputs(self) -> set[Input]:
         """Return all files that were ingested."""
@@ -114,42 +115,31 @@ class Journal:
                     found[Problem(**problem)] = None
         return list(found)
 
-    def commit(
-        self, name: str, ranges: pa.Table, inputs: Iterable[Input], problems: Iterable[Problem], staged: str
-    ) -> None:
-        """Make the parts that lie below `staged` part of the lake."""
-        about = {"inputs": [asdict(one) for one in inputs], "problems": [asdict(one) for one in problems],
-                 "staged": staged}  # fmt: skip
+    def commit(self, name: str, ranges: pa.Table, inputs: Iterable[Input], problems: Iterable[Problem]) -> None:
+        """Make the parts that are staged under this name part of the lake."""
+        about = {"inputs": [asdict(one) for one in inputs], "problems": [asdict(one) for one in problems]}
         table = ranges.replace_schema_metadata({_ABOUT: json.dumps(about).encode()})
-        part = f"{self._directory}/.{name}"
-        pq.write_table(table, part, filesystem=self._files)
-        self._files.move(part, f"{self._directory}/{name}.parquet")
+        new = f"{_DIRECTORY}/.{name}"
+        pq.write_table(table, self._lake.path(new), filesystem=self._files)
+        self._lake.move(new, _entry(name))
         self._place(name)
 
     def recover(self) -> None:
         """Finish what a kill left half done, and remove what was never committed."""
-        staging = f"{self._root}/_staged"
-        found = self._files.get_file_info(FileSelector(staging, allow_not_found=True))
-        left = {info.base_name for info in found}
-        for name in self.names():
-            if name in left:
-                self._place(name)
-        if found:
-            self._files.delete_dir(staging)
+        for name in set(self._lake.names(STAGED, FileType.Directory)) & set(self.names()):
+            self._place(name)
+        self._lake.remove(STAGED)
 
     def _place(self, name: str) -> None:
         """Move the parts of an entry to their place, those that are not there yet."""
-        staged = self._about(name)["staged"]
-        for part in pc.unique(self._read(name).column("part").drop_null()).to_pylist():
-            source, target = f"{staged}/{part}", f"{self._root}/messages/{part}"
-            if self._files.get_file_info(source).type == FileType.File:
-                self._files.create_dir(target.rpartition("/")[0])
-                self._files.move(source, target)
-        if self._files.get_file_info(staged).type == FileType.Directory:
-            self._files.delete_dir(staged)
+        staged = f"{STAGED}/{name}"
+        for part in self.parts([name]):
+            if self._lake.has(f"{staged}/{part}"):
+                self._lake.move(f"{staged}/{part}", f"messages/{part}")
+        self._lake.remove(staged)
 
     def _read(self, name: str) -> pa.Table:
-        key = (self._files.type_name, f"{self._directory}/{name}.parquet")
+        key = (self._files.type_name, self._lake.path(_entry(name)))
         if key not in _ENTRIES:
             if len(_ENTRIES) == _ENTRIES_MAX:
                 _ENTRIES.clear()
@@ -158,5 +148,9 @@ class Journal:
         return _ENTRIES[key]
 
     def _about(self, name: str) -> Any:
-        metadata = pq.read_schema(f"{self._directory}/{name}.parquet", filesystem=self._files).metadata
+        metadata = pq.read_schema(self._lake.path(_entry(name)), filesystem=self._files).metadata
         return json.loads(metadata[_ABOUT])
+
+
+def _entry(name: str) -> str:
+    return f"{_DIRECTORY}/{name}.parquet"

@@ -48,10 +48,8 @@ def write_report(lake: Lake, path: Path, runs: Sequence[str] = ()) -> dict[str, 
         ("Losses", figures.losses(_losses(gold["gaps"], shown, step))),
         ("Latency over time", figures.latency(_latency(gold["latency"], step))),
         ("Latency of each endpoint", figures.distribution(_totals(gold["latency_totals"], shown))),
-        ("Hops", figures.hops(_rows(gold["hops"].groupBy("parent", "endpoint").agg(
-            F.sum("messages").alias("messages"), F.max("p50").alias("p50"), F.max("p99").alias("p99")
-        ).orderBy(F.desc("messages")).limit(_SHOWN)))),
-    ]  # fmt: skip
+        ("Hops", figures.hops(_hops(gold["hops"]))),
+    ]
     parts = [_head(summary), _checks(gold["checks"])]
     parts += [_figure(title, figure) for title, figure in drawn]
     parts += [_pictures(_of_runs(lake.messages(), runs), gold["frames"]), _table(gold["endpoints"])]
@@ -117,6 +115,13 @@ def _latency(latency: DataFrame, step: int) -> list[dict[str, Any]]:
 def _totals(totals: DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
     chosen = totals.where(F.col("endpoint").isin(list(shown))).withColumn("run", F.lit(""))
     return _rows(tables.latency_totals(chosen).drop("sketch").orderBy("endpoint"))
+
+
+def _hops(hops: DataFrame) -> list[dict[str, Any]]:
+    found = hops.groupBy("parent", "endpoint").agg(
+        F.sum("messages").alias("messages"), F.max("p50").alias("p50"), F.max("p99").alias("p99")
+    )
+    return _rows(found.orderBy(F.desc("messages")).limit(_SHOWN))
 
 
 # ---- the page ----

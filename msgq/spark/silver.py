@@ -14,6 +14,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -25,9 +26,9 @@ from pyarrow.fs import FileSelector
 from msgq.recording.decode import ENCODINGS
 from msgq.schema import Schema
 from msgq.spark.decoded import NEEDED, UNDECODED, Rows, tables_of
+from msgq.spark.directory import Directory
 from msgq.spark.infer import conformed, union
-from msgq.spark.journal import Journal
-from msgq.spark.parts import open_path
+from msgq.spark.journal import STAGED, Journal
 from msgq.spark.rows import spark_schema
 from msgq.spark.store import Store
 from msgq.spark.texts import read_texts
@@ -123,7 +124,7 @@ class Silver:
 
     def _add(self, entries: list[str], known: _Hints) -> dict[str, pa.Schema]:
         """Add the messages of some entries; return the columns that their tables have now."""
-        staged = f"_staged/{uuid4().hex}"
+        staged = f"{STAGED}/{uuid4().hex}"
         files: dict[str, list[_File]] = {}
         for row in self._decode(entries, staged, known).to_pylist():
             file = _File(row["staged"], row["target"], _columns(row["columns"]))
@@ -142,15 +143,15 @@ class Silver:
 
     def _files(self, endpoint: str) -> list[_File]:
         """Return the files that a table has."""
-        root, files = self._store.root, self._store.files
-        found = files.get_file_info(FileSelector(f"{root}/{_place(endpoint)}", recursive=True))
-        paths = [info.path.removeprefix(f"{root}/") for info in found if info.path.endswith(".parquet")]
-        return [_File(path, path, pq.read_schema(f"{root}/{path}", filesystem=files)) for path in paths]
+        lake = self._store
+        found = lake.files.get_file_info(FileSelector(lake.path(_place(endpoint)), recursive=True))
+        paths = [info.path.removeprefix(f"{lake.root}/") for info in found if info.path.endswith(".parquet")]
+        return [_File(path, path, pq.read_schema(lake.path(path), filesystem=lake.files)) for path in paths]
 
     def _decode(self, entries: list[str], staged: str, known: _Hints) -> pa.Table:
         """Let workers write the rows of all messages of these entries; return `_WRITTEN`."""
         store = self._store
-        schemas, uri = read_texts(store.files, store.root), store.uri
+        schemas, uri = read_texts(store), store.uri
         if store.is_parquet:
             parts = self._journal.parts(entries)
             if not parts:
@@ -213,13 +214,13 @@ class _Files:
 
     def __init__(self, uri: str, staged: str, known: _Hints, target: str) -> None:
         """target : where a file belongs in its table, but for a number and the suffix."""
-        self._files, self._root = open_path(uri)
+        self._lake = Directory(uri)
         self._staged, self._target = staged, target
         self._columns = dict(known)
         self._open: dict[str, pq.ParquetWriter] = {}
         self._counts: dict[str, int] = {}
         self.written: list[dict[str, Any]] = []
-        self._files.create_dir(f"{self._root}/{staged}")
+        self._lake.files.create_dir(self._lake.path(staged))
 
     def write(self, endpoint: str, rows: pa.Table) -> None:
         """Add rows to a table."""
@@ -239,7 +240,7 @@ class _Files:
             self._open.pop(next(iter(self._open))).close()
         staged = f"{self._staged}/{uuid4().hex}.parquet"
         number = self._counts[endpoint] = self._counts.get(endpoint, -1) + 1
-        self._open[endpoint] = _writer(f"{self._root}/{staged}", columns, self._files)
+        self._open[endpoint] = _writer(self._lake, staged, columns)
         target = f"{_place(endpoint)}/{self._target}-{number}.parquet"
         row = {"endpoint": endpoint, "staged": staged, "target": target, "columns": _text(columns)}
         self.written.append(row)
@@ -250,9 +251,9 @@ class _Files:
             writer.close()
 
 
-def _writer(path: str, columns: pa.Schema, files: Any) -> pq.ParquetWriter:
+def _writer(lake: Directory, place: str, columns: pa.Schema) -> pq.ParquetWriter:
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
-    return pq.ParquetWriter(path, columns, filesystem=files, compression="zstd", compression_level=1,
+    return pq.ParquetWriter(lake.path(place), columns, filesystem=lake.files, compression="zstd", compression_level=1,
                             use_dictionary=[*texts, "epoch", "element"])  # fmt: skip
 
 
@@ -268,19 +269,16 @@ def _of_parts(
     found: Iterable[pa.RecordBatch], uri: str, staged: str, schemas: Mapping[int, Schema], known: _Hints
 ) -> Iterator[pa.RecordBatch]:
     """Decode parts of bronze."""
-    rows = Rows(schemas)
-    files, root = open_path(uri)
+    rows, lake = Rows(schemas), Directory(uri)
     for part in (part for batch in found for part in batch.column("part").to_pylist()):
         date, kind, name = part.removesuffix(".parquet").split("/")
-        out = _Files(uri, staged, known, f"{date}/{name}-{kind.removeprefix('class=')}")
-        try:
-            with pq.ParquetFile(f"{root}/messages/{part}", filesystem=files) as file:
-                for group in range(file.num_row_groups):
-                    _decode(rows, _needed(file, group), out)
-        finally:
-            out.close()
-        if out.written:
-            yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
+        with (
+            closing(_Files(uri, staged, known, f"{date}/{name}-{kind.removeprefix('class=')}")) as out,
+            pq.ParquetFile(lake.path(f"messages/{part}"), filesystem=lake.files) as file,
+        ):
+            for group in range(file.num_row_groups):
+                _decode(rows, _needed(file, group), out)
+        yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
 
 
 def _needed(file: pq.ParquetFile, group: int) -> pa.Table:
@@ -295,14 +293,11 @@ def _of_rows(
     batches: Iterable[pa.RecordBatch], uri: str, staged: str, schemas: Mapping[int, Schema]
 ) -> Iterator[pa.RecordBatch]:
     """Decode messages that come through Spark."""
-    rows, out = Rows(schemas), _Files(uri, staged, {}, uuid4().hex)
-    try:
+    rows = Rows(schemas)
+    with closing(_Files(uri, staged, {}, uuid4().hex)) as out:
         for table in tables_of(batches):
             _decode(rows, table, out)
-    finally:
-        out.close()
-    if out.written:
-        yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
+    yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
 
 
 def _decode(rows: Rows, messages: pa.Table, out: _Files) -> None:
@@ -313,13 +308,13 @@ def _decode(rows: Rows, messages: pa.Table, out: _Files) -> None:
 
 def _rewritten(tasks: Iterable[pa.RecordBatch], uri: str) -> Iterator[pa.RecordBatch]:
     """Write files anew with the columns that their table has."""
-    files, root = open_path(uri)
+    lake = Directory(uri)
     for batch in tasks:
         for task in batch.to_pylist():
             columns = _columns(task["columns"])
             with (
-                pq.ParquetFile(f"{root}/{task['source']}", filesystem=files) as source,
-                _writer(f"{root}/{task['target']}", columns, files) as target,
+                pq.ParquetFile(lake.path(task["source"]), filesystem=lake.files) as source,
+                _writer(lake, task["target"], columns) as target,
             ):
                 for group in range(source.num_row_groups):
                     target.write_table(_of_columns(source.read_row_group(group), columns))

@@ -5,23 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from click.testing import CliRunner, Result
 from mcap.opcode import Opcode
 
-from msgq.cli.app import app
 from msgq.recording import LogReader
 from msgq.recording.container import HEAD
+from tests.command import run
 from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign, write_log
 
-
-def bag(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["bag", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
+bag = partial(run, "bag")
 
 
 def test_info(tmp_path: Path) -> None:

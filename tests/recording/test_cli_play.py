@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import msgq
 from msgq import stats
-from msgq.cli.app import app
 from msgq.recording import LogReader
+from tests.command import run
 from tests.recording.logs import write_log
 from tests.recording.test_compare import json_log
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
@@ -45,12 +44,6 @@ def forgetful():
         numbers.receive()
         out.send(b"%d" % count)
 """
-
-
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def numbers(path: Path, count: int = 10, period_ns: int = NS // 100, endpoint: str = "number") -> Path:

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 pytest.importorskip("pyspark")
-from click.testing import CliRunner
 from mcap import records
 from pyspark.errors import PythonException
 
-from msgq.cli.app import app
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
 from msgq.spark import read
@@ -28,6 +26,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.options import Options
 from msgq.spark.rows import MESSAGES
 from msgq.spark.stream import RecordingStreamReader
+from tests.command import run
 from tests.recording.kinds import CASES
 from tests.recording.logs import channel, chunk, message, write
 from tests.spark.rows import listed
@@ -43,13 +42,6 @@ NAMES = ["a/b//c", "/", "..", "../../etc", "épée 火", "with space", "quote'\"
 
 def good(endpoint: str = "a", number: int = 1, count: int = 3, first: int = NOW) -> bytes:
     return chunk(channel(number, endpoint), *(message(number, i, first + i, b"%d" % i) for i in range(count)))
-
-
-def run(*arguments: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, list(map(str, arguments)))
-    assert done.exit_code == code, done.output
-    assert "Traceback" not in done.output
-    return done.output
 
 
 def stranger(directory: Path) -> None:
@@ -133,7 +125,7 @@ def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everythi
     stranger(recordings)
     for make in (names, clocks, twice, mixed, payloads, pictures, skewed):
         make(recordings / f"{make.__name__}.mcap")
-    said = run("lake", "ingest", place / "lake", recordings)
+    said = run("lake", "ingest", place / "lake", recordings).output
     run("lake", "report", place / "lake", "-o", place / "report.html")
     return Everything(Lake(spark, place / "lake"), recordings, said)
 
@@ -168,9 +160,9 @@ def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) 
     for name in ("quote'\"`$", "with space", "x" * 5000):
         assert read(spark, str(path), endpoints=[name]).count() == 1
     assert "<td><script></td>" not in (everything.recordings.parent / "report.html").read_text()
-    assert run("bag", "info", path)
+    assert run("bag", "info", path).output
     asked = "SELECT * FROM messages WHERE endpoint LIKE '%/%' OR endpoint = ''"
-    assert run("lake", "export", everything.recordings.parent / "lake", asked, "-o", tmp_path / "some.mcap")
+    assert run("lake", "export", everything.recordings.parent / "lake", asked, "-o", tmp_path / "some.mcap").output
     assert {m.endpoint for m in LogReader(tmp_path / "some.mcap")} == {n for n in NAMES if "/" in n or not n}
 
 
@@ -184,7 +176,7 @@ def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everyt
     assert listed(checks, "passed", "value") == [(False, LATEST - 10)]
     found = listed(lake.messages().where("endpoint = 'clock'"), "log_time")
     assert found == [(0,), (5,), (NOW,), (NOW + 1,), (LATEST,)]
-    assert run("bag", "info", everything.recordings / "clocks.mcap")
+    assert run("bag", "info", everything.recordings / "clocks.mcap").output
 
 
 def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything: Everything) -> None:
@@ -246,10 +238,10 @@ def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
     stranger(directory)
     write(directory / "nothing.mcap")
     assert read(spark, str(directory)).count() == 0
-    assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory)
+    assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory).output
     assert Lake(spark, tmp_path / "lake").problems().count() == len(STRANGE)
-    assert run("lake", "report", tmp_path / "lake", "-o", tmp_path / "report.html")
-    asked = run("lake", "sql", tmp_path / "lake", "SELECT count(*) AS messages FROM messages", "--json")
+    assert run("lake", "report", tmp_path / "lake", "-o", tmp_path / "report.html").output
+    asked = run("lake", "sql", tmp_path / "lake", "SELECT count(*) AS messages FROM messages", "--json").output
     assert json.loads(asked) == {"messages": 0}
 
 
@@ -326,6 +318,6 @@ def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:
 def test_a_lake_and_a_report_that_cannot_be(everything: Everything, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     recording = everything.recordings / "twice.mcap"
-    assert run("lake", "ingest", tmp_path / "file", recording, code=1).startswith("Error: ")
+    assert run("lake", "ingest", tmp_path / "file", recording, code=1).output.startswith("Error: ")
     lake = everything.recordings.parent / "lake"
-    assert run("lake", "report", lake, "-o", tmp_path / "no" / "report.html", code=1).startswith("Error: ")
+    assert run("lake", "report", lake, "-o", tmp_path / "no" / "report.html", code=1).output.startswith("Error: ")

@@ -12,20 +12,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-from click.testing import CliRunner
-
 from examples import questions
-from msgq.cli.app import app
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
+from tests.command import run
 from tests.recording import logs
 from tests.support import ROOT, wait_until
-
-
-def run(*arguments, code=0):
-    done = CliRunner().invoke(app, ["lake", *map(str, arguments)])
-    assert done.exit_code == code, done.output
-    return done
 
 
 @pytest.fixture
@@ -36,16 +28,16 @@ def recording(tmp_path):
 
 def test_from_a_recording_to_answers_and_files(spark, tmp_path, recording):
     lake = tmp_path / "lake"
-    assert json.loads(run("ingest", lake, recording, "--json").stdout)["messages"] == 19
-    assert "1 files skipped" in run("ingest", lake, recording).stdout
-    asked = run("sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
+    assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 19
+    assert "1 files skipped" in run("lake", "ingest", lake, recording).stdout
+    asked = run("lake", "sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
     assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
-    assert "imu" in run("sql", lake, "SELECT * FROM messages", "-n", 5).stdout
-    asked = run("sql", lake, "SELECT sum(n) AS total FROM silver_imu", "--json").stdout
+    assert "imu" in run("lake", "sql", lake, "SELECT * FROM messages", "-n", 5).stdout
+    asked = run("lake", "sql", lake, "SELECT sum(n) AS total FROM silver_imu", "--json").stdout
     assert json.loads(asked) == {"total": sum(range(20)) - 7}
-    assert run("export", lake, "SELECT * FROM messages WHERE sequence < 5", "-o", tmp_path / "some.mcap").stdout
+    assert run("lake", "export", lake, "SELECT * FROM messages WHERE sequence < 5", "-o", tmp_path / "some.mcap").stdout
     assert [message.data for message in LogReader(tmp_path / "some.mcap")] == [b'{"n": %d}' % i for i in range(5)]
-    rows = run("export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
+    rows = run("lake", "export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
     assert json.loads(rows)["rows"] == 1
 
 
@@ -62,9 +54,9 @@ def test_the_questions_have_answers(spark, tmp_path, recording):
 def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
     lake = tmp_path / "lake"
     for _ in range(2):
-        run("stream", lake, tmp_path, "--once")
+        run("lake", "stream", lake, tmp_path, "--once")
     assert Lake(spark, lake).messages().count() == 19
-    assert json.loads(run("ingest", lake, recording, "--json").stdout)["messages"] == 0
+    assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
 def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, recording):
@@ -99,6 +91,5 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, r
 )
 def test_what_a_user_can_mend_is_said_in_one_line(spark, tmp_path, arguments, code, text):
     (tmp_path / "lake" / "_journal").mkdir(parents=True)  # a lake with nothing in it
-    done = run(*(argument.format(tmp_path / "lake") for argument in arguments), code=code)
+    done = run("lake", *(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output
-    assert "Traceback" not in done.output

@@ -19,6 +19,7 @@ from pyarrow.fs import LocalFileSystem
 pytest.importorskip("pyspark")
 import msgq.__main__
 from msgq.spark import read
+from msgq.spark.directory import Directory
 from msgq.spark.journal import Input, Journal
 from msgq.spark.lake import Lake
 from msgq.spark.parts import RANGES
@@ -178,10 +179,11 @@ class Mortal(LocalFileSystem):
 
 def dies(changes: int, function: Any, root: Path) -> bool:
     """Return whether a journal dies in a function of it, after so many changes."""
-    files = Mortal()
+    lake = Directory(str(root))
+    lake.files = files = Mortal()
     files.left = changes
     try:
-        function(Journal(files, str(root)))
+        function(Journal(lake))
     except KeyboardInterrupt:
         return True
     return False
@@ -201,7 +203,7 @@ def staged(root: Path) -> None:
 
 def commit(journal: Journal) -> None:
     ranges = pa.Table.from_pylist([{"part": part, "rows": 1} for part in PARTS], RANGES)
-    journal.commit("one", ranges, [Input("x", 1, 2)], [], f"{journal._root}/_staged/one")
+    journal.commit("one", ranges, [Input("x", 1, 2)], [])
 
 
 def test_a_commit_that_dies_at_any_step_is_all_or_nothing(tmp_path: Path) -> None:
@@ -213,9 +215,9 @@ def test_a_commit_that_dies_at_any_step_is_all_or_nothing(tmp_path: Path) -> Non
             staged(root)
             died = dies(first, commit, root)
             died_again = dies(second, Journal.recover, root)
-            Journal(LocalFileSystem(), str(root)).recover()
+            Journal(Directory(str(root))).recover()
             there = sorted(str(path.relative_to(root / "messages")) for path in root.glob("messages/*/*/*"))
-            noted = Journal(LocalFileSystem(), str(root)).names()
+            noted = Journal(Directory(str(root))).names()
             assert (there, noted) in (([], []), (PARTS, ["one"])), f"dead after {first} changes, then after {second}"
             assert not list(root.rglob("_staged/*"))
             outcomes.append(bool(noted))

@@ -8,10 +8,11 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.spark.bronze import Bronze
+from msgq.spark.directory import Directory
 from msgq.spark.journal import Journal
 from msgq.spark.lake import Lake, follow
 from msgq.spark.parts import RANGES, overlapping
@@ -54,7 +55,7 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(sp
     recording(tmp_path / "000000.mcap")
     lake.ingest([tmp_path])
     recording(tmp_path / "000001.mcap", first=10)
-    monkeypatch.setattr("msgq.spark.lake.tables.deduplicated", None)
+    monkeypatch.setattr("msgq.spark.bronze.tables.deduplicated", None)
     done = lake.ingest([tmp_path / "000000.mcap", tmp_path / "000001.mcap"])
     assert (done.messages, done.files, done.skipped) == (20, 1, 1)
     assert held(lake) == sorted(numbers(0, 20))
@@ -64,7 +65,7 @@ def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(spark,
     """A task that has two pieces which do not follow each other makes ranges that span what others have."""
     for name, size in (("_PARTITION_BYTES", 1), ("_PARTITION_BYTES_MIN", 1), ("_CHUNK_BYTES", 0)):
         monkeypatch.setattr(f"msgq.spark.options.{name}", size)
-    monkeypatch.setattr("msgq.spark.lake.tables.deduplicated", None)
+    monkeypatch.setattr("msgq.spark.bronze.tables.deduplicated", None)
     for number in range(4):
         recording(tmp_path / f"{number}.mcap", first=10 * number)
     lake = Lake(spark, tmp_path / "lake")
@@ -210,15 +211,13 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark, tmp_path):
     (tmp_path / "log").mkdir()
     for index in range(2):
         recording(tmp_path / "log" / f"{index:06}.mcap", 10 * index)
-        query = follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None)
-        query.awaitTermination(240)
-        assert query.exception() is None
+        assert follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), every=None).awaitTermination(240)
         shutil.rmtree(tmp_path / "checkpoint")
     assert held(lake) == sorted(numbers(0, 20))
 
 
 def test_who_waits_writes_when_the_other_one_is_done(tmp_path):
-    one, other = (Journal(LocalFileSystem(), str(tmp_path)) for _ in range(2))
+    one, other = (Journal(Directory(str(tmp_path))) for _ in range(2))
     said = []
 
     def wait():
@@ -249,9 +248,9 @@ def test_what_failed_tasks_leave_and_kills_before_the_journal_do_no_harm_in_othe
         (part.parent / "torn.parquet").write_bytes(b"PAR1")
         return found
 
-    staged = Lake._stage_files
+    staged = Bronze._stage_files
     with monkeypatch.context() as patch:
-        patch.setattr(Lake, "_stage_files", stage)
+        patch.setattr(Bronze, "_stage_files", stage)
         patch.setattr(Journal, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             lake.ingest([path])

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyspark")
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from msgq.cli.app import app
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
 from msgq.spark import export
 from msgq.spark.lake import Lake
+from tests.command import run
 from tests.recording import logs
 from tests.spark.children import subscribe
 from tests.spark.rows import message, messages
@@ -38,13 +38,6 @@ def doubles():
 """
 
 
-def run(*arguments: object, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["lake", *map(str, arguments)])
-    assert done.exit_code == code, done.output
-    assert "Traceback" not in done.output
-    return done
-
-
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 messages of three endpoints in turn, of which one has a name that is no endpoint here."""
@@ -60,7 +53,7 @@ def replayed(lake: Path, query: str, endpoints: list[str], count: int, *options:
     """Return what a subscriber in another process got: endpoint, number."""
     with Child(subscribe, endpoints, count) as child:
         child.hear()
-        done = run("replay", lake, query, *options)
+        done = run("lake", "replay", lake, query, *options)
         return child.result(), done
 
 
@@ -94,7 +87,7 @@ def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: 
     (tmp_path / "doubling.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
     query = "SELECT * FROM messages WHERE endpoint = 'a'"
-    done = run("replay", lake, query, "--deterministic", "doubling:doubles", "--json")
+    done = run("lake", "replay", lake, query, "--deterministic", "doubling:doubles", "--json")
     assert json.loads(done.stdout)["messages"] == 20
     sys.modules.pop("doubling")
 
@@ -112,20 +105,20 @@ def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: 
     ],
 )
 def test_what_a_user_can_mend_is_said_in_one_line(lake: Path, prefix: str, query: str, text: str) -> None:
-    done = run("replay", lake, query, code=1)
+    done = run("lake", "replay", lake, query, code=1)
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_export_keeps_what_messages_have(lake: Path, tmp_path: Path) -> None:
-    done = run("export", lake, "SELECT * FROM messages", "-o", tmp_path / "all.mcap", "--json")
+    done = run("lake", "export", lake, "SELECT * FROM messages", "-o", tmp_path / "all.mcap", "--json")
     assert json.loads(done.stdout)["rows"] == 60
     found = [(m.endpoint, m.sequence, m.epoch, m.log_time, m.data) for m in LogReader(tmp_path / "all.mcap")]
     assert found == [(("a", "b", "/no")[i % 3], i // 3, 1, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
 
 
 def test_export_refuses_what_a_format_cannot_hold(lake: Path, tmp_path: Path) -> None:
-    done = run("export", lake, "SELECT map(1, 2) AS m", "-o", tmp_path / "all.csv", code=1)
+    done = run("lake", "export", lake, "SELECT map(1, 2) AS m", "-o", tmp_path / "all.csv", code=1)
     assert "UNSUPPORTED_DATA_TYPE" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -310,9 +310,7 @@ def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
     (tmp_path / "log").mkdir()
     for i in range(2):
         recording(tmp_path / "log" / f"{i:06}.mcap", ("g", "struct", struct_schema(POSE), poses((i, i))), first=i)
-        query = follow(lake, str(tmp_path / "log"), every=None)
-        query.awaitTermination(240)
-        assert query.exception() is None
+        assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(240)
     assert lake.decode() == 2
     assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 
