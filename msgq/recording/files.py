@@ -6,6 +6,7 @@ a file without one; so that a file that nobody closed opens as any other.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Callable
@@ -44,7 +45,8 @@ class Problem:
     path : the file.
     offset : where in it, in bytes.
     reason : what is wrong there.
-    errno : where nothing is wrong with the file itself, but the system would not read it; else None.
+    errno : where nothing is wrong with the file itself, but the system would not read it, or not all that it had; else
+        None.
     """
 
     path: str
@@ -383,7 +385,9 @@ class LogFile:
             self._note(Problem(str(self.path), part.offset, str(error), error.errno))
             return None
         if len(data) < part.length:
-            self._problem(part.offset, f"{part.length} bytes were to be read, {len(data)} could be")
+            reason = f"{part.length} bytes were to be read, {len(data)} could be"
+            shrunk = part.length <= RECORD_BYTES_MAX  # parts lie within the file as it was
+            self._note(Problem(str(self.path), part.offset, reason, errno.ESTALE if shrunk else None))
             return None
         if not part.is_chunk:
             return data

@@ -5,37 +5,75 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from errno import EEXIST, ENOTEMPTY
+from errno import EACCES, EEXIST, ENOTEMPTY
 from pathlib import Path
 
 from msgq.errors import MissingLibraryError
 
 
 def folder() -> Path:
-    """Return the folder; it may not be there yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "msgq"
+    """Return the folder; it may not be there yet, or not be for us to write."""
+    for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
+            return Path(place, "msgq")
+    return _temporary()
 
 
-def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a file or folder of the cache, whole whenever it is there. Thread- and process-safe.
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir(), f"msgq-{os.geteuid()}")
 
-    name : says all that `make` depends on. make : makes it at the path that it is given.
+
+def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Path:
+    """Return a program, or a folder with one, of the cache: whole whenever it is there. Thread- and process-safe.
+
+    Where the cache cannot be written, or nothing in it can be run, it is made among the temporary files.
+
+    name : says all that `make` depends on. make : makes it at the path that it is given. program : where in the folder
+    the program is.
 
     Raises
     ------
-    MissingLibraryError : the folder cannot be written.
+    MissingLibraryError : neither folder will do.
     """
-    place = folder() / name
-    if not place.exists():
+    reasons = []
+    for place in (folder(), _temporary()):
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=place.parent) as draft:
-                make(Path(draft, name))
-                _move(Path(draft, name), place)
+            if place == _temporary():
+                _keep_to_ourselves(place)
+            return _made(place / name, make, program)
         except OSError as error:
-            text = f"cannot make {place}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written"
-            raise MissingLibraryError(text, errno=error.errno) from error
+            reasons.append(error)
+    advice = "set XDG_CACHE_HOME to a folder that can be written, and in which programs can be run"
+    text = f"cannot make {folder() / name}: {reasons[0].strerror}; {advice}"
+    raise MissingLibraryError(text, errno=reasons[0].errno) from reasons[0]
+
+
+def write_program(path: Path, text: str) -> None:
+    """Write a script. It is on the disk then: one that a power failure left empty would run, and do nothing."""
+    with path.open("wb") as file:
+        file.write(os.fsencode(text))
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o755)
+
+
+def _made(place: Path, make: Callable[[Path], None], program: str) -> Path:
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as draft:
+            make(Path(draft, place.name))
+            _move(Path(draft, place.name), place)
+    if not os.access(place / program, os.X_OK):
+        raise PermissionError(EACCES, "programs there cannot be run")
     return place
+
+
+def _keep_to_ourselves(directory: Path) -> None:
+    """Make a directory of temporary files, in which nobody else can put a program."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    status = directory.lstat()
+    if not directory.is_dir() or directory.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(EACCES, "others can write there")
 
 
 def _move(made: Path, place: Path) -> None:

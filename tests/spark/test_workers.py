@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from msgq.spark import cache
-from msgq.spark.class_archive import archive_options
+from msgq.spark import cache, class_archive
+from msgq.spark.class_archive import archive_options, refuse
 from msgq.spark.java import Java
 from msgq.spark.workers import worker_python
 
@@ -30,44 +31,68 @@ def test_the_program_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_python().read_text().endswith('exec /elsewhere/python "$@"\n')
 
 
-def test_only_the_daemon_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    echo = tmp_path / "a b"
-    echo.write_text('#!/bin/sh\necho "$@"\n')
-    echo.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(echo))
-    for given, expected in (
-        (["-m", "pyspark.daemon", "pyspark.worker"], "-m pyspark_msgq_daemon pyspark.worker"),
-        (["-m", "pyspark.worker", "pyspark.daemon"], "-m pyspark.worker pyspark.daemon"),
+def packages(folder: Path, *names: str) -> str:
+    """Make modules that say their names and arguments; return what PYTHONPATH would be."""
+    for name in names:
+        path = folder.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("import sys; print(__spec__.name, __name__, sys.argv[1:])")
+    return str(folder)
+
+
+def test_only_the_daemon_is_another_one_where_workers_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a b").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (tmp_path / "a b").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "a b"))
+    ours, modules = "pyspark_msgq_daemon", ("pyspark.daemon", "pyspark.worker")
+    whole, bare = packages(tmp_path / "whole", ours, *modules), packages(tmp_path / "bare", *modules)
+    for path, given, expected in (
+        (whole, ["-m", "pyspark.daemon", "pyspark.worker"], f"{ours} __main__ ['pyspark.worker']"),
+        (bare, ["-m", "pyspark.daemon", "pyspark.worker"], "pyspark.daemon __main__ ['pyspark.worker']"),
+        (whole, ["-m", "pyspark.worker", "pyspark.daemon"], "pyspark.worker __main__ ['pyspark.daemon']"),
     ):
-        done = subprocess.run([worker_python(), *given], capture_output=True, text=True, check=True)
+        monkeypatch.setenv("PYTHONPATH", path)
+        done = subprocess.run([worker_python(), *given], capture_output=True, text=True, check=True, cwd=tmp_path)
         assert done.stdout == f"{expected}\n"
+
+
+def test_the_program_of_a_python_whose_path_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/x/\udcff y/python")
+    assert worker_python().read_bytes().endswith(b"exec '/x/\xff y/python' \"$@\"\n")
 
 
 @pytest.fixture
 def java(tmp_path: Path) -> Java:
     (tmp_path / "java" / "lib" / "server").mkdir(parents=True)
-    (tmp_path / "java" / "lib" / "server" / "classes.jsa").touch()
+    for name in ("classes.jsa", "classes_nocoops.jsa"):
+        (tmp_path / "java" / "lib" / "server" / name).touch()
     cache.folder().mkdir(parents=True)
     return Java(tmp_path / "java", (21, 0, 1))
 
 
+WHOLE = b"\xf0\x0b" + b"\0" * 4096
+
+
 def draft_of(options: str) -> Path:
-    return Path(options.split()[0].removeprefix("-XX:ArchiveClassesAtExit="))
+    name, _, path = shlex.split(options)[0].partition("=")
+    assert name == "-XX:ArchiveClassesAtExit"
+    return Path(path)
 
 
 def test_one_session_writes_the_archive_for_all_later_ones(java: Java) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(archive_options(java))
-    assert draft.name.endswith(f".{os.getpid()}")
     assert archive_options(java) == ""  # while the first one is there, and while its Java writes
     draft.write_bytes(b"\0" * 4096)
     assert archive_options(java) == ""
-    draft.write_bytes(b"\xf0\x0b" + b"\0" * 4096)
+    draft.write_bytes(WHOLE)
     options = archive_options(java)
     assert options.startswith("-XX:SharedArchiveFile=")
     assert [Path(options.split()[0].partition("=")[2])] == list(cache.folder().iterdir())
+    taken = os.stat(shlex.split(options)[0].partition("=")[2]).st_ino
     draft.write_bytes(b"\xf0\x0b")  # by a session that began before, and lasted longer
     assert archive_options(java) == options
+    assert os.stat(shlex.split(options)[0].partition("=")[2]).st_ino == taken, "others may run with it"
     assert [path.suffix for path in cache.folder().iterdir()] == [".jsa"]
     assert archive_options(Java(java.home, (21, 0, 2))) != options
 
@@ -76,12 +101,40 @@ def test_a_draft_whose_java_was_killed_does_not_stay(java: Java) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(archive_options(java))
     os.utime(draft, (0, time.time() - 3600))
-    assert draft_of(archive_options(java)) == draft
-    assert time.time() - draft.stat().st_mtime < 3600
+    assert draft_of(archive_options(java)) != draft
+    assert not draft.exists()
+
+
+def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: Java, tmp_path: Path) -> None:
+    """With some of them it would not start: "Must enable AllowArchivingWithJavaAgent", and the like."""
+    pytest.importorskip("pyspark")
+    assert archive_options(java, "-javaagent:x.jar") == ""
+    draft_of(archive_options(java)).write_bytes(WHOLE)
+    assert "SharedArchiveFile" in archive_options(java, "-javaagent:x.jar")
+    for option in ("-Xshare:off", "-XX:SharedArchiveFile=theirs", "-XX:ArchiveClassesAtExit=theirs"):
+        assert archive_options(java, f"-Dx=1 {option}") == ""
+    refuse(java)  # the broken one goes
+    draft = draft_of(archive_options(java))
+    refuse(java)  # no other one is made after one that could not be
+    draft.unlink()
+    assert archive_options(java) == ""
+
+
+def test_an_archive_wants_a_path_that_java_can_take_and_room(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    with monkeypatch.context() as patch:
+        patch.setattr(class_archive, "_ROOM", 1 << 80)
+        assert archive_options(java) == ""
+    for name, possible in (("a b'c\"d", True), ("a:b", False)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(java.home.parent / name))
+        cache.folder().mkdir(parents=True)
+        options = archive_options(java)
+        assert (options != "") is possible
+        assert not possible or draft_of(options).parent == cache.folder()
 
 
 def test_no_archive_where_java_has_none_to_add_to_or_the_cache_is_not_there(java: Java) -> None:
     pytest.importorskip("pyspark")
-    (java.home / "lib" / "server" / "classes.jsa").unlink()
+    (java.home / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
     assert archive_options(java) == ""
     assert not list(cache.folder().iterdir())

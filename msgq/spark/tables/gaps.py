@@ -32,8 +32,8 @@ def gaps(messages: DataFrame) -> DataFrame:
     them; from_time, to_time: log_time around it, ns.
 
     The numbers of an epoch are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is
-    a step back. A gap of 2**31 messages or more within an epoch is not seen. Epoch 0 (a file that numbers no epochs)
-    counts as one epoch, unless its sequence never leaves 0.
+    a step back. A gap that takes 2**31 numbers, with what is in the minutes around it, is not seen. Epoch 0 (a file
+    that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
 
     Each batch of messages becomes its islands, stretches without a gap, wherever it is, so that no message is moved or
     sorted by Spark. What is between islands is a gap, if no island of another batch covers it.
@@ -49,7 +49,7 @@ def gaps(messages: DataFrame) -> DataFrame:
         .withColumn("low", F.col("turned") + F.col("low"))
         .withColumn("end", F.struct((F.col("turned") + F.col("high")).alias("high"), "high_time"))
     )
-    earlier = whole.orderBy("low", "end").rowsBetween(Window.unboundedPreceding, -1)
+    earlier = whole.orderBy("low", "low_time").rowsBetween(Window.unboundedPreceding, -1)
     found = placed.withColumn("former", F.max("end").over(earlier))
     return found.where(F.col("low") - F.col("former.high") > 1).select(
         *_EPOCH,

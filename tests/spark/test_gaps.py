@@ -1,0 +1,110 @@
+"""Gaps and endpoints against a slow, obvious way to find them, on messages that come in every order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.spark import tables
+from tests.spark.rows import SECOND, listed, message, messages
+
+TURN, HALF = 1 << 32, 1 << 31
+CASES = 80
+STARTS = (0, 1, HALF - 3, HALF, TURN - 5, TURN - 1)
+TIMES = (0, -5, 60 * SECOND - 10, -60 * SECOND - 3, 1_700_000_000 * SECOND)
+STEPS = (0, 1, SECOND, 61 * SECOND)
+
+
+def a_stream(rng: random.Random, endpoint: str, start: int) -> list[dict[str, Any]]:
+    """Return the messages of an epoch: some lost, late, twice, after a jump of the clock, or without a number."""
+    time, step = rng.choice(TIMES), rng.choice(STEPS)
+    epoch, number, rows = rng.choice((0, 1, -1, None)), 0, []
+    for _ in range(rng.choice((1, 2, 30))):
+        number += rng.choice((1, 1, 1, 1, 1, 1, 2, 70_000))
+        time += step if rng.random() < 0.95 else rng.choice((-1, 1)) * 3600 * SECOND
+        for _ in range(1 + (rng.random() < 0.15)):
+            at = time + rng.choice((0, 0, 5, step, -2 * step))
+            more = {"epoch": epoch, "publish_time": rng.choice((0, -1, at))}
+            rows.append(message(endpoint, (start + number) % TURN, at, **more))
+    if rng.random() < 0.1:
+        rows.append(message(endpoint, None, time, epoch=epoch))
+    return rows
+
+
+def some_messages() -> list[dict[str, Any]]:
+    rng, rows = random.Random(1), []
+    for case in range(CASES):
+        start = rng.choice(STARTS)  # one for a case: numbers of an epoch are not half a turn apart
+        mine = [{**row, "run": str(case)} for one in ("a", "b", "a") for row in a_stream(rng, one, start)]
+        if case % 2:  # as recorders do, else as files of many hosts are read
+            rng.shuffle(mine)
+        rows += mine
+    return rows
+
+
+def known_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Unroll each epoch's numbers in order of time, message by message, and look at each two that follow each other."""
+    epochs = defaultdict(list)
+    for row in rows:
+        if row["sequence"] is not None:
+            epochs[row["run"], row["endpoint"], row["epoch"]].append((row["log_time"], row["sequence"]))
+    found = []
+    for key, recorded in epochs.items():
+        times, number, before = defaultdict(list), 0, min(recorded)[1]
+        for time, sequence in sorted(recorded):
+            step = (sequence - before) % TURN
+            number += step if step < HALF else step - TURN
+            before = sequence
+            times[number].append(time)
+        first, numbers = min(recorded)[1], sorted(times)
+        found += [
+            (*key, (first + one) % TURN, (first + next_one) % TURN, next_one - one - 1, max(times[one]),
+             min(times[next_one]))
+            for one, next_one in itertools.pairwise(numbers) if next_one - one > 1
+        ]  # fmt: skip
+    return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+
+
+@pytest.mark.parametrize(("batch", "partitions"), [(20, 3), (10_000, 1)])
+def test_gaps_of_messages_in_any_order_and_batches(spark, batch, partitions):
+    """Islands of batches touch each other, lie in one another, and are of many endpoints in one batch."""
+    rows = some_messages()
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
+    try:
+        found = tables.gaps(messages(spark, rows).repartition(partitions))
+        columns = ("run", "endpoint", "epoch", "before", "after", "lost", "from_time", "to_time")
+        assert listed(found, *columns) == known_gaps(rows)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_endpoints_of_messages_in_any_order(spark):
+    rng, rows = random.Random(2), some_messages()
+    for row in rows:
+        row |= {"host": rng.choice("hi"), "schema": rng.choice((None, "S")), "data": bytes(rng.randrange(9))}
+    mine = defaultdict(list)
+    for row in rows:
+        mine[row["run"], row["endpoint"]].append(row)
+    lost = defaultdict(list)
+    for run, endpoint, *_, missing, _, _ in known_gaps(rows):
+        lost[run, endpoint].append(missing)
+    table = messages(spark, rows).repartition(3)
+    found = tables.endpoints(table, tables.gaps(table)).collect()
+    assert len(found) == len(mine)
+    for one in found:
+        key = one["run"], one["endpoint"]
+        times = [row["log_time"] for row in mine[key]]
+        sizes = [len(row["data"]) for row in mine[key]]
+        assert (one["messages"], one["bytes"], one["bytes_max"]) == (len(sizes), sum(sizes), max(sizes))
+        assert (one["first_time"], one["last_time"]) == (min(times), max(times))
+        assert one["epochs"] == len({row["epoch"] for row in mine[key]} - {None})
+        assert (one["lost"], one["gaps"]) == (sum(lost[key]), len(lost[key]))
+        newest = [(row["host"], row["schema"]) for row in mine[key] if row["log_time"] == max(times)]
+        assert (one["host"], one["schema"]) in newest
+        span = (max(times) - min(times)) / 1e9
+        assert one["rate"] == (pytest.approx((len(sizes) - 1) / span) if span else None)
