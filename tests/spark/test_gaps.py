@@ -7,10 +7,12 @@ import random
 from collections import defaultdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 from msgq.spark import tables
+from msgq.spark.tables.gaps import _islands
 from tests.spark.rows import SECOND, listed, message, messages
 
 TURN, HALF = 1 << 32, 1 << 31
@@ -44,7 +46,8 @@ def some_messages() -> list[dict[str, Any]]:
         if case % 2:  # as recorders do, else as files of many hosts are read
             rng.shuffle(mine)
         rows += mine
-    return rows
+    turns = [message("a", i * (HALF // 2 + 1) % TURN, 61 * i * SECOND, run="turns") for i in range(60)]
+    return rows + rng.sample(turns, len(turns))  # an epoch of 15 turns, whose minutes do not come in their order
 
 
 def known_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -68,6 +71,17 @@ def known_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
             for one, next_one in itertools.pairwise(numbers) if next_one - one > 1
         ]  # fmt: skip
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+
+
+def test_a_stretch_of_messages_is_one_island():
+    """However they come; it is islands that Spark sorts, not messages."""
+    sent = [("r", "ab"[i % 2], 1, (TURN - 500 + i // 2) % TURN, i) for i in range(2000)]
+    random.Random(1).shuffle(sent)
+    names = ("run", "endpoint", "epoch", "sequence", "log_time")
+    batch = pa.RecordBatch.from_pylist([dict(zip(names, one, strict=True)) for one in [*sent, *sent[:100]]])
+    (islands,) = _islands([batch.slice(0, 0), batch])
+    rows = sorted(islands.select(["endpoint", "base", "low", "high"]).to_pylist(), key=lambda row: row["endpoint"])
+    assert [tuple(row.values()) for row in rows] == [("a", TURN - 500, 0, 999), ("b", TURN - 500, 0, 999)]
 
 
 @pytest.mark.parametrize(("batch", "partitions"), [(50, 3), (10_000, 1)])
