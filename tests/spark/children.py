@@ -31,6 +31,7 @@ def reached(recorder: Recorder, messages: int) -> bool:
 
 def publish(endpoint: str, segment_size: int = 0) -> None:
     """Send numbers, as many as the parent says, each time; a life of a publisher begins with 0."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
     with msgq.pub_sock(endpoint, segment_size) as pub:
         say()
         sent = 0
@@ -42,6 +43,7 @@ def publish(endpoint: str, segment_size: int = 0) -> None:
 
 def subscribe(endpoints: list[str], count: int) -> list[tuple[str, int]]:
     """Return which numbers came where: of each endpoint in their order."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
     poller = msgq.Poller()
     for endpoint in endpoints:
         poller.registerSocket(msgq.sub_sock(endpoint))
