@@ -11,7 +11,7 @@ from msgq.recording import Recorder
 from msgq.recording.output import Limits
 from tests.support import hear, say, wait_until
 
-LIFETIME = 500  # seconds after which a forgotten child ends by itself; Spark takes longer than others
+LIFETIME = 800  # seconds after which a forgotten child ends by itself; Spark takes longer than others
 
 
 def record(path: str) -> None:

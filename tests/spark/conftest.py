@@ -16,7 +16,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     Those that start servers and drivers of their own do not need the process that has the session.
     """
-    item.add_marker(pytest.mark.watchdog(300))
+    item.add_marker(pytest.mark.watchdog(900))
     if item.config.pluginmanager.hasplugin("xdist"):
         apart = any(item.iter_markers("cluster")) or any(item.iter_markers("fault"))
         item.add_marker(pytest.mark.xdist_group("spark servers" if apart else "spark"))

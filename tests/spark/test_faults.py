@@ -85,7 +85,6 @@ def wait_for_batches(out: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.watchdog(600)
 def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefix: str, tmp_path: Path) -> None:
     """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.
 
