@@ -215,14 +215,25 @@ def zmq_directory(kind: str, endpoint: str) -> str:
     top = f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}"
     for path in (top, f"{top}/{kind}"):
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-            found = os.lstat(path)
+            private = made_private(path)
         except OSError as error:
             raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        if not private:
             raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
     return f"{top}/{kind}"
+
+
+def made_private(path: str) -> bool:
+    """Create a directory that only this user can enter; return whether what is there then is one.
+
+    Raises
+    ------
+    OSError : nothing is there, and it cannot be created.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def fake_events() -> bool:

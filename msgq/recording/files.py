@@ -308,8 +308,9 @@ class LogFile:
 
     # What describes it
 
-    def _problem(self, offset: int, reason: str) -> None:
-        self._note(Problem(str(self.path), offset, reason))
+    def _problem(self, offset: int, reason: str, code: int | None = None) -> None:
+        """Note what is wrong. code : the errno, where it is not the file."""
+        self._note(Problem(str(self.path), offset, reason, code))
 
     def _parsed(self, read: Callable[[ReadDataStream], Any], content: bytes, offset: int) -> Any:
         """Return a record of the library's, or None when its bytes make no sense."""
@@ -382,12 +383,12 @@ class LogFile:
             with opened(self.path) as fd:
                 data = os.pread(fd, min(part.length, RECORD_BYTES_MAX), part.offset)
         except RecordingError as error:
-            self._note(Problem(str(self.path), part.offset, str(error), error.errno))
+            self._problem(part.offset, str(error), error.errno)
             return None
         if len(data) < part.length:
             reason = f"{part.length} bytes were to be read, {len(data)} could be"
             shrunk = part.length <= RECORD_BYTES_MAX  # parts lie within the file as it was
-            self._note(Problem(str(self.path), part.offset, reason, errno.ESTALE if shrunk else None))
+            self._problem(part.offset, reason, errno.ESTALE if shrunk else None)
             return None
         if not part.is_chunk:
             return data

@@ -9,6 +9,7 @@ from errno import EACCES, EEXIST, ENOTEMPTY
 from pathlib import Path
 
 from msgq.errors import MissingLibraryError
+from msgq.naming import made_private
 
 
 def folder() -> Path:
@@ -38,8 +39,8 @@ def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Pat
     reasons = []
     for place in (folder(), _temporary()):
         try:
-            if place == _temporary():
-                _keep_to_ourselves(place)
+            if place == _temporary() and not made_private(str(place)):  # or others could put a program there
+                raise PermissionError(EACCES, "others can enter it")
             return _made(place / name, make, program)
         except OSError as error:
             reasons.append(error)
@@ -66,14 +67,6 @@ def _made(place: Path, make: Callable[[Path], None], program: str) -> Path:
     if not os.access(place / program, os.X_OK):
         raise PermissionError(EACCES, "programs there cannot be run")
     return place
-
-
-def _keep_to_ourselves(directory: Path) -> None:
-    """Make a directory of temporary files, in which nobody else can put a program."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    status = directory.lstat()
-    if not directory.is_dir() or directory.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(EACCES, "others can write there")
 
 
 def _move(made: Path, place: Path) -> None:

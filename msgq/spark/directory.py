@@ -60,4 +60,4 @@ class Directory:
         self.files.create_dir(self.path(directory))
         with self.files.open_output_stream(self.path(new)) as file:
             file.write(json.dumps(value).encode())
-        self.move(new, place)
+        self.files.move(self.path(new), self.path(place))
