@@ -19,7 +19,7 @@ class Participant:
     pid, thread_id : process and thread that connected, in their PID namespace.
     start_time : of the process, clock ticks since boot.
     name : the process's name, at most 15 bytes.
-    alive : None when it lives in another PID namespace, so that nobody here can tell.
+    alive : None when nobody can tell: it uses the release before, in another PID namespace.
     """
 
     pid: int
@@ -88,6 +88,7 @@ class TopicStats:
     write_position : cycle and offset, as in the ring's header.
     stock_subscribers : slots held by living threads that this library knows nothing of.
     created_ns : CLOCK_REALTIME; None when there is no side segment.
+    unlisted : whether there are living subscribers besides `subscribers`, which has room for 128.
     """
 
     endpoint: str
@@ -102,6 +103,7 @@ class TopicStats:
     stock_subscribers: int
     schema: Schema | None
     created_ns: int | None
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

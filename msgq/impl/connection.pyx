@@ -11,7 +11,7 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_free_reader_entry, mq_futex_many,
+    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_OK, MQ_RING_HEADER, mq_futex_many,
     mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_now_ns, mq_ring_header, mq_side,
     mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
     mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh_survey,
@@ -127,14 +127,11 @@ cdef class Connection:
 
     cdef int _join(self, Topic topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
-        cdef int entry = MQ_NO_ENTRY
         try:
             if topic.side is None:
                 await_side(topic, self._prefix)
             self._map(topic)
-            if not self._passive:
-                entry = mq_free_reader_entry(self._subscriber.side)
-            if mq_subscriber_join(&self._subscriber, this_process(), random_word(), entry) != MQ_OK:
+            if mq_subscriber_join(&self._subscriber, this_process(), random_word()) != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -146,6 +143,7 @@ cdef class Connection:
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_side *> topic.side.address
+        self._subscriber.roll = NULL if topic.side is None else &topic.side.roll
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
         self._subscriber.passive = self._passive
@@ -208,7 +206,6 @@ cdef class Connection:
     cdef int _rejoin(self) except -1:
         """In a forked child: take places of our own, and go on from the same cursor."""
         cdef Topic topic
-        cdef int entry = MQ_NO_ENTRY
         cdef int inherited = self._generation
         self._watched = self._watch_failed = self._closing = False
         self._fd, self._waiting = -1, None  # closed at the fork
@@ -223,8 +220,7 @@ cdef class Connection:
                 # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
                 if topic.ring.inode == self._ring.inode:
                     self._map(topic)
-                    entry = mq_free_reader_entry(self._subscriber.side)
-                mq_subscriber_rejoin(&self._subscriber, this_process(), random_word(), entry)
+                mq_subscriber_rejoin(&self._subscriber, this_process(), random_word())
             finally:
                 topic.unlock()
         except BaseException:

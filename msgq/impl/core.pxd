@@ -58,6 +58,28 @@ cdef extern from "liveness.h" nogil:
     mq_life mq_thread_life(uint32_t thread_id)
 
 
+cdef extern from "life.h" nogil:
+    ctypedef struct mq_roll:
+        const char *path
+        int fd
+        uint64_t device
+        uint64_t inode
+    ctypedef struct mq_inquiry:
+        pass
+    void *mq_row_hold(const mq_roll *roll, uint64_t row, bint shared)
+    void mq_row_let_go(void *hold)
+    mq_inquiry mq_inquire(const mq_roll *roll)
+    void mq_inquiry_end(mq_inquiry *inquiry)
+    mq_life mq_row_held(mq_inquiry *inquiry, uint64_t row)
+    mq_life mq_owner_life(mq_inquiry *inquiry, uint64_t row, uint64_t pid, uint64_t pid_namespace)
+
+
+cdef extern from "slots.h" nogil:
+    enum:
+        MQ_ROW_UNLISTED
+    mq_life mq_row_life(mq_inquiry *inquiry, const mq_side *side, int row)
+
+
 cdef extern from "futex.h" nogil:
     enum:
         MQ_FUTEX_MANY
@@ -85,6 +107,8 @@ cdef extern from "publisher.h" nogil:
     ctypedef struct mq_publisher:
         mq_ring_header *ring
         mq_side *side
+        const mq_roll *roll
+        void *hold
         uint8_t *data
         uint32_t data_bytes
         bint after_stock
@@ -111,6 +135,8 @@ cdef extern from "subscriber.h" nogil:
     ctypedef struct mq_subscriber:
         mq_ring_header *ring
         mq_side *side
+        const mq_roll *roll
+        void *hold
         const uint8_t *data
         uint32_t data_bytes
         bint passive
@@ -147,24 +173,21 @@ cdef extern from "subscriber.h" nogil:
 
 cdef extern from "registry.h" nogil:
     enum:
-        MQ_NO_ENTRY
+        MQ_NO_ROW
     void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                       uint64_t created_ns)
     int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_side_version(const mq_side *side)
-    int mq_free_publisher_entry(const mq_side *side)
-    int mq_foreign_publisher_entry(const mq_ring_header *ring, const mq_side *side)
-    int mq_free_reader_entry(const mq_side *side)
-    uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry)
+    int mq_publisher_row_take(const mq_roll *roll, mq_side *side, void **hold)
+    uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row)
     void mq_publisher_unclaim(mq_publisher *p, uint64_t former)
     const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p)
-    mq_life mq_publisher_life(const mq_publisher_entry *former)
     uint64_t mq_publisher_pid(const mq_publisher_entry *former)
     mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     void mq_publisher_close(mq_publisher *p)
     uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
-    mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
-    void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random, int entry)
+    mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random)
     void mq_subscriber_leave(mq_subscriber *s)
     void mq_schema_write(mq_side *side, const char *name, const char *encoding, const char *data, uint64_t size)
     bint mq_schema_read(const mq_side *side, char *name, char *encoding, char *data, uint64_t *size)
@@ -190,11 +213,13 @@ cdef extern from "gate.h" nogil:
     ctypedef enum mq_event_change:
         MQ_EVENT_WAS_CLEAR
         MQ_EVENT_CLEARED_TELL
-    void mq_gate_init(mq_gate *gate, const mq_self *owner)
+    enum:
+        MQ_GATE_ROW
+    void mq_gate_init(mq_gate *gate, const mq_self *owner, bint held)
     mq_gate_state mq_gate_check(const mq_gate *gate)
     uint64_t mq_gate_version(const mq_gate *gate)
     uint64_t mq_gate_owner(const mq_gate *gate)
-    mq_life mq_gate_owner_life(const mq_gate *gate)
+    mq_life mq_gate_owner_life(const mq_gate *gate, const mq_roll *roll)
     bint mq_gate_enabled(const mq_gate *gate)
     void mq_gate_enable(mq_gate *gate, bint enabled)
     bint mq_gate_closed(const mq_gate *gate)

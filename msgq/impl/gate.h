@@ -8,17 +8,20 @@
 #include <sched.h>
 
 #include "futex.h"
-#include "liveness.h"
+#include "life.h"
+
+enum { MQ_GATE_ROW = 0 }; /* the byte that the owner locks */
 
 typedef enum { MQ_GATE_GOOD, MQ_GATE_FOREIGN, MQ_GATE_VERSION_DIFFERS } mq_gate_state;
 
 /* relaxed: nobody else sees it before the file gets its name, which the kernel orders. */
-static inline void mq_gate_init(mq_gate *g, const mq_self *owner) {
+static inline void mq_gate_init(mq_gate *g, const mq_self *owner, bool held) {
     mq_store_relaxed_u64(&g->version, MQ_GATE_VERSION);
     mq_store_relaxed_u64(&g->total_bytes, MQ_GATE_BYTES);
     mq_store_relaxed_u64(&g->pid, owner->pid);
     mq_store_relaxed_u64(&g->start_time, owner->start_time);
     mq_store_relaxed_u64(&g->pid_namespace, owner->pid_namespace);
+    mq_store_relaxed_u64(&g->held, held);
     mq_store_release_u64(&g->magic, MQ_GATE_MAGIC);
 }
 
@@ -37,10 +40,15 @@ static inline mq_gate_state mq_gate_check(const mq_gate *g) {
 /* relaxed: constant. */
 static inline uint64_t mq_gate_owner(const mq_gate *g) { return mq_load_relaxed_u64(&g->pid); }
 
-/* relaxed: constant. */
-static inline mq_life mq_gate_owner_life(const mq_gate *g) {
-    return mq_process_life(mq_gate_owner(g), mq_load_relaxed_u64(&g->start_time),
-                           mq_load_relaxed_u64(&g->pid_namespace));
+/* relaxed: constant. `roll`: the gate's file. */
+static inline mq_life mq_gate_owner_life(const mq_gate *g, const mq_roll *roll) {
+    uint64_t pid_namespace = mq_load_relaxed_u64(&g->pid_namespace);
+    if (!mq_load_relaxed_u64(&g->held))
+        return mq_process_life(mq_gate_owner(g), mq_load_relaxed_u64(&g->start_time), pid_namespace);
+    mq_inquiry inquiry = mq_inquire(roll);
+    mq_life life = mq_owner_life(&inquiry, MQ_GATE_ROW, mq_gate_owner(g), pid_namespace);
+    mq_inquiry_end(&inquiry);
+    return life;
 }
 
 static inline bool mq_gate_enabled(const mq_gate *g) { return mq_load_acquire_u32(&g->enabled) != 0; }

@@ -10,6 +10,7 @@ cdef class SocketEventHandle:
     cdef mq_gate *_gate
     cdef int _fifos[2]          # open descriptors, or -1
     cdef bint _owner
+    cdef void *_hold            # the owner's life
     cdef int _generation
     cdef object __weakref__
     cdef int _map(self, Segment segment) except -1

@@ -17,6 +17,7 @@ from msgq.impl.core cimport (
     mq_event_announce_sleep, mq_event_clear, mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set,
     mq_event_settle, mq_event_spin, mq_event_watch, mq_futex_many, mq_futex_wake_all, mq_gate, mq_gate_close,
     mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_owner, mq_gate_owner_life, mq_now_ns,
+    mq_row_let_go,
 )
 from msgq.impl.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
 from msgq.impl.liveness cimport fork_generation
@@ -212,7 +213,7 @@ cdef class SocketEventHandle:
         self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
         self._generation = fork_generation
         if override:
-            self._map(make_gate(self.endpoint, self._path, enable))
+            self._map(make_gate(self.endpoint, self._path, enable, &self._hold))
             self._owner = True
             remember(self)
         elif (segment := open_gate(self.endpoint, self._path)) is not None:
@@ -240,6 +241,7 @@ cdef class SocketEventHandle:
             self._owner = False
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
             remove_gate(self.endpoint, self._path, self._segment.inode)
+            mq_row_let_go(self._hold)
 
     def _close_at_exit(self):
         self.close()
@@ -279,7 +281,7 @@ cdef class SocketEventHandle:
         """Refuse when the process that made the gate is dead."""
         if self._owner and self._generation == fork_generation:
             return 0
-        if mq_gate_owner_life(self._gate) == MQ_DEAD:
+        if mq_gate_owner_life(self._gate, &self._segment.roll) == MQ_DEAD:
             text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
             raise ControllerDiedError(text, self.endpoint)
         return 0

@@ -11,9 +11,9 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_gate,
+    MQ_ALIVE, MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_gate,
     mq_gate_check, mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_life,
-    mq_gate_version,
+    mq_gate_version, mq_roll, mq_row_hold,
 )
 from msgq.impl.liveness cimport this_process
 from msgq.impl.segment cimport (
@@ -79,15 +79,23 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
     return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None
 
 
-cdef Segment make_gate(str endpoint, str path, bint enable):
-    """Return a new gate of this process, in place of any other."""
+cdef void *_hold(Segment segment, int fd) noexcept:
+    """Lock the owner's byte of a file that has no name yet."""
+    cdef mq_roll roll = segment.roll
+    roll.path, roll.fd = NULL, fd
+    return mq_row_hold(&roll, MQ_GATE_ROW, False)
+
+
+cdef Segment make_gate(str endpoint, str path, bint enable, void **hold):
+    """Return a new gate of this process, in place of any other; *hold is its owner's life."""
     cdef struct_stat found
     cdef Segment segment, former
     cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
     try:
         check_file(fd, &found, endpoint, path)
         segment = map_file(fd, &found, True, endpoint, path)
-        mq_gate_init(<mq_gate *> segment.address, this_process())
+        hold[0] = _hold(segment, fd)
+        mq_gate_init(<mq_gate *> segment.address, this_process(), hold[0] != NULL)
         mq_gate_enable(<mq_gate *> segment.address, enable)
         while True:
             former = remove_gate(endpoint, path, 0)
@@ -104,7 +112,7 @@ def gate_owner(str path):
     cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
     if segment is None:
         return None
-    life = mq_gate_owner_life(<mq_gate *> segment.address)
+    life = mq_gate_owner_life(<mq_gate *> segment.address, &segment.roll)
     alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
     return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
 

@@ -48,7 +48,8 @@ _Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
 
 /* ---- the side segment: /dev/shm/msgqside_<endpoint>, ours ---- */
 
-/* Who a participant is. Written by its owner while it holds the topic's lock, then constant. */
+/* Who a participant is. Written by its owner while it holds the topic's lock, then constant. Whether it lives is told by
+ * a lock on the byte of the side segment that has the row's number (life.h). */
 typedef struct {
     mq_u64 uid;             /* 0: the entry is free. Written last, cleared first */
     mq_u64 pid;
@@ -56,7 +57,7 @@ typedef struct {
     mq_u64 start_time;      /* of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace;   /* inode of /proc/self/ns/pid: elsewhere the pid means nothing */
     char name[MQ_NAME];     /* process name, NUL-padded; for people, and how msgq/bridge.py knows its like */
-    mq_u64 reserved;
+    mq_u64 held_uid;        /* == uid: the owner holds the row's lock. Else it uses the release before, which has none */
 } mq_identity;
 _Static_assert(sizeof(mq_identity) == 64, "bump MQ_SIDE_VERSION");
 
@@ -121,7 +122,8 @@ typedef struct {
     /* The schema descriptor. Written under the lock; schema_turn is odd while it changes. */
     mq_u64 schema_turn;
     mq_u64 schema_bytes;        /* of schema_data; 0 with an empty name: none */
-    mq_u64 schema_pad[6];
+    mq_u64 schema_spare;        /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
+    mq_u64 schema_pad[5];
 
     mq_publisher_entry publishers[MQ_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
@@ -138,6 +140,15 @@ _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_name) == 18688, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_data) == 18928, "bump MQ_SIDE_VERSION");
+
+/* A schema in the unused end of schema_data, for as long as its place is being written. */
+typedef struct {
+    mq_u64 bytes;
+    char name[MQ_SCHEMA_NAME];
+    char encoding[MQ_SCHEMA_ENCODING];
+    char data[];
+} mq_schema_spare;
+_Static_assert(sizeof(mq_schema_spare) == 248, "bump MQ_SIDE_VERSION");
 
 #define MQ_SCHEMA_DATA_MAX (MQ_SIDE_BYTES - offsetof(mq_side, schema_data))
 
@@ -172,7 +183,7 @@ typedef struct {
 
     mq_u32 enabled;         /* whether receiving stops at the gate; any handle */
     mq_u32 closed;          /* 1: the owner closed it, or another handle replaced it; never 0 again */
-    mq_u64 reserved;
+    mq_u64 held;            /* 1: the owner holds a lock on byte 0. 0: it uses the release before, which has none */
     mq_event recv_called;
     mq_event recv_ready;
 } mq_gate;

@@ -1,7 +1,6 @@
-/* Who is alive: a participant is a process id, its start time, and the PID namespace in which the id means something.
- *
- * Exact, not by time-outs: a recycled pid has another start time, and a zombie is dead. Costs a few system calls, so
- * it is asked only when a place is needed. Nothing here touches Python.
+/* Who this process is, and what /proc says of others: process id, start time, and the PID namespace in which the id means
+ * something. That does not tell a process from what it became by exec, nor anything about other namespaces; life.h does.
+ * Nothing here touches Python.
  */
 #ifndef MQ_LIVENESS_H
 #define MQ_LIVENESS_H
@@ -79,7 +78,15 @@ static inline int mq_read_self(mq_self *self) {
     return mq_read_stat(self->pid, &state, &threads, &self->start_time);
 }
 
-/* Does the process still run that had `pid` when it started at `start_time`? */
+/* Is there no process of this id in our PID namespace? False also when nobody here can tell. */
+static inline bool mq_process_gone(uint64_t pid, uint64_t pid_namespace) {
+    if (pid == 0 || pid > INT32_MAX)
+        return true;
+    return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
+}
+
+/* Does the process still run that had `pid` when it started at `start_time`? All that is known of participants of the
+ * release before. */
 static inline mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
     char state;
     long threads;
@@ -95,15 +102,6 @@ static inline mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_
     /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
     return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
-}
-
-/* The same for an entry of the side segment. A free one is dead. */
-static inline mq_life mq_identity_life(const mq_identity *who) {
-    if (mq_load_acquire_u64(&who->uid) == 0)
-        return MQ_DEAD;
-    /* relaxed: constant since before uid was set. */
-    return mq_process_life(mq_load_relaxed_u64(&who->pid), mq_load_relaxed_u64(&who->start_time),
-                           mq_load_relaxed_u64(&who->pid_namespace));
 }
 
 /* Is there a thread of this id? All that a stock participant leaves of itself. Ids of other namespaces look dead. */

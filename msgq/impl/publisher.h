@@ -27,6 +27,8 @@ typedef struct {
 typedef struct {
     mq_ring_header *ring;
     mq_side *side;
+    const mq_roll *roll;      /* where the side segment's rows are locked; NULL: nowhere, pids must do */
+    void *hold;               /* our row's lock; NULL: none */
     mq_publisher_entry *entry;
     uint8_t *data;
     uint32_t data_bytes;

@@ -18,11 +18,11 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_DEAD, MQ_UNKNOWN, MQ_NO_ENTRY, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_foreign_publisher_entry, mq_free_publisher_entry, mq_publisher_forget_stock,
+    MQ_DEAD, MQ_NO_ROW, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
+    mq_publisher_forget_stock, mq_publisher_row_take,
     mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
-    mq_publisher_has_room, mq_publisher_life, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
+    mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
     mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_side, mq_thread_life,
 )
@@ -108,7 +108,7 @@ cdef class PubSocket:
 
     cdef int _start(self, Topic topic) except -1:
         """Become the endpoint's publisher; the topic is locked."""
-        cdef int entry
+        cdef int row
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._ring, self._side = topic.ring, topic.side
         self._publisher.ring = <mq_ring_header *> topic.ring.address
@@ -116,13 +116,12 @@ cdef class PubSocket:
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
         self._publisher.fences = not can_order_stores()
-        entry = mq_free_publisher_entry(self._publisher.side)
-        if entry == MQ_NO_ENTRY:
-            entry = mq_foreign_publisher_entry(self._publisher.ring, self._publisher.side)
-        if entry == MQ_NO_ENTRY:
+        self._publisher.roll = &topic.side.roll
+        row = mq_publisher_row_take(self._publisher.roll, self._publisher.side, &self._publisher.hold)
+        if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former = mq_publisher_claim(&self._publisher, this_process(), random_word(), entry)
+        former = mq_publisher_claim(&self._publisher, this_process(), random_word(), row)
         try:
             self._await_former(former)
             if mq_publisher_start(&self._publisher, this_process()) != MQ_OK:
@@ -142,8 +141,6 @@ cdef class PubSocket:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(UNHEARD_SEND_US)
         while (former := mq_other_send_in_progress(&self._publisher)) != NULL:
-            if mq_publisher_life(former) == MQ_UNKNOWN and mq_now_ns() > deadline:
-                break  # of another PID namespace: it may be dead, and nobody here could ever tell
             if mq_now_ns() > deadline:
                 text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)

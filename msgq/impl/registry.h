@@ -5,12 +5,37 @@
 #ifndef MQ_REGISTRY_H
 #define MQ_REGISTRY_H
 
+#include "schema.h"
 #include "subscriber.h"
 
-enum { MQ_NO_ENTRY = -1 };
+enum { MQ_NO_ROW = -1 };
 
-/* Fill a free entry, or one whose owner is dead. uid comes last: it makes the rest valid. */
-static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint64_t uid) {
+/* Take one of `count` rows from `first` on: a free one, or a dead owner's. Returns its number, with its lock in *hold
+ * (NULL: locks are not to be had here), or MQ_NO_ROW. */
+static inline int mq_row_take(const mq_roll *roll, mq_side *side, int first, int count, void **hold) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    int taken = MQ_NO_ROW;
+    for (int pass = 0; pass < 2 && taken < 0; pass++) /* free ones first: asking for the dead costs system calls */
+        for (int row = first; row < first + count && taken < 0; row++) {
+            mq_identity *who = mq_row_identity(side, row); /* relaxed: under the lock nobody else fills it */
+            if (mq_load_relaxed_u64(&who->uid) && !(pass && mq_row_life(&inquiry, side, row) == MQ_DEAD))
+                continue;
+            *hold = mq_row_hold(roll, (uint64_t)row, false);
+            if (*hold || errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
+                taken = row;
+        }
+    mq_inquiry_end(&inquiry);
+    return taken;
+}
+static inline int mq_publisher_row_take(const mq_roll *roll, mq_side *side, void **hold) {
+    return mq_row_take(roll, side, 0, MQ_PUBLISHERS, hold);
+}
+static inline int mq_reader_row_take(const mq_roll *roll, mq_side *side, void **hold) {
+    return mq_row_take(roll, side, MQ_PUBLISHERS, MQ_READERS, hold);
+}
+
+/* Fill the identity of a row that was taken. uid comes last: it makes the rest valid. */
+static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint64_t uid, bool held) {
     mq_store_release_u64(&who->uid, 0);
     mq_fence_release();
     mq_store_relaxed_u64(&who->pid, self->pid); /* relaxed, as all below: the release of uid publishes them */
@@ -18,44 +43,18 @@ static inline void mq_identity_write(mq_identity *who, const mq_self *self, uint
     mq_store_relaxed_u64(&who->start_time, self->start_time);
     mq_store_relaxed_u64(&who->pid_namespace, self->pid_namespace);
     mq_copy_in(who->name, self->name, sizeof who->name);
+    mq_store_relaxed_u64(&who->held_uid, held ? uid : 0);
     mq_store_release_u64(&who->uid, uid);
 }
 
 /* An entry leaves at any time, without the lock: one store. */
 static inline void mq_identity_clear(mq_identity *who) { mq_store_release_u64(&who->uid, 0); }
-/* The same for one's own, which somebody may have taken who cannot see that we live. */
-static inline void mq_identity_leave(mq_identity *who, uint64_t uid) { mq_compare_exchange_u64(&who->uid, uid, 0); }
-
-static inline int mq_free_publisher_entry(const mq_side *side) {
-    for (int pass = 0; pass < 2; pass++) /* free ones first: asking for the dead costs system calls */
-        for (int i = 0; i < MQ_PUBLISHERS; i++) {
-            const mq_identity *who = &side->publishers[i].who;
-            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
-                return i; /* relaxed: under the lock nobody else fills it */
-        }
-    return MQ_NO_ENTRY;
-}
-
-/* When there is none: the entry of a publisher in another PID namespace, of which nobody can tell whether it lives. It
- * was taken over long ago, and does not touch its entry once write_uid is another's. */
-static inline int mq_foreign_publisher_entry(const mq_ring_header *ring, const mq_side *side) {
-    uint64_t current = mq_load_acquire_u64(&ring->write_uid);
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        const mq_identity *who = &side->publishers[i].who; /* relaxed: as above */
-        if (mq_load_relaxed_u64(&who->uid) != current && mq_identity_life(who) == MQ_UNKNOWN)
-            return i;
-    }
-    return MQ_NO_ENTRY;
-}
-
-static inline int mq_free_reader_entry(const mq_side *side) {
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < MQ_READERS; i++) {
-            const mq_identity *who = &side->readers[i].who;
-            if (mq_load_relaxed_u64(&who->uid) == 0 || (pass && mq_identity_life(who) == MQ_DEAD))
-                return i; /* relaxed: as above */
-        }
-    return MQ_NO_ENTRY;
+/* The same for one's own, and then its lock. The release before may have taken the row: it does not see that we live when
+ * we are in another namespace. */
+static inline void mq_row_leave(mq_identity *who, uint64_t uid, void **hold) {
+    mq_compare_exchange_u64(&who->uid, uid, 0);
+    mq_row_let_go(*hold);
+    *hold = NULL;
 }
 
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
@@ -108,19 +107,21 @@ static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
 
-/* A living publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer
- * that waited for one may have died, and the one waited for is still there. */
+/* A publisher, other than `p`, in the middle of a send and not known to be dead; NULL: none. All are asked, not only the
+ * last: a newcomer that waited for one may have died, and the one waited for is still there. */
 static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p) {
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        const mq_publisher_entry *other = &p->side->publishers[i];
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    const mq_publisher_entry *found = NULL;
+    for (int row = 0; row < MQ_PUBLISHERS && !found; row++) {
+        const mq_publisher_entry *other = &p->side->publishers[row];
         if (other != p->entry && mq_load_acquire_u64(&other->who.uid) && mq_send_in_progress(other) &&
-            mq_identity_life(&other->who) != MQ_DEAD)
-            return other;
+            mq_row_life(&inquiry, p->side, row) != MQ_DEAD)
+            found = other;
     }
-    return NULL;
+    mq_inquiry_end(&inquiry);
+    return found;
 }
 
-static inline mq_life mq_publisher_life(const mq_publisher_entry *entry) { return mq_identity_life(&entry->who); }
 static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
     return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
 }
@@ -131,12 +132,13 @@ static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, cons
     return entry ? mq_publisher_pid(entry) : 0;
 }
 
-/* Prepare `p` and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back if that fails. */
-static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int entry) {
+/* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back
+ * if that fails. */
+static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row) {
     mq_side *side = p->side;
     uint64_t former;
-    p->entry = &side->publishers[entry];
-    p->uid = mq_uid(random, (unsigned)entry, (uint32_t)self->thread_id);
+    p->entry = &side->publishers[row];
+    p->uid = mq_uid(random, (unsigned)row, (uint32_t)self->thread_id);
     for (int i = 0; i < MQ_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
@@ -153,7 +155,7 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
         /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
          * time; after a stock one only once mq_publisher_start is done, so until then write_uid names no entry. */
         if (!p->after_stock)
-            mq_identity_write(&p->entry->who, self, p->uid);
+            mq_identity_write(&p->entry->who, self, p->uid, p->hold != NULL);
     } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)));
     mq_fence_seq_cst();
     p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
@@ -163,27 +165,35 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
 /* Give up after mq_publisher_claim. */
 static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
     mq_compare_exchange_u64(&p->ring->write_uid, mq_publisher_claim_uid(p), former);
-    mq_identity_leave(&p->entry->who, p->uid);
+    mq_row_leave(&p->entry->who, p->uid, &p->hold);
 }
 
 /* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
  * thread that created them, and a living process may have ended that. */
-static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side) {
+static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side, mq_inquiry *inquiry) {
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
         const mq_reader_entry *entry = mq_slot_entry(side, uid);
-        if (uid && entry && mq_identity_life(&entry->who) == MQ_DEAD)
+        if (uid && entry && mq_row_life(inquiry, side, mq_reader_row(side, entry)) == MQ_DEAD)
             mq_slot_leave(ring, side, i, uid);
     }
 }
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
-static inline void mq_publishers_sweep(mq_publisher *p) {
-    for (int i = 0; i < MQ_PUBLISHERS; i++) {
-        mq_identity *who = &p->side->publishers[i].who;
-        if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && mq_identity_life(who) == MQ_DEAD) /* relaxed: under the lock */
+static inline void mq_publishers_sweep(mq_publisher *p, mq_inquiry *inquiry) {
+    for (int row = 0; row < MQ_PUBLISHERS; row++) {
+        mq_identity *who = &p->side->publishers[row].who;
+        if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
+            mq_row_life(inquiry, p->side, row) == MQ_DEAD)
             mq_identity_clear(who);
     }
+}
+
+static inline void mq_sweep(mq_publisher *p) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    mq_publishers_sweep(p, &inquiry);
+    mq_slots_sweep(p->ring, p->side, &inquiry);
+    mq_inquiry_end(&inquiry);
 }
 
 /* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense. */
@@ -210,12 +220,11 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     p->granted_offset = mq_offset(p->position);
     if (p->after_stock) {
         uint64_t claim = mq_publisher_claim_uid(p);
-        mq_identity_write(&p->entry->who, self, p->uid);
+        mq_identity_write(&p->entry->who, self, p->uid, p->hold != NULL);
         mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
         p->after_stock = false;
     }
-    mq_publishers_sweep(p);
-    mq_slots_sweep(p->ring, side);
+    mq_sweep(p);
     p->looks = 1;
     /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
@@ -228,52 +237,20 @@ static inline void mq_publisher_close(mq_publisher *p) {
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_publisher_notify(p);
     mq_publisher_forget_stock(p);
-    mq_identity_leave(&p->entry->who, p->uid);
-}
-
-/* Describe the messages; under the lock. The sizes were checked against the layout. */
-static inline void mq_schema_write(mq_side *side, const char *name, const char *encoding, const char *data,
-                                   uint64_t bytes) {
-    uint64_t turn = mq_load_relaxed_u64(&side->schema_turn); /* relaxed: only lock holders write it */
-    mq_store_relaxed_u64(&side->schema_turn, turn | 1);
-    mq_fence_release(); /* EDGE schema: release. Partner: mq_schema_read */
-    static const char blank[MQ_SCHEMA_NAME + MQ_SCHEMA_ENCODING];
-    mq_copy_in(side->schema_name, blank, sizeof blank);
-    mq_copy_in(side->schema_name, name, strlen(name));
-    mq_copy_in(side->schema_encoding, encoding, strlen(encoding));
-    mq_copy_in(side->schema_data, data, bytes);
-    mq_store_relaxed_u64(&side->schema_bytes, bytes);
-    mq_store_release_u64(&side->schema_turn, (turn | 1) + 1); /* EDGE schema: release. Partner: mq_schema_read */
-}
-
-/* A consistent copy of the descriptor, for a side segment as large as the layout says. False: it changes all the time,
- * or its writer died. `room` is at least MQ_SCHEMA_DATA_MAX. */
-static inline bool mq_schema_read(const mq_side *side, char *name, char *encoding, char *data, uint64_t *bytes) {
-    for (int tries = 0; tries < 100; tries++) {
-        uint64_t turn = mq_load_acquire_u64(&side->schema_turn); /* EDGE schema: acquire. Partner: mq_schema_write */
-        *bytes = mq_load_relaxed_u64(&side->schema_bytes); /* relaxed: validated by the second look at turn */
-        if (turn & 1 || *bytes > MQ_SCHEMA_DATA_MAX)
-            continue;
-        mq_copy_out(name, side->schema_name, MQ_SCHEMA_NAME);
-        mq_copy_out(encoding, side->schema_encoding, MQ_SCHEMA_ENCODING);
-        mq_copy_out(data, side->schema_data, *bytes);
-        mq_fence_acquire(); /* EDGE schema: acquire. Partner: mq_schema_write */
-        if (mq_load_relaxed_u64(&side->schema_turn) == turn)
-            return true;
-    }
-    return false;
+    mq_row_leave(&p->entry->who, p->uid, &p->hold);
 }
 
 /* How many living subscribers are attached, and how many of them have read all that was published. */
 static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
     *attached = *updated = 0;
     for (int i = 0; i < MQ_READERS; i++) {
-        const mq_reader_entry *entry = &p->side->readers[i];
-        if (mq_identity_life(&entry->who) == MQ_DEAD)
+        if (mq_row_life(&inquiry, p->side, MQ_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
-        *updated += mq_load_acquire_u64(&entry->cursor) == p->position;
+        *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == p->position;
     }
+    mq_inquiry_end(&inquiry);
     for (int i = 0; i < MQ_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         if (uid == 0 || mq_slot_entry(p->side, uid) || mq_thread_life(mq_uid_thread(uid)) == MQ_DEAD)
@@ -286,47 +263,59 @@ static inline void mq_readers_count(const mq_publisher *p, int *attached, int *u
 
 /* ---- subscribers ---- */
 
-/* Take an entry, to be seen by stats, and so that a slot may be taken. MQ_NO_ENTRY: neither, but just as correct. */
-static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+/* A dead owner of our row may have left a slot, which nobody could tell from a stock program's later. */
+static inline void mq_subscriber_sweep(mq_subscriber *s) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
+        if (uid && mq_slot_entry(s->side, uid) == s->entry)
+            mq_slot_leave(s->ring, s->side, i, uid);
+    }
+}
+
+/* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
+static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
     s->slot = -1;
     s->uid = 0;
     s->entry = &s->private_entry;
-    if (entry == MQ_NO_ENTRY)
+    s->hold = NULL;
+    int row = s->passive || !s->side ? MQ_NO_ROW : mq_reader_row_take(s->roll, s->side, &s->hold);
+    if (row == MQ_NO_ROW) {
+        if (!s->passive)
+            s->hold = mq_row_hold(s->roll, MQ_ROW_UNLISTED, true);
         return;
-    s->entry = &s->side->readers[entry];
-    s->uid = mq_uid(random, (unsigned)entry, 0);
-    if (mq_load_relaxed_u64(&s->entry->who.uid)) /* relaxed: under the lock. A dead owner may have left a slot */
-        mq_slots_sweep(s->ring, s->side);
+    }
+    s->entry = &s->side->readers[row - MQ_PUBLISHERS];
+    s->uid = mq_uid(random, (unsigned)(row - MQ_PUBLISHERS), 0);
+    mq_subscriber_sweep(s);
     mq_identity_clear(&s->entry->who);
     mq_store_relaxed_u64(&s->entry->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
     mq_store_relaxed_u64(&s->entry->received, s->received);
     mq_store_relaxed_u64(&s->entry->lost, s->lost);
     mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
     mq_store_relaxed_u64(&s->entry->resets, s->resets);
-    mq_identity_write(&s->entry->who, self, s->uid);
+    mq_identity_write(&s->entry->who, self, s->uid, s->hold != NULL);
 }
 
 /* Join at the present. */
-static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random) {
     s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
-    mq_subscriber_register(s, self, random, entry);
+    mq_subscriber_register(s, self, random);
     mq_status status = mq_subscriber_to_present(s);
     mq_subscriber_show(s);
     return status;
 }
 
 /* Go on where the parent process was at the fork: same cursor, places of our own. */
-static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random, int entry) {
+static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random) {
     s->signal_thread = 0;
-    mq_subscriber_register(s, self, random, entry);
+    mq_subscriber_register(s, self, random);
     mq_subscriber_survey(s);
 }
 
 static inline void mq_subscriber_leave(mq_subscriber *s) {
     mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
     s->slot = -1;
-    if (s->entry != &s->private_entry)
-        mq_identity_leave(&s->entry->who, s->uid);
+    mq_row_leave(&s->entry->who, s->uid, &s->hold);
     s->entry = &s->private_entry;
     s->uid = 0; /* never to take a slot again */
 }

@@ -1,6 +1,6 @@
 from posix.stat cimport struct_stat
 
-from msgq.impl.core cimport uint8_t, uint32_t, uint64_t
+from msgq.impl.core cimport mq_roll, uint8_t, uint32_t, uint64_t
 
 
 cdef class Segment:
@@ -9,6 +9,8 @@ cdef class Segment:
     cdef readonly size_t size
     cdef readonly uint64_t inode
     cdef uint8_t *address
+    cdef mq_roll roll               # where the locks of those who live in it are (life.h)
+    cdef bytes _encoded_path
 
 
 cdef class Topic:

@@ -176,6 +176,9 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
     segment.size = found.st_size
     segment.inode = found.st_ino
     segment.address = <uint8_t *> address
+    segment._encoded_path = path.encode()
+    segment.roll.path = segment._encoded_path
+    segment.roll.device, segment.roll.inode = found.st_dev, found.st_ino
     return segment
 
 

@@ -7,7 +7,7 @@
 #ifndef MQ_SLOTS_H
 #define MQ_SLOTS_H
 
-#include "liveness.h"
+#include "life.h"
 #include "position.h"
 
 static inline uint64_t mq_uid(uint32_t random, unsigned entry, uint32_t thread_id) {
@@ -31,10 +31,42 @@ static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, u
     return NULL;
 }
 
-static inline mq_life mq_slot_life(const mq_side *side, uint64_t uid) {
-    const mq_reader_entry *entry = mq_slot_entry(side, uid);
-    return entry ? mq_identity_life(&entry->who) : mq_thread_life(mq_uid_thread(uid));
+/* ---- rows: the publishers' entries, then the subscribers', numbered through; the bytes of the side segment's locks ---- */
+
+enum {
+    MQ_ROWS = MQ_PUBLISHERS + MQ_READERS,
+    MQ_ROW_UNLISTED = MQ_ROWS, /* held, together, by subscribers for whom there is no row */
+};
+
+static inline mq_identity *mq_row_identity(mq_side *side, int row) {
+    return row < MQ_PUBLISHERS ? &side->publishers[row].who : &side->readers[row - MQ_PUBLISHERS].who;
 }
+static inline int mq_publisher_row(const mq_side *side, const mq_publisher_entry *entry) {
+    return (int)(entry - side->publishers);
+}
+static inline int mq_reader_row(const mq_side *side, const mq_reader_entry *entry) {
+    return MQ_PUBLISHERS + (int)(entry - side->readers);
+}
+
+/* Does the owner of a row live? A free one is dead. */
+static inline mq_life mq_row_life(mq_inquiry *inquiry, const mq_side *side, int row) {
+    const mq_identity *who = mq_row_identity((mq_side *)side, row);
+    uint64_t uid = mq_load_acquire_u64(&who->uid);
+    if (uid == 0)
+        return MQ_DEAD;
+    /* relaxed, all: constant since before uid was set. */
+    uint64_t pid = mq_load_relaxed_u64(&who->pid), pid_namespace = mq_load_relaxed_u64(&who->pid_namespace);
+    if (mq_load_relaxed_u64(&who->held_uid) == uid)
+        return mq_owner_life(inquiry, (uint64_t)row, pid, pid_namespace);
+    return mq_process_life(pid, mq_load_relaxed_u64(&who->start_time), pid_namespace);
+}
+
+static inline mq_life mq_slot_life(mq_inquiry *inquiry, const mq_side *side, uint64_t uid) {
+    const mq_reader_entry *entry = mq_slot_entry(side, uid);
+    return entry ? mq_row_life(inquiry, side, mq_reader_row(side, entry)) : mq_thread_life(mq_uid_thread(uid));
+}
+
+/* ---- slots ---- */
 
 /* Tell the publisher to look at the slots again. */
 static inline void mq_slots_changed(mq_side *side) {
@@ -55,11 +87,25 @@ static inline int mq_slot_try(mq_ring_header *ring, int slot, uint64_t old_uid, 
     return slot;
 }
 
+static inline int mq_slot_join_dead(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint64_t uid,
+                                    uint64_t cursor) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    int slot = -1;
+    for (int i = 0; i < MQ_SLOTS && slot < 0; i++) {
+        uint64_t owner = mq_load_acquire_u64(&ring->read_uids[i]);
+        if (mq_slot_life(&inquiry, side, owner) == MQ_DEAD)
+            slot = mq_slot_try(ring, i, owner, uid, cursor);
+    }
+    mq_inquiry_end(&inquiry);
+    return slot;
+}
+
 /* Take a slot: a free one, a new one, or a dead owner's. -1: all are held by the living; never evict them.
  *
  * A stock joiner that has counted itself in num_readers but not written its uid yet looks like a free slot; it then
  * overwrites ours, we see that our uid is gone, and join again. */
-static inline int mq_slot_join(mq_ring_header *ring, mq_side *side, uint64_t uid, uint64_t cursor) {
+static inline int mq_slot_join(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint64_t uid,
+                               uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_slot_try(ring, i, 0, uid, cursor) >= 0)
@@ -68,12 +114,7 @@ static inline int mq_slot_join(mq_ring_header *ring, mq_side *side, uint64_t uid
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
             mq_slot_try(ring, (int)count, 0, uid, cursor) >= 0)
             return (int)count;
-    for (int i = 0; i < MQ_SLOTS; i++) {
-        uint64_t owner = mq_load_acquire_u64(&ring->read_uids[i]);
-        if (mq_slot_life(side, owner) == MQ_DEAD && mq_slot_try(ring, i, owner, uid, cursor) >= 0)
-            return i;
-    }
-    return -1;
+    return mq_slot_join_dead(ring, side, roll, uid, cursor);
 }
 
 static inline bool mq_slot_held(const mq_ring_header *ring, int slot, uint64_t uid) {

@@ -5,12 +5,12 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from msgq.impl.core cimport (
-    MQ_PUBLISHERS, MQ_READERS, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_ring_header,
+    MQ_ALIVE, MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME,
+    MQ_UNKNOWN, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_row_held, mq_row_life,
     mq_schema_read, mq_side,
 )
 from msgq.impl.segment cimport Topic, find_side, watch_topic
 
-from msgq.impl.liveness import process_alive
 from msgq.schema import Schema
 from msgq.stats import Participant, SubscriberInfo, TopicCounts, TopicStats
 
@@ -46,9 +46,9 @@ cdef extern from "snapshot.h" nogil:
     int mq_count_stock(const mq_ring_header *ring, const mq_side *side)
 
 
-cdef object _participant(const mq_identity_copy *who):
+cdef object _participant(const mq_identity_copy *who, mq_life life):
     cdef bytes name = who.name
-    alive = process_alive(who.pid, who.start_time, who.pid_namespace)
+    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
     return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), alive)
 
 
@@ -58,7 +58,7 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(const mq_side *side, uint64_t position, uint32_t data_bytes):
+cdef tuple _subscribers(const mq_side *side, mq_inquiry *inquiry, uint64_t position, uint32_t data_bytes):
     cdef mq_reader_copy reader
     found = []
     for i in range(MQ_READERS):
@@ -66,11 +66,12 @@ cdef tuple _subscribers(const mq_side *side, uint64_t position, uint32_t data_by
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, data_bytes)
-            found.append(SubscriberInfo(_participant(&reader.who), reader.received, lost, reader.resets, lag))
+            who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_PUBLISHERS + i))
+            found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
 
-cdef tuple _publisher(const mq_side *side, uint64_t uid):
+cdef tuple _publisher(const mq_side *side, mq_inquiry *inquiry, uint64_t uid):
     """Return (participant or None, messages, bytes)."""
     cdef mq_identity_copy who
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
@@ -79,7 +80,7 @@ cdef tuple _publisher(const mq_side *side, uint64_t uid):
         mq_copy_publisher(side, i, &who, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
         if uid and who.uid == uid:
-            current = _participant(&who)
+            current = _participant(&who, mq_row_life(inquiry, side, i))
     return current, sent_most, size_most
 
 
@@ -137,14 +138,21 @@ cdef class TopicWatch:
         cdef const mq_side *side = self._side()
         cdef uint64_t position = mq_read_write_pointer(ring)
         cdef uint64_t uid = mq_read_write_uid(ring)
+        cdef mq_inquiry inquiry
         publisher = messages = size = schema = created = None
         subscribers = ()
+        unlisted = False
         if side != NULL:
-            publisher, messages, size = _publisher(side, uid)
-            subscribers = _subscribers(side, position, self._topic.data_bytes)
+            inquiry = mq_inquire(&self._topic.side.roll)
+            try:
+                publisher, messages, size = _publisher(side, &inquiry, uid)
+                subscribers = _subscribers(side, &inquiry, position, self._topic.data_bytes)
+                unlisted = mq_row_held(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
+            finally:
+                mq_inquiry_end(&inquiry)
             schema = _schema(side)
             created = mq_read_created_ns(side)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
         return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
                           messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
-                          mq_count_stock(ring, side), schema, created)
+                          mq_count_stock(ring, side), schema, created, unlisted)

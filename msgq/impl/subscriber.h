@@ -11,6 +11,8 @@
 typedef struct {
     mq_ring_header *ring;         /* mapped read-only when passive */
     mq_side *side;                /* NULL: there is none, every publisher is treated as stock; only when passive */
+    const mq_roll *roll;          /* as in mq_publisher */
+    void *hold;
     uint64_t sideless_uid;        /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
     uint32_t data_bytes;
@@ -112,7 +114,7 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
     for (int tries = 0; !s->yields && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
         s->slot_uid = s->uid | s->signal_thread;
-        s->slot = mq_slot_join(s->ring, s->side, s->slot_uid, s->cursor);
+        s->slot = mq_slot_join(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
         mq_slots_changed(s->side);
         if (s->slot < 0)
             break;

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "futex.h"
+#include "life.h"
 
 static struct {
     const char *pattern;
@@ -66,6 +67,8 @@ static void copy_out(void *to, const void *shared, size_t n, const char *functio
 #define mq_compare_exchange_u32(word, a, b) VALUE_THEN(mq_compare_exchange_u32(word, a, b), "exchanged", word)
 #define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
 #define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
+#define mq_row_hold(roll, row, shared) VALUE_THEN(mq_row_hold(roll, row, shared), "held", row)
+#define mq_row_let_go(hold) (mq_row_let_go(hold), POINT("let go of", hold))
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
 #define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)
 #define mq_copy_out(to, shared, n) copy_out(to, shared, n, __func__, #shared)
@@ -76,6 +79,7 @@ static mq_ring_header *ring;
 static mq_side *side;
 static uint32_t data_bytes;
 static int lock_fd;
+static mq_roll roll;
 static mq_publisher publisher;
 static mq_subscriber subscriber;
 static mq_self self;
@@ -109,10 +113,11 @@ static void claim(void)
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
     publisher.fences = !mq_membarrier_register();
-    int entry = mq_free_publisher_entry(side);
-    if (entry == MQ_NO_ENTRY)
-        fail("no publisher entry");
-    mq_publisher_claim(&publisher, &self, (uint32_t)random(), entry);
+    publisher.roll = &roll;
+    int row = mq_publisher_row_take(&roll, side, &publisher.hold);
+    if (row == MQ_NO_ROW)
+        fail("no publisher's row");
+    mq_publisher_claim(&publisher, &self, (uint32_t)random(), row);
     while (mq_other_send_in_progress(&publisher))
         usleep(50);
     if (mq_publisher_start(&publisher, &self) != MQ_OK)
@@ -131,7 +136,8 @@ static void join(void)
     subscriber.side = side;
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
-    if (mq_subscriber_join(&subscriber, &self, (uint32_t)random(), mq_free_reader_entry(side)) != MQ_OK)
+    subscriber.roll = &roll;
+    if (mq_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);
     POINT("gave back", lock);
@@ -174,6 +180,18 @@ static void send_batch(uint64_t size, uint64_t number)
     free(message);
     if (mq_publisher_commit(&publisher) == MQ_NOTIFY)
         mq_publisher_notify(&publisher);
+}
+
+/* schema:SIZE:LETTER: all its letters the same */
+static void describe(uint64_t size, uint64_t letter)
+{
+    char *data = malloc(size + 1);
+    memset(data, (int)letter, size);
+    char name[MQ_SCHEMA_NAME] = {(char)letter};
+    flock(lock_fd, LOCK_EX);
+    mq_schema_write(side, name, name, data, size);
+    flock(lock_fd, LOCK_UN);
+    free(data);
 }
 
 /* receive:CONFLATE:COUNT */
@@ -229,6 +247,8 @@ static void perform(char *operation)
         send_one(a, b);
     else if (!strcmp(name, "batch"))
         send_batch(a, b);
+    else if (!strcmp(name, "schema"))
+        describe(a, b);
     else if (!strcmp(name, "close"))
         mq_publisher_close(&publisher);
     else if (!strcmp(name, "join"))
@@ -254,6 +274,7 @@ static void perform(char *operation)
 int main(int count, char **arguments)
 {
     size_t bytes;
+    struct stat found;
     int side_fd;
     alarm(50); /* nobody waits for ever, whatever a test forgets */
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -263,6 +284,9 @@ int main(int count, char **arguments)
     ring = map(arguments[1], &lock_fd, &bytes);
     data_bytes = (uint32_t)(bytes - MQ_RING_HEADER);
     side = map(arguments[2], &side_fd, &bytes);
+    if (fstat(side_fd, &found) != 0)
+        fail(arguments[2]);
+    roll = (mq_roll){.path = arguments[2], .device = found.st_dev, .inode = found.st_ino};
     plan.signal = atoi(arguments[3]);
     plan.pattern = arguments[4];
     plan.at = atol(arguments[5]);

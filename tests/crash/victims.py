@@ -56,6 +56,9 @@ class Topic:
         """Enter `context`, to be left when the topic is."""
         return self._stack.enter_context(context)
 
+    def side_bytes(self) -> bytes:
+        return Path(self.files[1]).read_bytes()
+
     def pub(self) -> msgq.PubSocket:
         return self._stack.enter_context(msgq.pub_sock(self.endpoint))
 

@@ -45,7 +45,8 @@ GOLDEN = {
         "milestone_odd": (168, 24),
         "schema_turn": (192, 8),
         "schema_bytes": (200, 8),
-        "schema_pad": (208, 48),
+        "schema_spare": (208, 8),
+        "schema_pad": (216, 40),
         "publishers": (256, 2048),
         "readers": (2304, 16384),
         "schema_name": (18688, 192),
@@ -59,7 +60,7 @@ GOLDEN = {
         "start_time": (24, 8),
         "pid_namespace": (32, 8),
         "name": (40, 16),
-        "reserved": (56, 8),
+        "held_uid": (56, 8),
         "": (0, 64),
     },
     "mq_milestone_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
@@ -71,6 +72,7 @@ GOLDEN = {
         "reserved": (88, 40),
         "": (0, 128),
     },
+    "mq_schema_spare": {"bytes": (0, 8), "name": (8, 192), "encoding": (200, 48), "data": (248, None)},
     "mq_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},
     "mq_gate": {
         "magic": (0, 8),
@@ -81,7 +83,7 @@ GOLDEN = {
         "pid_namespace": (40, 8),
         "enabled": (48, 4),
         "closed": (52, 4),
-        "reserved": (56, 8),
+        "held": (56, 8),
         "recv_called": (64, 64),
         "recv_ready": (128, 64),
         "": (0, 192),
@@ -127,6 +129,7 @@ SECTIONS = {
     "Who a participant is": "mq_identity",
     "A publisher's entry": "mq_publisher_entry",
     "A subscriber's entry": "mq_reader_entry",
+    "A schema's spare": "mq_schema_spare",
     "The gate": "mq_gate",
     "An event": "mq_event",
 }
@@ -269,6 +272,6 @@ def test_golden_bytes_of_a_gate(endpoint):
     assert gate[:8] == b"GSQGATE1"
     assert words(gate, 8, 2) == (1, 192)
     assert words(gate, 24, 3) == (os.getpid(), int(stat[19]), os.stat("/proc/self/ns/pid").st_ino)
-    assert struct.unpack_from("<4I", gate, 48) == (1, 0, 0, 0), "enabled, closed, reserved"
+    assert struct.unpack_from("<4I", gate, 48) == (1, 0, 1, 0), "enabled, closed, held"
     assert words(gate, 64, 8) == (2 * 2, *[0] * 7), "recv_called: two sets, no sleeper, no FIFO"
     assert words(gate, 128, 8) == (2, fifo, *[0] * 6), "recv_ready: one set, and its FIFO"

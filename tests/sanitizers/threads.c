@@ -88,10 +88,10 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
     p->data_bytes = DATA_BYTES;
     p->fences = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
-    int entry = mq_free_publisher_entry(side);
-    if (entry == MQ_NO_ENTRY)
-        fail("no publisher entry is free");
-    mq_publisher_claim(p, self, below(chance, UINT32_MAX), entry);
+    int row = mq_publisher_row_take(NULL, side, &p->hold);
+    if (row == MQ_NO_ROW)
+        fail("no publisher's row is free");
+    mq_publisher_claim(p, self, below(chance, UINT32_MAX), row);
     while (mq_other_send_in_progress(p))
         sched_yield();
     if (mq_publisher_start(p, self) != MQ_OK)
@@ -180,8 +180,7 @@ static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomi
     s->data = (uint8_t *)ring + MQ_RING_HEADER;
     s->data_bytes = DATA_BYTES;
     pthread_mutex_lock(&lock);
-    int entry = mq_free_reader_entry(side);
-    if (mq_subscriber_join(s, self, below(chance, UINT32_MAX), entry) != MQ_OK)
+    if (mq_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_OK)
         fail("the ring makes no sense to a subscriber");
     *cursor = s->cursor;
     pthread_mutex_unlock(&lock);

@@ -36,11 +36,11 @@ static void start_publisher(int i) {
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
     p->fences = fuzz_one_in(2);
-    int entry = mq_free_publisher_entry(side());
+    int row = mq_publisher_row_take(NULL, side(), &p->hold);
     started[i] = false;
-    if (entry == MQ_NO_ENTRY)
+    if (row == MQ_NO_ROW)
         return;
-    uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), entry);
+    uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), row);
     if (mq_other_send_in_progress(p) && fuzz_one_in(2)) {
         mq_publisher_unclaim(p, former_uid);
         return;
@@ -133,8 +133,7 @@ static void join(int i) {
     s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
-    int entry = passive || !s->side ? MQ_NO_ENTRY : mq_free_reader_entry(s->side);
-    joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random(), entry) == MQ_OK;
+    joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_OK;
     if (!joined[i])
         mq_subscriber_leave(s);
 }
@@ -221,7 +220,7 @@ static void subscribe(void) {
         fuzz_op = "rejoin";
         mq_subscriber_leave(s);
         if (!s->passive && s->side)
-            mq_subscriber_rejoin(s, &self, (uint32_t)fuzz_random(), mq_free_reader_entry(s->side));
+            mq_subscriber_rejoin(s, &self, (uint32_t)fuzz_random());
         else
             joined[i] = false;
         break;

@@ -1,0 +1,103 @@
+"""Participants that go on to be something else: another program, somebody in another namespace, the parent of children."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import msgq
+from tests.support import hear, say
+
+PID, TIME = 0x20000000, 0x80  # CLONE_NEWPID, CLONE_NEWTIME
+_NEWNS, _REC, _PRIVATE = 0x20000, 0x4000, 0x40000
+_CLONE = {"x86_64": 56, "aarch64": 220}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def connect(role: str, endpoint: str) -> Any:
+    """Return a socket; "reserve" is a publisher in the middle of a reservation."""
+    if role == "sub":
+        return msgq.sub_sock(endpoint)
+    pub = msgq.pub_sock(endpoint)
+    if role == "reserve":
+        pub.send(b"whole")
+        return pub, pub.reserve(64), pub
+    return pub
+
+
+def become_another_program(role: str, endpoint: str, count: int) -> None:
+    """Connect, say so, and at the next word exec a program that knows nothing of it."""
+    sockets = []
+    for _ in range(count):
+        sockets.append(connect(role, endpoint))
+    say("connected")
+    hear()
+    os.execvp("sh", ["sh", "-c", "echo '\"another program\"'; exec sleep 50"])
+
+
+def fork_children(endpoint: str) -> None:
+    """Subscribe, leave a child by each kind of fork that runs on, and say their pids."""
+    sub = msgq.sub_sock(endpoint)
+    children = []
+    for fork in (os.fork, libc._Fork, lambda: libc.syscall(_CLONE[os.uname().machine], signal.SIGCHLD, 0, 0, 0, 0)):
+        child = fork()
+        if child == 0:
+            signal.alarm(50)
+            while True:
+                signal.pause()
+        children.append(child)
+    say(children)
+    hear()
+    assert sub
+
+
+def close_all_descriptors(endpoint: str) -> None:
+    """Subscribe, and do what a daemon does to its descriptors."""
+    sub = msgq.sub_sock(endpoint)
+    os.closerange(3, 1 << 16)
+    say("closed")
+    hear()
+    assert sub
+
+
+def in_namespace(kind: int, role: str, endpoint: str, count: int = 1) -> None:
+    """Connect as a process of a PID or time namespace of its own. Say its pid as it is outside, then "connected"."""
+    if libc.unshare(kind | _NEWNS):
+        say("not permitted")
+        return
+    if kind == TIME:
+        with open("/proc/self/timens_offsets", "w") as offsets:
+            offsets.write("boottime 100000 0\n")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reader, 1)  # the parent speaks first
+        signal.alarm(50)
+        libc.mount(b"none", b"/", None, _REC | _PRIVATE, None)
+        if kind == PID:
+            libc.mount(b"proc", b"/proc", b"proc", 0, None)
+        _serve(lambda: [connect(role, endpoint) for _ in range(count)])
+        os._exit(0)
+    say(child)
+    os.write(writer, b"x")
+    os.waitpid(child, 0)
+
+
+def _serve(make: Callable[[], Any]) -> None:
+    """Keep what `make` returns; a reservation is written and ended at the next word, and another message sent."""
+    sockets = make()
+    if isinstance(sockets[0], tuple):
+        pub, reservation, _ = sockets[0]
+        with reservation as view:
+            say("connected")
+            hear()
+            view[:] = b"r" * 64
+        pub.send(b"after")
+        say("done")
+    else:
+        say("connected")
+    hear()

@@ -1,0 +1,271 @@
+"""Who lives: over exec, every kind of fork, closed descriptors, stops, and in other PID and time namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq import stats
+from msgq.errors import MultiplePublishersError
+from msgq.impl.segment import unlink_topic
+from tests.support import DEADLINE, Child, wait_until
+from tests.unit import actors, life_actors
+from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path
+
+HELD_UID = 56  # in an entry
+
+
+@pytest.fixture
+def pub(endpoint: str) -> Iterator[msgq.PubSocket]:
+    with msgq.pub_sock(endpoint) as pub:
+        yield pub
+
+
+def alive(endpoint: str) -> list[bool | None]:
+    """Whether each entered subscriber lives."""
+    return [one.participant.alive for one in stats.topic(endpoint).subscribers]
+
+
+def entered(child: Child) -> int:
+    """Return the outer pid of a namespace's process that has connected."""
+    pid = child.hear()
+    if pid == "not permitted":
+        pytest.skip("needs the right to make namespaces")
+    assert child.hear() == "connected"
+    return int(pid)
+
+
+class TestExec:
+    def test_a_subscriber_that_calls_exec_is_gone(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        """It keeps its pid and its start time, and nothing else."""
+        with Child(life_actors.become_another_program, "sub", endpoint, 1) as child:
+            assert child.hear() == "connected"
+            assert alive(endpoint) == [True]
+            pub.wait_for_readers(0, n=1)
+            child.say()
+            assert child.hear() == "another program"
+            assert alive(endpoint) == [False]
+            with msgq.sub_sock(endpoint) as sub:
+                pub.send(b"to the living")
+                assert sub.receive() == b"to the living"
+                assert pub.all_readers_updated()
+
+    def test_publishers_that_call_exec_leave_their_places(self, endpoint: str) -> None:
+        with Child(life_actors.become_another_program, "pub", endpoint, 16) as child:
+            assert child.hear() == "connected"
+            with pytest.raises(MultiplePublishersError, match="16 publishers"):
+                msgq.pub_sock(endpoint)
+            child.say()
+            assert child.hear() == "another program"
+            for _ in range(17):
+                msgq.pub_sock(endpoint).close()
+
+    def test_a_slot_of_one_that_called_exec_is_free_again(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Child(life_actors.become_another_program, "sub", endpoint, 15) as child:
+            assert child.hear() == "connected"
+            child.say()
+            assert child.hear() == "another program"
+            with msgq.sub_sock(endpoint) as sub, Words(Path(f"/dev/shm/msgq_{endpoint}")) as ring:
+                former = {ring[264 + 8 * slot] for slot in range(15)}
+                assert 0 not in former
+                pub.close()
+                with msgq.pub_sock(endpoint) as successor:  # sweeps
+                    successor.send(b"x")
+                    assert sub.receive() == b"x"
+                assert sum(ring[264 + 8 * slot] != 0 for slot in range(15)) == 1
+
+
+class TestProcess:
+    def test_children_do_not_keep_a_dead_parent_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Child(life_actors.fork_children, endpoint) as parent:
+            children = parent.hear()
+            assert alive(endpoint) == [True]
+            try:
+                parent.kill()
+                assert all(os.path.exists(f"/proc/{child}") for child in children)
+                assert alive(endpoint) == [False]
+            finally:
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
+
+    def test_a_child_that_ends_does_not_make_its_parent_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Child(life_actors.fork_children, endpoint) as parent:
+            for child in parent.hear():
+                os.kill(child, signal.SIGKILL)
+                wait_until(lambda child=child: state(child) == "Z")
+                assert alive(endpoint) == [True]
+
+    def test_closing_all_descriptors_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Child(life_actors.close_all_descriptors, endpoint) as child:
+            assert child.hear() == "closed"
+            assert alive(endpoint) == [True]
+            pub.wait_for_readers(0, n=1)
+
+    def test_a_stop_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Child(actors.participate, endpoint, ["sub"]) as child:
+            child.hear()
+            os.kill(child.pid, signal.SIGSTOP)
+            wait_until(lambda: state(child.pid) == "T")
+            assert alive(endpoint) == [True]
+            os.kill(child.pid, signal.SIGKILL)
+            wait_until(lambda: state(child.pid) == "Z")
+            assert alive(endpoint) == [False]  # a zombie
+
+    def test_the_end_of_the_thread_that_connected_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        kept: list[msgq.SubSocket] = []
+        thread = threading.Thread(target=lambda: kept.append(msgq.sub_sock(endpoint)))
+        thread.start()
+        thread.join()
+        assert alive(endpoint) == [True]
+
+    def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        """A child that inherited a descriptor of the lock would keep it when the parent leaves."""
+        stop = threading.Event()
+        children: list[int] = []
+
+        def fork() -> None:
+            while not stop.is_set() and len(children) < 200:
+                child = life_actors.libc.fork()  # without the interpreter's lock: truly beside the connects
+                if child == 0:
+                    life_actors.libc.pause()
+                    os._exit(0)
+                children.append(child)
+
+        task = threading.Thread(target=fork)
+        task.start()
+        try:
+            while task.is_alive() and len(children) < 200:
+                msgq.sub_sock(endpoint).close()
+            stop.set()
+            task.join()
+            subs = [msgq.sub_sock(endpoint) for _ in range(128)]
+            assert alive(endpoint) == [True] * 128
+            assert not stats.topic(endpoint).unlisted
+            for sub in subs:
+                sub.close()
+        finally:
+            stop.set()
+            task.join()
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+class TestNamespaces:
+    def test_one_in_another_namespace_lives_and_dies(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
+        with Child(life_actors.in_namespace, kind, "sub", endpoint) as child:
+            pid = entered(child)
+            assert alive(endpoint) == [True]
+            pub.wait_for_readers(0, n=1)
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: alive(endpoint) == [False])
+            with msgq.sub_sock(endpoint) as sub:
+                pub.send(b"to the living")
+                assert sub.receive() == b"to the living"
+                assert pub.all_readers_updated()
+
+    def test_a_table_full_of_its_dead_has_room(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
+        with Child(life_actors.in_namespace, kind, "sub", endpoint, 128) as child:
+            pid = entered(child)
+            assert alive(endpoint) == [True] * 128
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not any(alive(endpoint)))
+            with msgq.sub_sock(endpoint):
+                assert alive(endpoint).count(True) == 1
+                assert not stats.topic(endpoint).unlisted
+
+    def test_a_reservation_there_is_waited_for(self, endpoint: str, kind: int) -> None:
+        """It was passed over after a second, and then wrote into its successor's messages."""
+        with msgq.sub_sock(endpoint) as sub, Child(life_actors.in_namespace, kind, "reserve", endpoint) as child:
+            entered(child)
+            with pytest.raises(MultiplePublishersError, match="in the middle of a send"):
+                msgq.pub_sock(endpoint)
+            child.say()
+            assert child.hear() == "done"
+            assert sub.receive_many() == [b"whole", b"r" * 64, b"after"]
+            with msgq.pub_sock(endpoint) as successor:
+                successor.send(b"next")
+                assert sub.receive() == b"next"
+                assert sub.lost == 0
+
+    def test_a_reservation_of_its_dead_is_not_waited_for(self, endpoint: str, kind: int) -> None:
+        with msgq.sub_sock(endpoint) as sub, Child(life_actors.in_namespace, kind, "reserve", endpoint) as child:
+            pid = entered(child)
+            os.kill(pid, signal.SIGKILL)
+            child.process.wait(DEADLINE)
+            with msgq.pub_sock(endpoint) as successor:
+                successor.send(b"next")
+                assert sub.receive_many() == [b"whole", b"next"]
+
+
+class TestReleaseBefore:
+    """Its rows hold no lock: pid and start time say who lives."""
+
+    def test_a_living_process_lives(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
+            side[READERS + HELD_UID] = 0
+            assert alive(endpoint) == [True]
+            side[READERS + 24] += 1  # the start time
+            assert alive(endpoint) == [False]
+
+    def test_another_pid_namespace_cannot_be_told(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
+            side[READERS + HELD_UID] = 0
+            side[READERS + 32] = 1
+            assert alive(endpoint) == [None]
+            pub.wait_for_readers(0, n=1)
+
+    def test_it_takes_a_row_of_ours(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        """It knows nothing of `held_uid`, which then still names the former owner."""
+        with Child(actors.participate, endpoint, ["sub"]) as child:
+            child.hear()
+            child.kill()
+        assert alive(endpoint) == [False]
+        with Words(side_path(endpoint)) as side, Child(actors.be_somebody) as former_release:
+            pid, start_time, namespace = former_release.hear()
+            side[READERS] = 0
+            side[READERS + 8], side[READERS + 24], side[READERS + 32] = pid, start_time, namespace
+            side[READERS] = 0x4711 << 32
+            assert alive(endpoint) == [True]
+
+    def test_a_publisher_of_it_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        with Words(side_path(endpoint)) as side:
+            assert side[PUBLISHERS + HELD_UID] == side[PUBLISHERS]
+            side[PUBLISHERS + HELD_UID] = 0
+            publisher = stats.topic(endpoint).publisher
+            assert publisher is not None
+            assert publisher.alive is True
+
+
+class TestUnlisted:
+    def test_the_129th_subscriber_is_seen(self, endpoint: str, pub: msgq.PubSocket) -> None:
+        subs = [msgq.sub_sock(endpoint) for _ in range(128)]
+        assert not stats.topic(endpoint).unlisted
+        with msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
+            assert stats.topic(endpoint).unlisted
+        assert not stats.topic(endpoint).unlisted
+        for sub in subs:
+            sub.close()
+
+
+def test_what_was_removed_is_not_believed_dead(endpoint: str, pub: msgq.PubSocket) -> None:
+    """Nobody can be asked when the file has lost its name, nor by a file that has taken it."""
+    with msgq.sub_sock(endpoint):
+        pub.wait_for_readers(0, n=1)
+        unlink_topic(endpoint)
+        pub.wait_for_readers(0, n=1)
+        with msgq.sub_sock(endpoint):
+            pub.wait_for_readers(0, n=1)
+
+
+def state(pid: int) -> str:
+    """Return the state of a process, one letter of proc_pid_stat(5)."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(") ")[2][0]
