@@ -3,9 +3,10 @@
 from types import TracebackType
 
 class TopicLock:
-    """Holds off everybody who connects to, or removes, a topic: ``with TopicLock(endpoint, prefix): ...``.
+    """Holds off everybody who connects to, or removes, a topic: ``with TopicLock(endpoint, prefix) as there: ...``.
 
-    For tools that look and then act; keep it for microseconds. A topic that does not exist needs no lock.
+    For tools that look and then act; keep it for microseconds. `there` is False when there is no ring: then nothing is
+    held, a newcomer may make one at any moment, and nothing may be removed.
 
     Raises
     ------
@@ -13,7 +14,7 @@ class TopicLock:
     """
 
     def __init__(self, endpoint: str | bytes, in_prefix: str | None = None) -> None: ...
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> bool: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...

@@ -354,7 +354,7 @@ cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
 
 
 cdef class TopicLock:
-    """Nobody connects to or leaves a topic's registry while this is held: ``with TopicLock(endpoint, prefix):``."""
+    """Nobody connects to or leaves a topic's registry while this is held. See the type stub for the contract."""
 
     cdef str _endpoint, _path
     cdef int _fd
@@ -369,7 +369,7 @@ cdef class TopicLock:
         while True:
             self._fd = open_file(self._endpoint, self._path, O_RDONLY)
             if self._fd < 0:
-                return
+                return False
             try:
                 lock_file(self._fd, self._endpoint, self._path)
                 check_file(self._fd, &found, self._endpoint, self._path)
@@ -377,7 +377,7 @@ cdef class TopicLock:
                 self.__exit__()
                 raise
             if found.st_nlink:
-                return
+                return True
             self.__exit__()  # removed between open and lock, and perhaps made anew
 
     def __exit__(self, *_):

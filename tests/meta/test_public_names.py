@@ -81,7 +81,7 @@ RECORDS = {
     stats.SubscriberStats: "endpoint received lost resets",
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
-    "stock_subscribers schema created_ns",
+    "stock_subscribers schema created_ns unlisted",
     stats.TopicCounts: "messages bytes position_bytes subscribers lost",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
