@@ -45,8 +45,24 @@ class Answer:
             os.close(self.fds.pop())
 
 
-#: Gives the answer to a request, and the process id it came from; None sends the client away.
-Answering = Callable[[bytes, int], Answer | None]
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client says.
+
+    Attributes
+    ----------
+    data : bytes, at least one.
+    pid : the client's; 0: of a PID namespace not seen from here.
+    ours : the client knows grants.
+    """
+
+    data: bytes
+    pid: int
+    ours: bool
+
+
+#: Gives the answer to a request; None sends the client away.
+Answering = Callable[[Request], Answer | None]
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -195,8 +211,8 @@ class Listener:
         """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
         answer = None
         try:
-            request = connection.recv(256)
-            answer = self._answer(request, peer_pid(connection)) if request else None
+            if data := connection.recv(256):
+                answer = self._answer(Request(data, peer_pid(connection), wire.is_ours(connection.getpeername())))
             if answer is not None:
                 socket.send_fds(connection, answer.parts, answer.fds)
         except (OSError, IpcError):
