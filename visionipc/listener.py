@@ -14,12 +14,11 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq import naming
+from msgq import lockfile, naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
-_LEAVING_S = 1.0
 _PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
@@ -75,7 +74,7 @@ def _unix_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
-def _owner(address: str | bytes) -> int | None:
+def _owner(address: str) -> int | None:
     """Return the pid of the process that listens there; None: nobody does."""
     with _unix_socket() as probe:
         try:
@@ -85,6 +84,15 @@ def _owner(address: str | bytes) -> int | None:
         except OSError:
             return None
         return peer_pid(probe)
+
+
+def _written_pid(path: str) -> int:
+    """Return whom a lock says that it is of; 0: it does not, its holder is just writing it, or letting go."""
+    try:
+        with open(path) as lock:
+            return int(lock.read(32))
+    except (OSError, ValueError):
+        return 0
 
 
 _listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
@@ -115,11 +123,11 @@ class Listener:
         self._path = wire.socket_path(name)
         self._pending: dict[socket.socket, float] = {}
         self._over = False
-        self._lock = self._claim()
+        self._lock_path, self._lock = self._claim()
         try:
             self._socket = self._bind()
         except BaseException:
-            self._lock.close()
+            lockfile.unlock(self._lock_path, self._lock)
             raise
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -129,27 +137,24 @@ class Listener:
         _listeners.add(self)
         self._thread.start()
 
-    def _claim(self) -> socket.socket:
-        """An abstract name that belongs to one process at a time, and to none when it dies: the lock of the path."""
-        name = (b"\0msgq" + self._path.encode())[:108]
-        until = time.monotonic() + _LEAVING_S
-        while True:
-            lock = _unix_socket()
-            try:
-                lock.bind(name)
-                lock.listen(1)
-                return lock
-            except OSError as error:
-                lock.close()
-                if error.errno != errno.EADDRINUSE:
-                    raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
-            owner = _owner(name)
-            if owner is not None or time.monotonic() > until:
-                raise self._taken(owner)
-            time.sleep(0.001)  # it was let go of, and a child that was forked before has not closed its copy so far
+    def _claim(self) -> tuple[str, int]:
+        """Return the path's lock and its descriptor: it is one process's at a time, and nobody's when that dies."""
+        path = naming.frames_lock_path(self._path, self._name)
+        try:
+            lock = lockfile.locked(path)
+            if lock >= 0:
+                os.ftruncate(lock, 0)
+                os.write(lock, b"%d" % os.getpid())
+        except OSError as error:
+            raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
+        if lock < 0:
+            owner = _owner(self._path)
+            raise self._taken(_written_pid(path) if owner is None else owner)
+        return path, lock
 
-    def _taken(self, pid: int | None) -> MultiplePublishersError:
-        text = f"process {pid or 'of another namespace'} serves {self._path}; stop it, or take another name"
+    def _taken(self, pid: int) -> MultiplePublishersError:
+        who = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
+        text = f"{who} serves {self._path}; stop it, or take another name"
         return MultiplePublishersError(text, self._name)
 
     def _bind(self) -> socket.socket:
@@ -243,16 +248,17 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
-        self._lock.shutdown(socket.SHUT_RDWR)  # says so to whoever finds a child's copy
+        lockfile.unlock(self._lock_path, self._lock)
         self._close_descriptors()
 
     def forget(self) -> None:
         """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
         for connection in (self._wake, *self._pending):
             connection.close()
+        os.close(self._lock)
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        for end in (self._socket, self._woken, self._lock):
+        for end in (self._socket, self._woken):
             end.close()
         self._selector.close()

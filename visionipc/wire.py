@@ -1,10 +1,10 @@
 """What goes over the Unix socket and through the topic: stock's structures, and what ours add to them.
 
-A request is one u32, the type of a stream, or LIST; a stock server closes the connection when there is more. So a client
-of this library shows itself by the address of its socket, an abstract one that begins with `HELLO`, where stock servers
-do not look. A server of this library answers it with `Grant` behind the records, and with one more descriptor, the table
-of leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of descriptors
-for instance, asks once more with `GIVE_BACK` behind the type, and gets no answer.
+A request is one u32, the type of a stream, or LIST; a stock server closes the connection when there is more. So a
+client of this library shows itself by the address of its socket, an abstract one that begins with `HELLO`, where stock
+servers do not look. A server of this library answers it with `Grant` behind the records, and with one more descriptor,
+the table of leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of
+descriptors for instance, asks once more with `GIVE_BACK` behind the type, and gets no answer.
 """
 
 from __future__ import annotations
