@@ -142,9 +142,6 @@ class Listener:
         path = naming.frames_lock_path(self._path, self._name)
         try:
             lock = lockfile.locked(path)
-            if lock >= 0:
-                os.ftruncate(lock, 0)
-                os.write(lock, b"%d" % os.getpid())
         except OSError as error:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
         if lock < 0:
@@ -165,6 +162,8 @@ class Listener:
                 raise self._taken(owner)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, b"%d" % os.getpid())  # for the error of the next one
             os.fchmod(listener.fileno(), naming.mode(None, self._name))  # what bind gives the file
             listener.bind(self._path)
             listener.listen(128)
