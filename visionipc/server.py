@@ -26,6 +26,7 @@ from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.memory import Region, View
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
+from visionipc.spelling import also
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -206,6 +207,7 @@ class VisionIpcServer:
         """As given."""
         return self._name
 
+    @also(tp="type", num_buffers="num")
     def create_buffers(
         self,
         type: int,
@@ -239,6 +241,7 @@ class VisionIpcServer:
         layout = geometry(FrameFormat(format), width, height, channels)
         self._create(type, num, layout, huge_pages)
 
+    @also(tp="type", num_buffers="num")
     def create_buffers_with_sizes(
         self,
         type: int,
@@ -326,6 +329,7 @@ class VisionIpcServer:
         stream = self._streams.get(type)  # not by _stream: each call in Python costs microseconds after a sleep
         return OutgoingFrame(self._stream(type) if stream is None else stream)
 
+    @also(tp="type")
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.
 
