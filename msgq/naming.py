@@ -32,6 +32,7 @@ SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"
 SIDE = "msgqside_"
 ZMQ = "msgqzmq_"
+FRAMES = "msgqframes_"
 GATE = "msgqgate_"
 FILE_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
@@ -212,15 +213,34 @@ def zmq_directory(kind: str, endpoint: str) -> str:
     ------
     SegmentError : it cannot be created, or it is somebody else's.
     """
-    top = f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}"
-    for path in (top, f"{top}/{kind}"):
-        try:
-            private = made_private(path)
-        except OSError as error:
-            raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
-        if not private:
-            raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
-    return f"{top}/{kind}"
+    top = _private_directory(f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}", endpoint)
+    return _private_directory(f"{top}/{kind}", endpoint)
+
+
+def frames_lock_path(socket_path: str, endpoint: str) -> str:
+    """Return the path of the lock of a server of frames, in a directory that only this user can enter; creates that.
+
+    Parameters
+    ----------
+    socket_path : where the server listens; its last part is the lock's name, so that one socket has one lock.
+    endpoint : for the error.
+
+    Raises
+    ------
+    SegmentError : the directory cannot be created, or it is somebody else's.
+    """
+    directory = _private_directory(f"{SHARED_MEMORY}/{FRAMES}{os.geteuid()}", endpoint)
+    return f"{directory}/{os.path.basename(socket_path)}"
+
+
+def _private_directory(path: str, endpoint: str) -> str:
+    try:
+        private = made_private(path)
+    except OSError as error:
+        raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
+    if not private:
+        raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
+    return path
 
 
 def made_private(path: str) -> bool:

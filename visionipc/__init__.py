@@ -26,8 +26,9 @@ __all__ = [
 
 
 class VisionStreamType(enum.IntEnum):
-    """Stock's names for types of streams. Any number will do."""
+    """Stock's names for types of streams, those of former versions included. Any number will do."""
 
     VISION_STREAM_ROAD = 0
     VISION_STREAM_DRIVER = 1
     VISION_STREAM_WIDE_ROAD = 2
+    VISION_STREAM_MAP = 3

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from msgq.errors import EndpointClosedError
-from visionipc.formats import Geometry
+from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.frames import Frame
 from visionipc.impl.memory import View
-from visionipc.picture import Picture, Shaped
+from visionipc.picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 
-class VisionBuf(Shaped, Picture, Frame):
+class VisionBuf(Picture, Frame):
     """One frame. Read-only, and from a server of this library unchanged for as long as any view of it lives.
 
     The frame's buffer goes back to the server when the frame and all arrays made of it are gone; with a ``with`` block
@@ -38,13 +38,35 @@ class VisionBuf(Shaped, Picture, Frame):
         state = "" if self._view is not None else ", released"
         return f"<VisionBuf {self.frame_id}, {self.format.name} {self.width} x {self.height}{state}>"
 
-    def _layout(self) -> Geometry:
-        return self._record.geometry
-
     def _checked_layout(self) -> Geometry:
         if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
             self._record.geometry.check("")
         return self._record.geometry
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self._record.geometry.width
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self._record.geometry.height
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+        return self._record.geometry.stride
+
+    @property
+    def uv_offset(self) -> int:
+        """Bytes from the start to the second plane."""
+        return self._record.geometry.uv_offset
+
+    @property
+    def format(self) -> FrameFormat:
+        """Of the pixels; NV12 from a stock server."""
+        return self._record.geometry.format
 
     @property
     def idx(self) -> int:

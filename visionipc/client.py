@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq import naming
-from msgq.errors import EndpointClosedError, IpcError, WaitTimeoutError
+from msgq.errors import EndpointClosedError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
-from visionipc.formats import Geometry
-from visionipc.picture import Shaped
+from visionipc.formats import FrameFormat, Geometry
+from visionipc.picture import prepare
+from visionipc.spelling import also
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -27,7 +29,7 @@ def _is_of(stream: Stream, server_id: int, index: int) -> bool:
     return server_id == stream.server_id and index < len(stream.regions)
 
 
-class VisionIpcClient(Shaped):
+class VisionIpcClient:
     """Receives the frames of one stream, in order, each at most once.
 
     When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
@@ -39,10 +41,12 @@ class VisionIpcClient(Shaped):
     ----------
     frame_id, timestamp_sof, timestamp_eof : of the frame that `recv` returned last; see `VisionIpcServer` for clocks.
     valid : as its sender said.
-    width, height, stride, uv_offset, format : of the stream's pictures, see `FrameFormat`; pixels and bytes.
+    width, height, stride, uv_offset, format : of the stream's pictures, see `FrameFormat`; pixels and bytes. None
+        without a stream, as `buffer_len` then.
     connections : how often the client connected; grows when the stream was made anew.
     """
 
+    @also(stream="type")
     def __init__(self, name: str | bytes, type: int, conflate: bool) -> None:
         """Nothing happens before `connect`.
 
@@ -62,6 +66,7 @@ class VisionIpcClient(Shaped):
         self._former = -1  # server_id that was tried to reach in vain, or is of the past
         self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
         self._forks = shared.forks
+        self._closed = threading.Event()
         self.connections = 0
         self.frame_id = self.timestamp_sof = self.timestamp_eof = 0
         self.valid = False
@@ -77,21 +82,27 @@ class VisionIpcClient(Shaped):
 
         Returns
         -------
-        False: there is no server.
+        False: there is no server; or, unless blocking, it has no such stream (so far).
 
         Raises
         ------
-        StreamNotFoundError : the server has no such stream.
+        StreamNotFoundError : blocking, and the server has no such stream.
         WaitTimeoutError : it is there and does not answer.
         CorruptSegmentError, SegmentError, IpcError : what it sent is wrong, or cannot be mapped.
         """
+        prepare()
         if self._subscriber is None:
             self._subscriber = SubSocket()
             self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate)
-        while not self._open():
-            if not blocking:
-                return False
-            time.sleep(_TRY_AGAIN_S)
+        try:
+            while not self._open():
+                if not blocking:
+                    return False
+                time.sleep(_TRY_AGAIN_S)
+        except StreamNotFoundError:
+            if blocking:
+                raise
+            return False
         return True
 
     def _open(self, within: float = ANSWER_S) -> bool:
@@ -127,6 +138,7 @@ class VisionIpcClient(Shaped):
 
     def close(self) -> None:
         """Leave. Frames that are held stay valid. Ends a wait of another thread by EndpointClosedError."""
+        self._closed.set()
         if self._subscriber is not None:
             self._subscriber.close()
         self._stream = None
@@ -142,15 +154,20 @@ class VisionIpcClient(Shaped):
     def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
         """Return the next frame (the newest, if the client conflates); None when there was none in time.
 
+        Before `connect` there is none.
+
         Parameters
         ----------
         timeout_ms : milliseconds, 0 does not wait, -1 waits for ever. Sleeps with the GIL released.
 
         Raises
         ------
-        EndpointClosedError : the client is closed, or never connected.
+        EndpointClosedError : the client is closed; or it never connected, and would wait for ever.
         InvalidValueError : a time-out that is not possible.
         """
+        if self._subscriber is None and timeout_ms != -1:
+            self._wait_in_vain(timeout_ms)
+            return None
         socket = self._socket()
         if timeout_ms != 0:
             socket.setTimeout(timeout_ms)
@@ -168,6 +185,12 @@ class VisionIpcClient(Shaped):
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
             packet = socket.receive(timeout_ms == 0) if found is None else found
         return None
+
+    def _wait_in_vain(self, timeout_ms: float) -> None:
+        """Wait as long as for a frame, without a connection that one could come by."""
+        SubSocket().setTimeout(timeout_ms)  # to refuse what is not possible
+        if self._closed.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
+            raise EndpointClosedError("the client is closed", self._endpoint)
 
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
         """Return the next frame, to be used as ``with client.frame() as frame:``.
@@ -260,10 +283,43 @@ class VisionIpcClient(Shaped):
 
     # ---- the picture ----
 
-    def _known(self) -> Stream:
-        if self._stream is None:
-            raise EndpointClosedError("the client is not connected; call connect() first", self._endpoint)
-        return self._stream
+    def _layout(self) -> Geometry | None:
+        return None if self._stream is None else self._stream.records[0].geometry
+
+    @property
+    def width(self) -> int | None:
+        """Pixels."""
+        return layout.width if (layout := self._layout()) else None
+
+    @property
+    def height(self) -> int | None:
+        """Pixels."""
+        return layout.height if (layout := self._layout()) else None
+
+    @property
+    def stride(self) -> int | None:
+        """Bytes from one row to the next."""
+        return layout.stride if (layout := self._layout()) else None
+
+    @property
+    def uv_offset(self) -> int | None:
+        """Bytes from the start to the second plane."""
+        return layout.uv_offset if (layout := self._layout()) else None
+
+    @property
+    def format(self) -> FrameFormat | None:
+        """Of the pixels; NV12 from a stock server."""
+        return layout.format if (layout := self._layout()) else None
+
+    @property
+    def buffer_len(self) -> int | None:
+        """Bytes of a picture."""
+        return layout.size if (layout := self._layout()) else None
+
+    @property
+    def num_buffers(self) -> int:
+        """How many buffers the stream has; 0 without a stream."""
+        return 0 if self._stream is None else len(self._stream.records)
 
     @property
     def lost(self) -> int | None:
@@ -273,16 +329,3 @@ class VisionIpcClient(Shaped):
         """
         lost = self._socket().lost
         return None if lost is None else lost + self._stale
-
-    def _layout(self) -> Geometry:
-        return self._known().records[0].geometry
-
-    @property
-    def buffer_len(self) -> int:
-        """Bytes of a picture."""
-        return self._layout().size
-
-    @property
-    def num_buffers(self) -> int:
-        """How many buffers the stream has."""
-        return len(self._known().records)

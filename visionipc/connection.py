@@ -51,6 +51,7 @@ def _exchange(path: str, request: bytes, until: float) -> tuple[bytes, list[int]
     room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
+            connection.bind(wire.client_address())
             _connect(connection, path, until)
             connection.settimeout(_left(until))
             connection.send(request)
@@ -155,6 +156,7 @@ def _give_back(name: str, request: bytes, data: bytes) -> None:
         return
     server_id, (*_, row) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
     with contextlib.suppress(OSError), _unix_socket() as connection:
+        connection.bind(wire.client_address())
         _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_S)
         connection.send(request + wire.GIVE_BACK.pack(server_id, row))
 
@@ -168,7 +170,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
     IpcError : the server has as many clients as it can have.
     WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
     """
-    request = wire.REQUEST.pack(kind) + wire.HELLO
+    request = wire.REQUEST.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now
         answer = _ask(name, request, within)
         if answer is None:

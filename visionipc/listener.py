@@ -14,12 +14,11 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq import naming
+from msgq import lockfile, naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
-_LEAVING_S = 1.0
 _PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
@@ -45,8 +44,24 @@ class Answer:
             os.close(self.fds.pop())
 
 
-#: Gives the answer to a request, and the process id it came from; None sends the client away.
-Answering = Callable[[bytes, int], Answer | None]
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client says.
+
+    Attributes
+    ----------
+    data : bytes, at least one.
+    pid : the client's; 0: of a PID namespace not seen from here.
+    ours : the client knows grants.
+    """
+
+    data: bytes
+    pid: int
+    ours: bool
+
+
+#: Gives the answer to a request; None sends the client away.
+Answering = Callable[[Request], Answer | None]
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -59,7 +74,7 @@ def _unix_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
-def _owner(address: str | bytes) -> int | None:
+def _owner(address: str) -> int | None:
     """Return the pid of the process that listens there; None: nobody does."""
     with _unix_socket() as probe:
         try:
@@ -69,6 +84,15 @@ def _owner(address: str | bytes) -> int | None:
         except OSError:
             return None
         return peer_pid(probe)
+
+
+def _written_pid(path: str) -> int:
+    """Return whom a lock says that it is of; 0: it does not, its holder is just writing it, or letting go."""
+    try:
+        with open(path) as lock:
+            return int(lock.read(32))
+    except (OSError, ValueError):
+        return 0
 
 
 _listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
@@ -99,11 +123,11 @@ class Listener:
         self._path = wire.socket_path(name)
         self._pending: dict[socket.socket, float] = {}
         self._over = False
-        self._lock = self._claim()
+        self._lock_path, self._lock = self._claim()
         try:
             self._socket = self._bind()
         except BaseException:
-            self._lock.close()
+            lockfile.unlock(self._lock_path, self._lock)
             raise
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -113,27 +137,21 @@ class Listener:
         _listeners.add(self)
         self._thread.start()
 
-    def _claim(self) -> socket.socket:
-        """An abstract name that belongs to one process at a time, and to none when it dies: the lock of the path."""
-        name = (b"\0msgq" + self._path.encode())[:108]
-        until = time.monotonic() + _LEAVING_S
-        while True:
-            lock = _unix_socket()
-            try:
-                lock.bind(name)
-                lock.listen(1)
-                return lock
-            except OSError as error:
-                lock.close()
-                if error.errno != errno.EADDRINUSE:
-                    raise SegmentError(f"cannot lock: {error.strerror}", self._name, self._path, error.errno) from error
-            owner = _owner(name)
-            if owner is not None or time.monotonic() > until:
-                raise self._taken(owner)
-            time.sleep(0.001)  # it was let go of, and a child that was forked before has not closed its copy so far
+    def _claim(self) -> tuple[str, int]:
+        """Return the path's lock and its descriptor: it is one process's at a time, and nobody's when that dies."""
+        path = naming.frames_lock_path(self._path, self._name)
+        try:
+            lock = lockfile.locked(path)
+        except OSError as error:
+            raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
+        if lock < 0:
+            owner = _owner(self._path)
+            raise self._taken(_written_pid(path) if owner is None else owner)
+        return path, lock
 
-    def _taken(self, pid: int | None) -> MultiplePublishersError:
-        text = f"process {pid or 'of another namespace'} serves {self._path}; stop it, or take another name"
+    def _taken(self, pid: int) -> MultiplePublishersError:
+        who = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
+        text = f"{who} serves {self._path}; stop it, or take another name"
         return MultiplePublishersError(text, self._name)
 
     def _bind(self) -> socket.socket:
@@ -144,6 +162,8 @@ class Listener:
                 raise self._taken(owner)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, b"%d" % os.getpid())  # for the error of the next one
             os.fchmod(listener.fileno(), naming.mode(None, self._name))  # what bind gives the file
             listener.bind(self._path)
             listener.listen(128)
@@ -195,8 +215,8 @@ class Listener:
         """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
         answer = None
         try:
-            request = connection.recv(256)
-            answer = self._answer(request, peer_pid(connection)) if request else None
+            if data := connection.recv(256):
+                answer = self._answer(Request(data, peer_pid(connection), wire.is_ours(connection.getpeername())))
             if answer is not None:
                 socket.send_fds(connection, answer.parts, answer.fds)
         except (OSError, IpcError):
@@ -227,16 +247,17 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
-        self._lock.shutdown(socket.SHUT_RDWR)  # says so to whoever finds a child's copy
+        lockfile.unlock(self._lock_path, self._lock)
         self._close_descriptors()
 
     def forget(self) -> None:
         """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
         for connection in (self._wake, *self._pending):
             connection.close()
+        os.close(self._lock)
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        for end in (self._socket, self._woken, self._lock):
+        for end in (self._socket, self._woken):
             end.close()
         self._selector.close()

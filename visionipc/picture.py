@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from visionipc.formats import FrameFormat, Geometry
+from visionipc.formats import Geometry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,39 +13,9 @@ if TYPE_CHECKING:
     from visionipc.impl.memory import View
 
 
-class Shaped:
-    """Has pictures of one layout."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _layout(self) -> Geometry:
-        """Return the layout, as its server told it."""
-
-    @property
-    def width(self) -> int:
-        """Pixels."""
-        return self._layout().width
-
-    @property
-    def height(self) -> int:
-        """Pixels."""
-        return self._layout().height
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one row to the next."""
-        return self._layout().stride
-
-    @property
-    def uv_offset(self) -> int:
-        """Bytes from the start to the second plane."""
-        return self._layout().uv_offset
-
-    @property
-    def format(self) -> FrameFormat:
-        """Of the pixels; NV12 from a stock server."""
-        return self._layout().format
+def prepare() -> None:
+    """Import what arrays are made with: that takes as long as many frames, so it should not happen at one of them."""
+    import numpy as np  # noqa: F401
 
 
 class Picture:

@@ -24,13 +24,12 @@ from visionipc.formats import FrameFormat, Geometry, geometry
 from visionipc.impl.frames import Draft, Outgoing
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.memory import Region, View
-from visionipc.listener import Answer, Listener
+from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
+from visionipc.spelling import also
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-_HELLO = slice(wire.REQUEST.size, wire.REQUEST.size + len(wire.HELLO))  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +207,7 @@ class VisionIpcServer:
         """As given."""
         return self._name
 
+    @also(tp="type", num_buffers="num")
     def create_buffers(
         self,
         type: int,
@@ -241,6 +241,7 @@ class VisionIpcServer:
         layout = geometry(FrameFormat(format), width, height, channels)
         self._create(type, num, layout, huge_pages)
 
+    @also(tp="type", num_buffers="num")
     def create_buffers_with_sizes(
         self,
         type: int,
@@ -294,29 +295,28 @@ class VisionIpcServer:
         if self._listener is None:
             me = weakref.ref(self)  # a server that nobody refers to any more should end
 
-            def answer(request: bytes, pid: int) -> Answer | None:
+            def answer(request: Request) -> Answer | None:
                 server = me()
-                return None if server is None else server._answer(request, pid)
+                return None if server is None else server._answer(request)
 
             self._listener = Listener(self._name, answer)
 
-    def _answer(self, request: bytes, pid: int) -> Answer | None:
+    def _answer(self, request: Request) -> Answer | None:
         """Return what a client is told; runs in the listener's thread."""
-        if len(request) < wire.REQUEST.size:
+        if len(request.data) < wire.REQUEST.size:
             return None
-        (kind,) = wire.REQUEST.unpack_from(request)
+        (kind,) = wire.REQUEST.unpack_from(request.data)
         with self._lock:
             if kind == wire.LIST:
                 return Answer([b"".join(map(wire.REQUEST.pack, self._streams))])
             stream = self._streams.get(kind)
             if stream is None:
                 return None
-            leases, more = request[_HELLO].startswith(wire.HELLO), request[_HELLO.stop :]
-            if leases and len(more) == wire.GIVE_BACK.size:
-                server_id, row = wire.GIVE_BACK.unpack(more)
-                stream.take_back(server_id, row, pid)
+            if request.ours and len(request.data) == wire.REQUEST.size + wire.GIVE_BACK.size:
+                server_id, row = wire.GIVE_BACK.unpack_from(request.data, wire.REQUEST.size)
+                stream.take_back(server_id, row, request.pid)
                 return None
-            return stream.answer(leases, pid)
+            return stream.answer(request.ours, request.pid)
 
     def frame(self, type: int) -> OutgoingFrame:
         """Return a free buffer to render into; see `OutgoingFrame`.
@@ -329,6 +329,7 @@ class VisionIpcServer:
         stream = self._streams.get(type)  # not by _stream: each call in Python costs microseconds after a sleep
         return OutgoingFrame(self._stream(type) if stream is None else stream)
 
+    @also(tp="type")
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.
 

@@ -9,7 +9,9 @@ import stat
 from msgq.errors import CorruptSegmentError, SegmentError
 
 _HUGE_PAGE = 1 << 21
+# Not F_SEAL_FUTURE_WRITE: stock's clients map buffers for writing.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_READ_ONLY = 0o444  # a new memfd is 0777: who has a descriptor for reading could open it for writing through /proc
 #: How often this process came out of a fork. Looked at for each frame, where getpid would be a system call.
 forks = 0
 
@@ -25,6 +27,8 @@ os.register_at_fork(after_in_child=_count_fork)
 def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int:
     """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), all there, which cannot be resized.
 
+    It is for reading and writing; nobody but root, or the owner after a change of its mode, can open another such one.
+
     Raises
     ------
     SegmentError : there is not so much memory, or no free huge page.
@@ -39,6 +43,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int
         os.ftruncate(fd, size)
         os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        os.fchmod(fd, _READ_ONLY)
     except OSError as error:
         if fd >= 0:
             os.close(fd)

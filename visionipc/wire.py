@@ -1,14 +1,16 @@
 """What goes over the Unix socket and through the topic: stock's structures, and what ours add to them.
 
-A request is one u32, the type of a stream, or LIST. Clients of this library append `HELLO`, which stock servers cut off
-unseen; a server that knows it answers with `Grant` behind the records, and with one more descriptor, the table of
-leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of descriptors for
-instance, asks once more with `GIVE_BACK` behind `HELLO`, and gets no answer.
+A request is one u32, the type of a stream, or LIST; a stock server closes the connection when there is more. So a
+client of this library shows itself by the address of its socket, an abstract one that begins with `HELLO`, where stock
+servers do not look. A server of this library answers it with `Grant` behind the records, and with one more descriptor,
+the table of leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of
+descriptors for instance, asks once more with `GIVE_BACK` behind the type, and gets no answer.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import struct
 from dataclasses import dataclass
 
@@ -126,6 +128,16 @@ def _check(layout: Geometry, endpoint: str) -> None:
 def get_endpoint_name(name: str | bytes, stream: int) -> str:
     """Return the topic that announces the frames of a server's stream."""
     return naming.endpoint_name(f"visionipc_{naming.endpoint_name(name, 'server name')}_{int(stream)}")
+
+
+def client_address() -> bytes:
+    """Return an address for the socket of a client: the sign that it knows grants, and what no other socket has."""
+    return b"\0" + HELLO + secrets.token_hex(8).encode()
+
+
+def is_ours(address: object) -> bool:
+    """Return whether a socket with this address (as Python gives it) is a client's that knows grants."""
+    return isinstance(address, bytes) and address.startswith(b"\0" + HELLO)
 
 
 def socket_path(name: str | bytes) -> str:

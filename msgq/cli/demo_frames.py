@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgq import naming
 from msgq.cli import demo_plan as plan
 from msgq.cli.demo_meter import Meter
 from msgq.cli.pace import ticks
@@ -122,4 +123,7 @@ class Viewer:
 def sweep(run: str, topic: plan.Topic) -> None:
     """Remove what is left in /dev/shm, and in /tmp if the server was killed."""
     unlink_topic(plan.endpoint(run, topic.name))
-    Path(wire.socket_path(plan.server_name(run, topic.name))).unlink(missing_ok=True)
+    name = plan.server_name(run, topic.name)
+    socket = wire.socket_path(name)
+    for path in (socket, naming.frames_lock_path(socket, name)):
+        Path(path).unlink(missing_ok=True)

@@ -128,8 +128,8 @@ def _receive(client: VisionIpcClient, acks: PubSocket, duration_s: float, stop: 
     seconds = (now - begin) / 1e9
     rate = count / seconds
     latency = latencies.percentiles_us(0.5, 0.9, 0.99, 0.999)
-    shape = (client.width, client.height)
-    return Run("", *shape, round(seconds, 3), count, client.lost, round(rate, 1), rate * client.buffer_len, *latency)
+    width, height, size = client.width or 0, client.height or 0, client.buffer_len or 0  # None: the server has gone
+    return Run("", width, height, round(seconds, 3), count, client.lost, round(rate, 1), rate * size, *latency)
 
 
 def _table(runs: Sequence[Run], picture: str) -> Table:

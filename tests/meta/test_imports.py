@@ -13,7 +13,7 @@ from tests.meta.sources import ROOT, code, headers, imports, modules
 
 # From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
 LAYERS = [
-    {"msgq.errors", "msgq.impl.core"},
+    {"msgq.errors", "msgq.lockfile", "msgq.impl.core"},
     {"msgq.impl.liveness"},
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
     {"msgq.impl.awaitable", "msgq.impl.plain"},
@@ -27,14 +27,15 @@ LAYERS = [
     {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
     {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
     {"msgq.api", "msgq.fake_events", "msgq.bridge"},
-    {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared"},
+    {"msgq.ipc_pyx"},
+    {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared", "visionipc.spelling"},
     {"visionipc.wire", "visionipc.convert", "visionipc.picture", "visionipc.impl", "visionipc.impl.leases"},
     {"visionipc.listener", "visionipc.impl.frames"},
     {"visionipc.buffers"},
     {"visionipc.connection"},
     {"visionipc.client", "visionipc.server", "visionipc.sync"},
     {"visionipc"},
-    {"msgq.visionipc"},
+    {"msgq.visionipc", "msgq.visionipc.visionipc_pyx"},
     {"msgq.masters.pace", "msgq.masters.topics"},
     {"msgq.masters.submaster", "msgq.masters.pubmaster"},
     {"msgq.masters"},

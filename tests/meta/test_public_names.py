@@ -374,6 +374,21 @@ def test_names_of_visionipc():
     assert importlib.import_module("msgq.visionipc").__all__ == visionipc.__all__
 
 
+IPC_PYX = {"Context", "Event", "IpcError", "MultiplePublishersError", "Poller", "PubSocket", "SocketEventHandle",
+           "SubSocket", "delete_fake_prefix", "get_fake_prefix", "set_fake_prefix", "toggle_fake_events",
+           "wait_for_one_event"}  # fmt: skip
+
+
+def test_names_of_stocks_extension_modules():
+    """Programs of 2024 to 2026 import from there; what they get is what `msgq` has."""
+    ipc_pyx = importlib.import_module("msgq.ipc_pyx")
+    assert set(ipc_pyx.__all__) == IPC_PYX
+    assert all(getattr(ipc_pyx, name) is getattr(msgq, name) for name in IPC_PYX)
+    visionipc_pyx = importlib.import_module("msgq.visionipc.visionipc_pyx")
+    assert visionipc_pyx.__all__ == visionipc.__all__
+    assert all(getattr(visionipc_pyx, name) is getattr(visionipc, name) for name in visionipc.__all__)
+
+
 @pytest.mark.parametrize("kind", VISIONIPC, ids=lambda kind: kind.__name__)
 def test_visionipc_and_its_signatures(kind):
     expected = dict(VISIONIPC[kind])

@@ -1,7 +1,7 @@
 /* The stock peer of frames: a stand-in for a stock visionipc server or client; see stock.h for the ring.
  *
  * Written from this project's notes on the bytes that stock servers and clients exchange, not from their source. It is
- * naive on purpose: a server takes four bytes of a request (the rest of the packet is cut off), unlinks the path before
+ * naive on purpose: a server closes when a request is not four bytes, or anything comes with it, unlinks the path before
  * it binds, writes into its buffers in turn whoever looks at them, and sends whatever its pointers are. A client asks
  * with four bytes, maps what it gets for writing, and finds by a packet's numbers that its server is another one.
  *
@@ -122,7 +122,9 @@ static void send_with_fds(int connection, void *data, size_t size, const Stream 
 static void answer(int connection)
 {
     uint32_t type, types[STREAMS];
-    if (recv(connection, &type, sizeof type, 0) != sizeof type)
+    struct iovec part = {&type, sizeof type};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (recvmsg(connection, &header, 0) != sizeof type || header.msg_flags != 0) /* MSG_TRUNC: it was longer */
         return;
     for (size_t i = 0; i < stream_count; i++) {
         types[i] = streams[i].type;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,16 +12,17 @@ from visionipc import VisionIpcClient, VisionIpcServer
 
 WIDTH, HEIGHT = 64, 48
 SOCKETS = Path("/tmp")
+LOCKS = Path(f"/dev/shm/msgqframes_{os.geteuid()}")
 
 
 @pytest.fixture(autouse=True)
 def no_sockets_left(token: str) -> Iterator[None]:
-    """No path of the test's may stay in /tmp."""
+    """No path of the test's may stay in /tmp, and no lock of one."""
     yield
-    left = [path for path in SOCKETS.iterdir() if token in path.name]
+    left = [path for folder in (SOCKETS, LOCKS) if folder.exists() for path in folder.iterdir() if token in path.name]
     for path in left:
         path.unlink()
-    assert not left, "sockets left behind by the test"
+    assert not left, "sockets, or locks of them, left behind by the test"
 
 
 @pytest.fixture

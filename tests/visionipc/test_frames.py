@@ -11,6 +11,8 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,8 +21,15 @@ import pytest
 
 import msgq
 from msgq import errors
-from msgq.visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
-from tests.support import DEADLINE_MS, Child, Task, asleep, in_fork, say, wait_until
+from msgq.visionipc import (
+    FrameFormat,
+    VisionBuf,
+    VisionIpcClient,
+    VisionIpcServer,
+    VisionStreamType,
+    get_endpoint_name,
+)
+from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
 from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
 
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -76,6 +85,106 @@ def test_layout_with_gaps(server, connect):
     assert (data[:40, 60:] == 0).all()
     with pytest.raises(errors.InvalidValueError, match="planes"):
         frame.image  # noqa: B018
+
+
+def test_before_a_connection(name):
+    """As stock's: programs look at these, and receive, while their server is still starting."""
+    with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
+        assert not client.connect(False)
+        assert [client.width, client.height, client.stride, client.uv_offset] == [None] * 4
+        assert (client.buffer_len, client.format, client.num_buffers) == (None, None, 0)
+        server.create_buffers(0, 2, WIDTH, HEIGHT)
+        server.start_listener()
+        with VisionIpcClient(name, 0, False) as never:
+            assert (never.width, never.num_buffers) == (None, 0)
+            publish(server, 1)
+            started = time.monotonic()
+            assert never.recv(30) is None
+            assert time.monotonic() - started >= 0.03
+            assert never.recv(0) is None
+            assert not never.is_connected()
+            with pytest.raises(errors.WaitTimeoutError):
+                never.frame(1)
+            with pytest.raises(errors.InvalidValueError):
+                never.recv(-2)
+            with pytest.raises(errors.EndpointClosedError, match="never connected"):
+                never.recv(-1)
+            waiting = Task(never.recv, 1e6)
+            waiting.wait_asleep()
+        with pytest.raises(errors.EndpointClosedError, match="closed"):
+            waiting.result()
+        assert client.connect(False)
+        assert (client.width, client.num_buffers) == (WIDTH, 2)
+
+
+def test_a_stream_that_is_not_there_so_far(server, name):
+    with VisionIpcClient(name, 3, False) as client:
+        assert client.connect(False) is False
+        assert (client.num_buffers, client.width, client.is_connected()) == (0, None, False)
+        server.create_buffers(3, 2, 8, 4)
+        assert client.connect(False) is True
+        assert (client.num_buffers, client.width) == (2, 8)
+
+
+def test_a_stream_that_is_gone_at_the_next_connect(name):
+    with VisionIpcClient(name, 0, False) as client:
+        for kinds, found in (([0], 2), ([1], 0), ([0, 1], 2)):
+            with VisionIpcServer(name) as server:
+                for kind in kinds:
+                    server.create_buffers(kind, 2, WIDTH, HEIGHT)
+                server.start_listener()
+                assert client.connect(False) is bool(found)
+                assert client.num_buffers == found
+
+
+def test_keywords_in_stocks_spelling(name):
+    with VisionIpcServer(name=name) as server, VisionIpcClient(name=name, stream=1, conflate=False) as client:
+        server.create_buffers(tp=0, num_buffers=3, width=WIDTH, height=HEIGHT)
+        server.create_buffers_with_sizes(
+            tp=1, num_buffers=2, width=8, height=4, size=16 * 6, stride=16, uv_offset=16 * 4
+        )
+        server.start_listener()
+        assert client.connect(blocking=True)
+        data = bytes(range(96))
+        assert server.send(tp=1, data=data, frame_id=3, timestamp_sof=4, timestamp_eof=5)
+        with client.frame(timeout_ms=DEADLINE_MS) as frame:
+            assert (frame.data.tobytes(), frame.frame_id) == (data, 3)
+        assert VisionIpcClient.available_streams(name=name, block=False) == {0, 1}
+        assert server.stats(type=0).buffers == 3
+        server.create_buffers(type=0, num=2, width=WIDTH, height=HEIGHT)
+        with pytest.raises(TypeError, match="'type' twice, once as 'tp'"):
+            server.send(type=1, tp=1, data=data)
+        with pytest.raises(TypeError, match="'type' twice"):
+            VisionIpcClient(name, type=1, stream=1, conflate=False)
+        with pytest.raises(TypeError, match="multiple values"):
+            server.send(1, data, tp=1)
+
+
+def test_types_of_streams():
+    names = [f"VISION_STREAM_{name}" for name in ("ROAD", "DRIVER", "WIDE_ROAD", "MAP")]
+    assert {kind.name: kind.value for kind in VisionStreamType} == {name: i for i, name in enumerate(names)}
+
+
+IMPORTED_BY_A_FRAME = """
+import sys
+from visionipc import VisionIpcClient, VisionIpcServer
+assert "numpy" not in sys.modules
+with VisionIpcServer(sys.argv[1]) as server, VisionIpcClient(sys.argv[1], 0, False) as client:
+    server.create_buffers(0, 2, 64, 48)
+    server.start_listener()
+    client.connect(True)
+    before = set(sys.modules)
+    server.send(0, bytes(64 * 48 * 3 // 2))
+    frame = client.recv(10_000)
+    frame.data, frame.image, frame.planes
+    print(*set(sys.modules) - before)
+"""
+
+
+def test_the_first_frame_imports_nothing(name):
+    """NumPy's import takes as long as some frames, which a client would lose at its first one."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED_BY_A_FRAME, name], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_names(name):
@@ -658,19 +767,16 @@ def test_a_forked_child_does_not_keep_the_name(name):
     os.waitpid(pid, 0)
 
 
-def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_are_waited_for(name):
+def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_the_name(name):
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
-    fds = [int(path.name) for path in Path("/proc/self/fd").iterdir() if path.is_socket()]
-    copies = [os.dup(fd) for fd in fds]
+    copies = [os.dup(int(fd)) for fd in descriptors() if os.path.exists(f"/proc/self/fd/{fd}")]
     server.close()
     with VisionIpcServer(name) as successor:
-        starting = Task(successor.start_listener)
-        wait_until(lambda: asleep(os.getpid(), starting.native_id) or not starting.is_alive())
-        for fd in copies:
-            os.close(fd)
-        starting.result()
+        successor.start_listener()
+    for fd in copies:
+        os.close(fd)
 
 
 def test_asyncio(server, connect):

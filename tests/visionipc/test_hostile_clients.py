@@ -21,7 +21,6 @@ from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES
 
 ASK = wire.REQUEST.pack(0)
-ASK_AS_OURS = ASK + wire.HELLO
 ANSWER_BYTES = 1 << 16
 
 
@@ -29,16 +28,18 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def raw(name: str) -> socket.socket:
-    """Return a connection to the server, as a program of anybody may open it."""
+def raw(name: str, ours: bool = False) -> socket.socket:
+    """Return a connection to the server, as a program of anybody may open it; `ours`: with the sign of our clients."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if ours:
+        connection.bind(wire.client_address())
     connection.connect(wire.socket_path(name))  # waits while the server's queue is full
     connection.settimeout(DEADLINE)
     return connection
 
 
-def ask(name: str, request: bytes) -> tuple[bytes, list[int]]:
-    with raw(name) as connection:
+def ask(name: str, request: bytes, ours: bool = False) -> tuple[bytes, list[int]]:
+    with raw(name, ours) as connection:
         connection.send(request)
         data, fds, _, _ = socket.recv_fds(connection, ANSWER_BYTES, 253)
     return data, fds
@@ -102,23 +103,37 @@ def test_1000_connections_one_after_another(server, served):
 
 @pytest.mark.parametrize(
     "request_",
-    [b"", b"\0", b"\0\0\0", wire.REQUEST.pack(7), wire.REQUEST.pack(7) + wire.HELLO, wire.REQUEST.pack(wire.LIST - 1)],
-    ids=["empty", "1 byte", "3 bytes", "unknown", "unknown as ours", "largest"],
+    [b"", b"\0", b"\0\0\0", wire.REQUEST.pack(7), wire.REQUEST.pack(wire.LIST - 1)],
+    ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
-def test_a_request_that_is_none_gets_no_answer(server, served, request_):
-    with raw(server.name) as connection:
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+def test_a_request_that_is_none_gets_no_answer(server, served, request_, ours):
+    with raw(server.name, ours) as connection:
         connection.send(request_)
         assert sent_away(connection)
 
 
-@pytest.mark.parametrize(
-    "rest", [b"mqframe", b"mqframe2", b"\0" * 8, b"x" * 100_000], ids=["short", "later", "zeros", "100 kB"]
-)
+@pytest.mark.parametrize("rest", [b"mqframe1", b"\0" * 12, b"x" * 100_000], ids=["8 bytes", "12 zeros", "100 kB"])
 def test_what_follows_a_request_and_is_not_known_is_ignored(server, served, rest):
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
     assert (len(data), len(fds)) == (4 * wire.RECORD.size, 4)
+
+
+@pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
+def test_who_does_not_show_the_sign_gets_what_stock_gets(server, served, address, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        if address:
+            connection.bind(str(tmp_path / "mqframe1") if address == "a path" else address)
+        connection.connect(wire.socket_path(server.name))
+        connection.settimeout(DEADLINE)
+        connection.send(ASK)
+        data, fds, _, _ = socket.recv_fds(connection, ANSWER_BYTES, 253)
+    for fd in fds:
+        os.close(fd)
+    assert (len(data), len(fds)) == (4 * wire.RECORD.size, 4)
+    assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
 def test_random_requests(server, served):
@@ -172,8 +187,8 @@ def test_an_answer_that_reaches_nobody_costs_no_place(name):
         for _ in range(3):
             child.kill(signal.SIGSTOP)
             for _ in range(100):
-                with raw(name) as connection:
-                    connection.send(ASK_AS_OURS)
+                with raw(name, ours=True) as connection:
+                    connection.send(ASK)
             child.kill(signal.SIGCONT)
             VisionIpcClient.available_streams(name)  # answered after them
         with VisionIpcClient(name, 0, False) as client:
@@ -183,20 +198,20 @@ def test_an_answer_that_reaches_nobody_costs_no_place(name):
         child.result()
 
 
-@pytest.mark.parametrize("request_", [ASK, ASK_AS_OURS], ids=["stock", "ours"])
-def test_clients_that_do_not_read_the_answer(server, served, request_):
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+def test_clients_that_do_not_read_the_answer(server, served, ours):
     with contextlib.ExitStack() as stack:
         for _ in range(100):
-            connection = stack.enter_context(raw(server.name))
-            connection.send(request_)
+            connection = stack.enter_context(raw(server.name, ours))
+            connection.send(ASK)
         served()
 
 
 def ask_and_wait(name: str) -> None:
     kept = []
     for _ in range(40):
-        kept.append(raw(name))
-        kept[-1].send(ASK_AS_OURS)
+        kept.append(raw(name, ours=True))
+        kept[-1].send(ASK)
     silent = raw(name)
     for connection in kept:
         select.select([connection], [], [], DEADLINE)
@@ -257,7 +272,7 @@ def test_a_server_without_descriptors_recovers(name):
 @contextlib.contextmanager
 def table_of(name: str):
     """The table of leases, as a hostile client may write into it."""
-    _, fds = ask(name, ASK_AS_OURS)
+    _, fds = ask(name, ASK, ours=True)
     with mmap.mmap(fds[-1], TABLE_BYTES) as table:
         for fd in fds:
             os.close(fd)

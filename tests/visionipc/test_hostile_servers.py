@@ -142,7 +142,7 @@ def refused(client: VisionIpcClient, behave: Behaviour, kind: type[Exception], t
     with Impostor(client._name, behave):
         before = descriptors()
         with pytest.raises(kind, match=text) as caught:
-            client.connect(False)
+            client.connect(kind is StreamNotFoundError)
         assert not client.is_connected()
         wait_until(lambda: descriptors() <= before, "what came is closed")
         assert caught.value  # so far somebody kept the error

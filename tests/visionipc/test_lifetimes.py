@@ -7,17 +7,17 @@ import threading
 
 from tests.support import wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.listener import Answer
+from visionipc.listener import Answer, Request
 
 
 def test_a_server_whose_last_user_is_its_own_answer_is_closed(name):
     asked, go_on = threading.Event(), threading.Event()
 
     class Slow(VisionIpcServer):
-        def _answer(self, request: bytes, pid: int) -> Answer | None:
+        def _answer(self, request: Request) -> Answer | None:
             asked.set()
             go_on.wait(10)
-            return super()._answer(request, pid)
+            return super()._answer(request)
 
     server = Slow(name)
     server.create_buffers(0, 2, 8, 8)

@@ -189,6 +189,24 @@ def test_our_client_gets_stock_frames(name, stack, layout):
     assert client.lost in (0, None)
 
 
+def test_1080p_of_two_stock_streams_through_a_kill(name, stack):
+    layout = nv12(1920, 1080)
+    first = stack.enter_context(StockServer(name, {0: layout, 2: layout}))
+    clients = {kind: connected(stack, name, kind) for kind in (0, 2)}
+    newest = connected(stack, name, 2, conflate=True)
+    for server in (first, None):
+        if server is None:
+            first.kill()
+            server = stack.enter_context(StockServer(name, {0: layout, 2: layout}))
+        for kind, client in clients.items():
+            server.publish(kind, 10 * kind, 3)
+            for frame_id in range(10 * kind, 10 * kind + 3):
+                expect(client.recv(DEADLINE_MS), frame_id, layout)
+        expect(newest.recv(DEADLINE_MS), 22, layout)
+        assert newest.recv(0) is None
+    assert [client.connections for client in (*clients.values(), newest)] == [2, 2, 2]
+
+
 def test_frames_of_stock_are_read_only_too(name, stack):
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -16,7 +15,7 @@ import stat
 import time
 from typing import Any
 
-from msgq import naming
+from msgq import lockfile, naming
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
 
@@ -45,7 +44,7 @@ class Claim:
         self._address = address
         self._path = _claim_path(endpoint, address)
         try:
-            self._lock = _locked(self._path)
+            self._lock = lockfile.locked(self._path)
         except OSError as error:
             raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
         if self._lock < 0:
@@ -53,7 +52,7 @@ class Claim:
         try:
             self.listener = self._listen(endpoint)
         except BaseException:
-            self._unlock()
+            lockfile.unlock(self._path, self._lock)
             raise
 
     def _listen(self, endpoint: str) -> int:
@@ -76,12 +75,7 @@ class Claim:
         if self._address.path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._address.path)
-        self._unlock()
-
-    def _unlock(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        os.close(self._lock)
+        lockfile.unlock(self._path, self._lock)
 
     def forget(self) -> None:
         """In a forked child: close what it inherited, so that it does not hold the address when the parent ends."""
@@ -93,24 +87,6 @@ def _claim_path(endpoint: str, address: Address) -> str:
     # The same port of another network namespace is another address.
     space = "" if address.path else f"{os.stat('/proc/self/ns/net').st_ino} "
     return f"{naming.zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
-
-
-def _locked(path: str) -> int:
-    """Return a descriptor of the file, locked; -1 when another has locked it."""
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock), os.stat(path)):
-                    return lock
-        except BlockingIOError:
-            os.close(lock)
-            return -1
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)  # its former holder removed it just now: that lock means nothing any more
 
 
 def _read(path: str) -> dict[str, Any]:

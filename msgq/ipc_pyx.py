@@ -1,0 +1,29 @@
+"""What stock has in an extension module of this name, for programs that import it from there: objects of `msgq`."""
+
+from msgq.api import Context, Poller, PubSocket, SubSocket
+from msgq.errors import IpcError, MultiplePublishersError
+from msgq.fake_events import (
+    Event,
+    SocketEventHandle,
+    delete_fake_prefix,
+    get_fake_prefix,
+    set_fake_prefix,
+    toggle_fake_events,
+    wait_for_one_event,
+)
+
+__all__ = [
+    "Context",
+    "Event",
+    "IpcError",
+    "MultiplePublishersError",
+    "Poller",
+    "PubSocket",
+    "SocketEventHandle",
+    "SubSocket",
+    "delete_fake_prefix",
+    "get_fake_prefix",
+    "set_fake_prefix",
+    "toggle_fake_events",
+    "wait_for_one_event",
+]

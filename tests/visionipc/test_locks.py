@@ -1,0 +1,125 @@
+"""One server a name: the lock of its socket, which is a file of its user's, free as soon as its process is dead."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from msgq import naming
+from msgq.errors import MultiplePublishersError, SegmentError
+from tests.support import Child, Task, hear, say
+from tests.visionipc.conftest import LOCKS, SOCKETS
+from visionipc import VisionIpcServer, wire
+
+
+def lock_of(name):
+    return LOCKS / os.path.basename(wire.socket_path(name))
+
+
+def serve(name):
+    with VisionIpcServer(name) as server:
+        server.start_listener()
+        say()
+        hear()
+
+
+def test_the_abstract_name_of_the_path_is_anybodys(name):
+    """It was the lock once: whoever bound it could keep a server from starting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter, VisionIpcServer(name) as server:
+        squatter.bind((b"\0msgq" + wire.socket_path(name).encode())[:108])
+        squatter.listen()
+        server.start_listener()
+
+
+def test_names_that_differ_in_their_last_byte_only(name):
+    room = 107 - len(wire.socket_path(name))
+    with VisionIpcServer(name + "x" * room) as one, VisionIpcServer(name + "x" * (room - 1) + "y") as other:
+        one.start_listener()
+        other.start_listener()
+
+
+def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name, monkeypatch):
+    """Both would listen at one socket, so there is one lock for them."""
+    prefix = naming.prefix()
+    with VisionIpcServer(f"{name}_visionipc_b") as server:
+        server.start_listener()
+        monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}_visionipc_{name}")
+        with (
+            VisionIpcServer("b") as same,
+            pytest.raises(MultiplePublishersError, match=f"process {os.getpid()} serves"),
+        ):
+            same.start_listener()
+        with VisionIpcServer("c") as other:
+            other.start_listener()
+
+
+def test_a_lock_is_its_users_alone_and_goes_with_its_server(name):
+    with VisionIpcServer(name) as server:
+        assert not lock_of(name).exists()
+        server.start_listener()
+        assert lock_of(name).stat().st_mode & 0o777 == 0o600
+        assert LOCKS.stat().st_mode & 0o777 == 0o700
+    assert not lock_of(name).exists()
+
+
+def test_the_lock_of_a_killed_server_is_taken_by_the_next(name):
+    with Child(serve, name) as child:
+        child.hear()
+        with VisionIpcServer(name) as rival:
+            with pytest.raises(MultiplePublishersError, match=f"process {child.pid} serves"):
+                rival.start_listener()
+            child.kill()
+            assert lock_of(name).exists()
+            rival.start_listener()
+            assert lock_of(name).read_text() == str(os.getpid())
+
+
+def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name):
+    with Child(serve, name) as child:
+        child.hear()
+        os.unlink(wire.socket_path(name))
+        with (
+            VisionIpcServer(name) as rival,
+            pytest.raises(MultiplePublishersError, match=f"process {child.pid} serves"),
+        ):
+            rival.start_listener()
+        child.say()
+        child.result()
+
+
+def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name):
+    with VisionIpcServer(name) as server:
+        server.start_listener()
+        lock_of(name).unlink()
+        lock_of(name).write_text("another's")
+    assert lock_of(name).read_text() == "another's"
+    lock_of(name).unlink()
+
+
+def test_servers_that_start_and_end_all_at_once_exclude_each_other(name):
+    serving = []
+
+    def come_and_go():
+        for _ in range(200):
+            with VisionIpcServer(name) as server:
+                try:
+                    server.start_listener()
+                except MultiplePublishersError:
+                    continue
+                serving.append(server)
+                assert serving == [server]
+                serving.remove(server)
+
+    tasks = [Task(come_and_go) for _ in range(3)]
+    for task in tasks:
+        task.result()
+
+
+def test_a_directory_of_locks_that_others_can_enter_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+    (tmp_path / LOCKS.name).mkdir(mode=0o755)
+    with VisionIpcServer(name) as server, pytest.raises(SegmentError, match="only you can enter"):
+        server.start_listener()
+    assert not (SOCKETS / os.path.basename(wire.socket_path(name))).exists()

@@ -1,0 +1,80 @@
+"""Frames are for reading: who gets a descriptor of one cannot make a writable one of it."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+
+import pytest
+
+from tests.support import DEADLINE_MS, in_fork
+from tests.visionipc.conftest import HEIGHT, WIDTH
+from visionipc import shared
+
+NOBODY = 65534
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+def become_nobody():
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def refusal(function, *arguments):
+    """Return the system's error number; None: it was allowed."""
+    try:
+        function(*arguments)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def cannot_write(fd):
+    path = f"/proc/self/fd/{fd}"
+    assert refusal(os.open, path, os.O_RDWR) == errno.EACCES
+    assert refusal(os.open, path, os.O_WRONLY) == errno.EACCES
+    assert refusal(os.truncate, path, 1) == errno.EACCES
+    assert refusal(os.write, fd, b"x") == errno.EBADF
+    assert refusal(mmap.mmap, fd, 4096) == errno.EACCES
+
+
+def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server, connect):
+    """As a process that got the descriptor, and as one that finds it in the directory of another one."""
+    client = connect()
+    assert server.send(0, bytes(WIDTH * HEIGHT * 3 // 2))
+    frame = client.frame(DEADLINE_MS)
+    elsewhere = f"/proc/{os.getpid()}/fd/{frame.fd}"
+
+    def child():
+        become_nobody()
+        cannot_write(frame.fd)
+        assert refusal(os.open, elsewhere, os.O_RDWR) == errno.EACCES
+        assert refusal(os.fchmod, frame.fd, 0o777) == errno.EPERM
+
+    assert in_fork(child) == 0
+
+
+def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is():
+    """The owner could after a change of the mode: seals cannot prevent it, since stock's clients map for writing."""
+
+    def child():
+        become_nobody()
+        fd = shared.create("test", 5000, "test")
+        cannot_write(shared.read_only(fd))
+        os.write(fd, b"server")
+
+    assert in_fork(child) == 0
+
+
+def test_a_server_that_changes_its_user_serves_on():
+    fd = shared.create("test", 5000, "test")
+    os.write(fd, b"server")
+
+    def child():
+        become_nobody()
+        assert os.read(shared.read_only(fd), 6) == b"server"
+
+    assert in_fork(child) == 0
+    os.close(fd)
