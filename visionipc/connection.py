@@ -128,12 +128,12 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     if len(fds) != len(records) + (grant is not None):
         text = f"the server sent {len(fds)} descriptors for {len(records)} buffers"
         raise CorruptSegmentError(text, endpoint)
-    table = None if grant is None else _table(fds.pop(), endpoint)
     size = records[0].geometry.size + wire.FRAME_ID_BYTES
-    for fd in fds:
+    buffers = fds[: len(records)]
+    for fd in buffers:
         shared.check(fd, size, grant is not None, endpoint)
-    regions = [Region(fd, size, False, endpoint) for fd in fds]
-    leases = None if grant is None or table is None else ClientLeases(table, grant.row, endpoint)
+    regions = [Region(fd, size, False, endpoint) for fd in buffers]
+    leases = None if grant is None else _take_row(fds.pop(), grant.row, endpoint)
     return Stream(records, regions, fds, leases)
 
 
@@ -142,10 +142,10 @@ def _granted(data: bytes) -> bool:
     return len(data) % wire.RECORD.size == wire.GRANT.size
 
 
-def _table(fd: int, endpoint: str) -> Region:
+def _take_row(fd: int, row: int, endpoint: str) -> ClientLeases:
     try:
         shared.check(fd, TABLE_BYTES, True, endpoint)
-        return Region(fd, TABLE_BYTES, True, endpoint)
+        return ClientLeases(Region(fd, TABLE_BYTES, True, endpoint), fd, row, endpoint)
     finally:
         os.close(fd)
 

@@ -76,14 +76,15 @@ static inline void *mq_hold_map(int fd, uint64_t row, bool shared) {
     return NULL;
 }
 
-/* Lock a row, or (shared) a byte that many may have at once. NULL with errno; EAGAIN: somebody lives who holds it. */
+/* Lock a row, or (shared) a byte that many may have at once, for which a file that is open for reading will do. NULL with
+ * errno; EAGAIN: somebody lives who holds it. */
 static inline void *mq_row_hold(const mq_roll *roll, uint64_t row, bool shared) {
     static bool forks_wait;
     void *hold = NULL;
     pthread_mutex_lock(&mq_hold_mutex);
     if (!forks_wait)
         forks_wait = pthread_atfork(mq_hold_before_fork, mq_hold_after_fork, mq_hold_after_fork) == 0;
-    int fd = mq_roll_open(roll, O_RDWR);
+    int fd = mq_roll_open(roll, shared ? O_RDONLY : O_RDWR);
     if (fd >= 0) {
         hold = mq_hold_map(fd, row, shared);
         int error = errno;

@@ -35,8 +35,7 @@ def become_another_program(role: str, endpoint: str, count: int) -> None:
     for _ in range(count):
         sockets.append(connect(role, endpoint))
     say("connected")
-    hear()
-    os.execvp("sh", ["sh", "-c", "echo '\"another program\"'; exec sleep 50"])
+    exec_into_sleep()
 
 
 def fork_children(endpoint: str) -> None:
@@ -66,6 +65,11 @@ def close_all_descriptors(endpoint: str) -> None:
 
 def in_namespace(kind: int, role: str, endpoint: str, count: int = 1) -> None:
     """Connect as a process of a PID or time namespace of its own. Say its pid as it is outside, then "connected"."""
+    run_in_namespace(kind, lambda: _keep([connect(role, endpoint) for _ in range(count)]))
+
+
+def run_in_namespace(kind: int, function: Callable[[], Any]) -> None:
+    """Run a function in a PID or time namespace of its own, whose process says its pid as it is outside."""
     if libc.unshare(kind | _NEWNS):
         say("not permitted")
         return
@@ -80,16 +84,15 @@ def in_namespace(kind: int, role: str, endpoint: str, count: int = 1) -> None:
         libc.mount(b"none", b"/", None, _REC | _PRIVATE, None)
         if kind == PID:
             libc.mount(b"proc", b"/proc", b"proc", 0, None)
-        _serve(lambda: [connect(role, endpoint) for _ in range(count)])
+        function()
         os._exit(0)
     say(child)
     os.write(writer, b"x")
     os.waitpid(child, 0)
 
 
-def _serve(make: Callable[[], Any]) -> None:
-    """Keep what `make` returns; a reservation is written and ended at the next word, and another message sent."""
-    sockets = make()
+def _keep(sockets: list[Any]) -> None:
+    """Keep sockets; a reservation is written and ended at the next word, and another message sent."""
     if isinstance(sockets[0], tuple):
         pub, reservation, _ = sockets[0]
         with reservation as view:
@@ -101,3 +104,9 @@ def _serve(make: Callable[[], Any]) -> None:
     else:
         say("connected")
     hear()
+
+
+def exec_into_sleep() -> None:
+    """At the next word, become a program that knows nothing of this one."""
+    hear()
+    os.execvp("sh", ["sh", "-c", "echo '\"another program\"'; exec sleep 50"])

@@ -30,6 +30,7 @@ from msgq.visionipc import (
     get_endpoint_name,
 )
 from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
+from tests.unit import life_actors
 from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
 
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -438,6 +439,52 @@ def test_leases_of_a_killed_client_are_taken_back(server, name):
         assert not publish(server, 5)
         assert server.stats(0).clients == [child.pid]
         os.kill(child.pid, signal.SIGKILL)
+        wait_until(lambda: publish(server, 6))
+        assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
+
+
+def hold_in_namespace(kind: int, name: str) -> None:
+    """Child: the same in another namespace."""
+    life_actors.run_in_namespace(kind, lambda: hold(name))
+
+
+def hold_and_exec(name: str) -> None:
+    """Child: hold every buffer, then become another program."""
+    client = VisionIpcClient(name, 0, False)
+    client.connect(True)
+    say("connected")
+    held = [receive(client) for _ in range(4)]
+    say("holding")
+    life_actors.exec_into_sleep()
+    assert held
+
+
+def test_leases_of_a_client_that_calls_exec_are_taken_back(server, name):
+    """It keeps its pid and its start time, and nothing else."""
+    with Child(hold_and_exec, name) as child:
+        assert child.hear() == "connected"
+        for value in range(4):
+            publish(server, value)
+        assert child.hear() == "holding"
+        assert not publish(server, 5)
+        child.say()
+        assert child.hear() == "another program"
+        wait_until(lambda: publish(server, 6))
+        assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
+
+
+@pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+def test_leases_of_a_client_in_another_namespace_are_taken_back(server, name, kind):
+    with Child(hold_in_namespace, kind, name) as child:
+        if (pid := child.hear()) == "not permitted":
+            pytest.skip("needs the right to make namespaces")
+        assert child.hear() == "connected"
+        for value in range(4):
+            publish(server, value)
+        assert child.hear() == "holding"
+        assert not publish(server, 5)
+        assert server.stats(0).clients == [pid]
+        os.kill(pid, signal.SIGKILL)
         wait_until(lambda: publish(server, 6))
         assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
 

@@ -2,8 +2,8 @@
  *
  * Words and writers:
  *   generation[b]   the frame in buffer b, counted from 1; 0 while the server may write there. Written by the server.
- *   row.state       1: a client's; 2: the client left, its last leases may still be held. The server writes 0 and 1, the
- *                   client 2.
+ *   row.state       1: a client's; 2: the client left, its last leases may still be held; 3: a client's that holds the
+ *                   row's lock (life.h). The server writes 0 and 1, the client 2 and 3.
  *   row.lease[b]    the generation that this client holds in buffer b; 0: none. Written by this client alone.
  *
  * A client takes a lease in two steps, and a server a buffer in two, each of which writes first and looks afterwards
@@ -20,8 +20,9 @@
  * before the server that finds no lease writes there again.
  *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
- * leaves a lease, which the server takes back when it finds the process dead; it keeps pid and start time of each row
- * in memory of its own, so that nothing written here can make it look for another process.
+ * leaves a lease, which the server takes back when it finds the process dead: nobody holds the row's lock. Of a row that
+ * is not in state 3 its client has the release before, or is just coming: then pid and start time tell, which the server
+ * keeps in memory of its own, so that nothing written here can make it look for another process.
  */
 #ifndef VISIONIPC_LEASES_H
 #define VISIONIPC_LEASES_H
@@ -33,7 +34,7 @@ enum {
     MQ_LEASE_ROWS = 256,    /* clients of a stream, at most */
     MQ_LEASE_VERSION = 1,
 };
-enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2 };
+enum { MQ_ROW_FREE = 0, MQ_ROW_TAKEN = 1, MQ_ROW_LEFT = 2, MQ_ROW_HELD = 3 };
 
 typedef struct {
     mq_u32 state;
@@ -67,6 +68,11 @@ static inline void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buff
     /* EDGE lease: release. What was read of the frame is read before. Partner: mq_lease_holder, mq_row_done. If weaker:
      * on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
+}
+
+/* The lock is held; from now on it tells whether the client lives. */
+static inline void mq_lease_hold(mq_leases *table, uint32_t row) {
+    mq_store_release_u32(&table->rows[row].state, MQ_ROW_HELD);
 }
 
 /* EDGE leave: release. The leases that are still held are there for who sees that the client left. Partner: mq_row_done.
@@ -114,6 +120,10 @@ static inline bool mq_row_done(const mq_leases *table, uint32_t row, const uint3
         if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return false;
     return true;
+}
+
+static inline bool mq_row_is_held(const mq_leases *table, uint32_t row) {
+    return mq_load_acquire_u32(&table->rows[row].state) == MQ_ROW_HELD;
 }
 
 static inline void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state) {

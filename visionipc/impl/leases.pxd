@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from msgq.impl.core cimport mq_roll
 from visionipc.impl.memory cimport Region, View
 
 
@@ -18,6 +19,7 @@ cdef struct Tenant:
 cdef class ServerLeases:
     cdef Region _region
     cdef mq_leases *_table
+    cdef mq_roll _roll              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
     cdef uint32_t _buffers
     cdef uint32_t _last             # the buffer that was taken last
@@ -37,6 +39,7 @@ cdef class ClientLeases:
     cdef Region _region
     cdef mq_leases *_table
     cdef uint32_t _row
+    cdef void *_hold                # the row's lock
     cdef int _fork_generation
     cdef uint32_t _held[128]  # views of each buffer
     cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1

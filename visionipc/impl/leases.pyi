@@ -17,11 +17,16 @@ class ServerLeases:
     def taken_back(self) -> int:
         """Rows that were freed because their client was dead."""
 
-    def __init__(self, region: Region, buffers: int, endpoint: str) -> None:
-        """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers."""
+    def __init__(self, region: Region, fd: int, buffers: int, endpoint: str) -> None:
+        """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.
+
+        Parameters
+        ----------
+        fd : descriptor of that memory, which stays open: by it clients are asked whether they live.
+        """
 
     def admit(self, pid: int) -> int:
-        """Give a client a row; pid 0: it cannot be seen from here, and only leaves by itself.
+        """Give a client a row; pid 0: it cannot be seen from here.
 
         Raises
         ------
@@ -47,7 +52,13 @@ class ServerLeases:
 class ClientLeases:
     """The client's side: one row. The row is given back when the last reference, a frame's included, goes."""
 
-    def __init__(self, region: Region, row: int, endpoint: str) -> None: ...
+    def __init__(self, region: Region, fd: int, row: int, endpoint: str) -> None:
+        """Take the row, for as long as this process lives and does not call exec.
+
+        Parameters
+        ----------
+        fd : descriptor of the region's memory, not needed afterwards.
+        """
 
 @final
 class LeasedView(View):

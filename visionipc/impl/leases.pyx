@@ -1,12 +1,20 @@
 # cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
 """The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
 
+from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from msgq.impl.core cimport MQ_DEAD, mq_now_ns, mq_process_life
+from posix.stat cimport fstat, struct_stat
+
+from msgq.impl.core cimport (
+    MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_now_ns, mq_owner_life, mq_process_life, mq_roll,
+    mq_row_held, mq_row_hold, mq_row_let_go,
+)
 from msgq.impl.liveness cimport fork_generation, this_process
 from visionipc.impl.memory cimport Region, View
+
+import os
 
 from msgq.errors import ForkedSocketError, IpcError, SegmentError
 
@@ -20,7 +28,9 @@ cdef extern from "leases.h" nogil:
         MQ_ROW_TAKEN
     bint mq_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
     void mq_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
+    void mq_lease_hold(mq_leases *table, uint32_t row)
     void mq_lease_leave(mq_leases *table, uint32_t row)
+    bint mq_row_is_held(const mq_leases *table, uint32_t row)
     int mq_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
     void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation)
@@ -39,12 +49,21 @@ TABLE_BYTES = sizeof(mq_leases)
 VERSION = MQ_LEASE_VERSION
 
 
+cdef int _find_roll(mq_roll *roll, int fd, str endpoint) except -1:
+    cdef struct_stat found
+    if fstat(fd, &found) != 0:
+        raise SegmentError(f"cannot examine the table of leases: {os.strerror(errno)}", endpoint, errno=errno)
+    roll.path, roll.fd, roll.device, roll.inode = NULL, fd, found.st_dev, found.st_ino
+    return 0
+
+
 cdef class ServerLeases:
     """See leases.pyi."""
 
-    def __init__(self, Region region not None, uint32_t buffers, str endpoint):
+    def __init__(self, Region region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_leases) or not 0 < buffers <= MQ_LEASE_BUFFERS:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
+        _find_roll(&self._roll, fd, endpoint)
         self._region = region
         self._table = <mq_leases *> region.address
         self._buffers = buffers
@@ -90,9 +109,18 @@ cdef class ServerLeases:
 
     cdef bint _is_dead(self, uint32_t row) noexcept:
         cdef Tenant *tenant = &self._tenants[row]
-        if tenant.pid == 0:  # of a PID namespace that this process cannot see into
-            return False
-        return mq_process_life(tenant.pid, tenant.start_time, this_process().pid_namespace) == MQ_DEAD
+        cdef uint64_t pid_namespace = this_process().pid_namespace
+        cdef mq_inquiry inquiry
+        cdef mq_life life
+        if not mq_row_is_held(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
+            return tenant.pid != 0 and mq_process_life(tenant.pid, tenant.start_time, pid_namespace) == MQ_DEAD
+        inquiry = mq_inquire(&self._roll)
+        if tenant.pid:
+            life = mq_owner_life(&inquiry, row, tenant.pid, pid_namespace)
+        else:
+            life = mq_row_held(&inquiry, row)
+        mq_inquiry_end(&inquiry)
+        return life == MQ_DEAD
 
     cdef bint _take_back(self, uint32_t row) noexcept:
         """If the client is dead, free what it held."""
@@ -134,7 +162,8 @@ cdef class ServerLeases:
 cdef class ClientLeases:
     """See leases.pyi."""
 
-    def __init__(self, Region region not None, uint32_t row, str endpoint):
+    def __init__(self, Region region not None, int fd, uint32_t row, str endpoint):
+        cdef mq_roll roll = mq_roll(NULL, -1, 0, 0)
         if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
@@ -143,10 +172,15 @@ cdef class ClientLeases:
         self._row = row
         self._fork_generation = fork_generation
         self._table = <mq_leases *> region.address
+        _find_roll(&roll, fd, endpoint)
+        self._hold = mq_row_hold(&roll, row, True)
+        if self._hold != NULL:
+            mq_lease_hold(self._table, row)
 
     def __dealloc__(self):
         if self._table != NULL and self._fork_generation == fork_generation:
             mq_lease_leave(self._table, self._row)
+            mq_row_let_go(self._hold)
 
     cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1:
         if self._fork_generation != fork_generation:
