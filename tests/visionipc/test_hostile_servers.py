@@ -281,7 +281,7 @@ def test_random_answers(client):
     with Impostor(client._name, behave):
         for _ in range(300):
             with pytest.raises(IpcError):
-                client.connect(False)
+                client.connect(True)
     wait_until(lambda: descriptors() <= before)
 
 
