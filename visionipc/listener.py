@@ -14,8 +14,9 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq import lockfile, naming
+from msgq import naming
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
+from msgq.impl.liveness import LockFile
 from visionipc import wire
 
 _REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
@@ -123,11 +124,11 @@ class Listener:
         self._path = wire.socket_path(name)
         self._pending: dict[socket.socket, float] = {}
         self._over = False
-        self._lock_path, self._lock = self._claim()
+        self._lock = self._claim()
         try:
             self._socket = self._bind()
         except BaseException:
-            lockfile.unlock(self._lock_path, self._lock)
+            self._lock.release()
             raise
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -137,17 +138,16 @@ class Listener:
         _listeners.add(self)
         self._thread.start()
 
-    def _claim(self) -> tuple[str, int]:
-        """Return the path's lock and its descriptor: it is one process's at a time, and nobody's when that dies."""
+    def _claim(self) -> LockFile:
+        """Return the path's lock: it is one process's at a time, and nobody's when that dies."""
         path = naming.frames_lock_path(self._path, self._name)
         try:
-            lock = lockfile.locked(path)
+            return LockFile(path)
+        except BlockingIOError as error:
+            owner = _owner(self._path)
+            raise self._taken(_written_pid(path) if owner is None else owner) from error
         except OSError as error:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
-        if lock < 0:
-            owner = _owner(self._path)
-            raise self._taken(_written_pid(path) if owner is None else owner)
-        return path, lock
 
     def _taken(self, pid: int) -> MultiplePublishersError:
         who = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
@@ -162,8 +162,7 @@ class Listener:
                 raise self._taken(owner)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
-            os.ftruncate(self._lock, 0)
-            os.write(self._lock, b"%d" % os.getpid())  # for the error of the next one
+            self._lock.write(b"%d" % os.getpid())  # for the error of the next one
             os.fchmod(listener.fileno(), naming.mode(None, self._name))  # what bind gives the file
             listener.bind(self._path)
             listener.listen(128)
@@ -247,14 +246,13 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
-        lockfile.unlock(self._lock_path, self._lock)
+        self._lock.release()
         self._close_descriptors()
 
     def forget(self) -> None:
         """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
         for connection in (self._wake, *self._pending):
             connection.close()
-        os.close(self._lock)
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:

@@ -67,6 +67,7 @@ cdef extern from "life.h" nogil:
     ctypedef struct mq_inquiry:
         pass
     void *mq_row_hold(const mq_roll *roll, uint64_t row, bint shared)
+    void *mq_file_hold(const char *path, mq_roll *which)
     void mq_row_let_go(void *hold)
     mq_inquiry mq_inquire(const mq_roll *roll)
     void mq_inquiry_end(mq_inquiry *inquiry)

@@ -16,6 +16,7 @@
 #define MQ_LIFE_H
 
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 
 #include "liveness.h"
@@ -62,13 +63,27 @@ static pthread_mutex_t mq_hold_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void mq_hold_before_fork(void) { pthread_mutex_lock(&mq_hold_mutex); }
 static void mq_hold_after_fork(void) { pthread_mutex_unlock(&mq_hold_mutex); }
 
-/* Map the open file, apart from children, and lock the byte. NULL with errno. */
-static inline void *mq_hold_map(int fd, uint64_t row, bool shared) {
-    struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
+static inline void mq_hold_begin(void) {
+    static bool forks_wait;
+    pthread_mutex_lock(&mq_hold_mutex);
+    if (!forks_wait)
+        forks_wait = pthread_atfork(mq_hold_before_fork, mq_hold_after_fork, mq_hold_after_fork) == 0;
+}
+static inline void *mq_hold_end(int fd, void *hold) {
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_unlock(&mq_hold_mutex);
+    errno = error;
+    return hold;
+}
+
+/* Map a page of the open file, apart from children. NULL with errno. */
+static inline void *mq_hold_map(int fd) {
     void *hold = mmap(NULL, MQ_HOLD_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (hold == MAP_FAILED)
         return NULL;
-    if (madvise(hold, MQ_HOLD_BYTES, MADV_DONTFORK) == 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0)
+    if (madvise(hold, MQ_HOLD_BYTES, MADV_DONTFORK) == 0)
         return hold;
     int error = errno;
     munmap(hold, MQ_HOLD_BYTES);
@@ -79,20 +94,33 @@ static inline void *mq_hold_map(int fd, uint64_t row, bool shared) {
 /* Lock a row, or (shared) a byte that many may have at once, for which a file that is open for reading will do. NULL with
  * errno; EAGAIN: somebody lives who holds it. */
 static inline void *mq_row_hold(const mq_roll *roll, uint64_t row, bool shared) {
-    static bool forks_wait;
-    void *hold = NULL;
-    pthread_mutex_lock(&mq_hold_mutex);
-    if (!forks_wait)
-        forks_wait = pthread_atfork(mq_hold_before_fork, mq_hold_after_fork, mq_hold_after_fork) == 0;
+    struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
+    mq_hold_begin();
     int fd = mq_roll_open(roll, shared ? O_RDONLY : O_RDWR);
-    if (fd >= 0) {
-        hold = mq_hold_map(fd, row, shared);
+    void *hold = fd >= 0 ? mq_hold_map(fd) : NULL;
+    if (hold && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         int error = errno;
-        close(fd);
+        munmap(hold, MQ_HOLD_BYTES);
+        hold = NULL;
         errno = error;
     }
-    pthread_mutex_unlock(&mq_hold_mutex);
-    return hold;
+    return mq_hold_end(fd, hold);
+}
+
+/* Lock a whole file by flock(2), made if need be: the lock is the open file's as well, so a mapping holds it. NULL with
+ * errno; EWOULDBLOCK: somebody lives who holds it; ESTALE: its holder has just removed it, try again. */
+static inline void *mq_file_hold(const char *path, mq_roll *which) {
+    struct stat opened, named;
+    void *hold = NULL;
+    mq_hold_begin();
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0) {
+        bool same = stat(path, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+        errno = ESTALE;
+        hold = same ? mq_hold_map(fd) : NULL;
+        *which = (mq_roll){.path = path, .device = opened.st_dev, .inode = opened.st_ino};
+    }
+    return mq_hold_end(fd, hold);
 }
 
 /* Never in a forked child, which has no such page. */

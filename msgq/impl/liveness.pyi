@@ -1,7 +1,9 @@
-"""Who is alive: process id, start time and PID namespace make a participant; and this process itself."""
+"""Who this process is, and files that it holds for as long as it lives."""
+
+from typing import final
 
 def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
-    """Tell whether the process with this id that started at this time still runs.
+    """Tell whether the process with this id that started at this time still runs: life in the release before.
 
     Parameters
     ----------
@@ -17,6 +19,29 @@ def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
 
 def thread_alive(thread_id: int) -> bool | None:
     """Tell whether there is a thread of this id in this PID namespace."""
+
+@final
+class LockFile:
+    """A file that nobody else can lock before `release`, or before this process ends or calls exec.
+
+    Forks do not keep it, whichever way they are made, and closing descriptors does not end it: a mapping holds the lock
+    (life.h). A file that a dead holder left is taken as it is. In a forked child it is the parent's, and does nothing.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Lock the file, made if need be (mode 600).
+
+        Raises
+        ------
+        BlockingIOError : a living process holds it.
+        OSError : it cannot be opened.
+        """
+
+    def write(self, text: bytes) -> None:
+        """Put this into the file, in place of what is there: who holds it, for the texts of errors."""
+
+    def release(self) -> None:
+        """Remove the file, unless its name is another's by now, and let go of it."""
 
 def set_name(name: str) -> str:
     """Let participants of rings that join from now on have this name, cut to 15 bytes; return the former one.

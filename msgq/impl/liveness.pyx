@@ -1,15 +1,17 @@
-# cython: language_level=3, freethreading_compatible=False
-"""Who this process is, who is alive, and whether we were forked."""
+# cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
+"""Who this process is, what it holds for as long as it lives, and whether we were forked."""
 
-from libc.errno cimport errno
+from libc.errno cimport ESTALE, errno
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport getenv
 from libc.string cimport memcpy, memset
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_life, mq_process_life, mq_read_self, mq_self, mq_thread_id, mq_thread_life, uint64_t,
+    MQ_ALIVE, MQ_UNKNOWN, mq_file_hold, mq_life, mq_process_life, mq_read_self, mq_roll, mq_row_let_go, mq_self,
+    mq_thread_id, mq_thread_life, uint64_t,
 )
 
+import contextlib
 import os
 
 from msgq.errors import IpcError
@@ -66,6 +68,44 @@ def process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
 
 def thread_alive(uint32_t thread_id):
     return _answer(mq_thread_life(thread_id))
+
+
+cdef class LockFile:
+    """See the type stub (liveness.pyi)."""
+
+    cdef void *_hold
+    cdef mq_roll _which
+    cdef bytes _path
+    cdef int _generation
+
+    def __init__(self, str path):
+        self._path = path.encode()
+        self._generation = fork_generation
+        while self._hold == NULL:
+            self._hold = mq_file_hold(self._path, &self._which)
+            if self._hold == NULL and errno != ESTALE:
+                raise OSError(errno, os.strerror(errno), path)
+
+    def __dealloc__(self):
+        if self._hold != NULL and self._generation == fork_generation:
+            mq_row_let_go(self._hold)
+
+    def write(self, bytes text):
+        fd = os.open(self._path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, text)
+        finally:
+            os.close(fd)
+
+    def release(self):
+        if self._hold == NULL or self._generation != fork_generation:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self._path)
+            if (found.st_dev, found.st_ino) == (self._which.device, self._which.inode):
+                os.unlink(self._path)
+        mq_row_let_go(self._hold)
+        self._hold = NULL
 
 
 def environment(str name):

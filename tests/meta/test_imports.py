@@ -13,7 +13,7 @@ from tests.meta.sources import ROOT, code, headers, imports, modules
 
 # From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
 LAYERS = [
-    {"msgq.errors", "msgq.lockfile", "msgq.impl.core"},
+    {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
     {"msgq.impl.awaitable", "msgq.impl.plain"},

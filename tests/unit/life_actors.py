@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgq
+from msgq.impl.liveness import LockFile
 from tests.support import hear, say
 
 PID, TIME = 0x20000000, 0x80  # CLONE_NEWPID, CLONE_NEWTIME
@@ -38,9 +39,8 @@ def become_another_program(role: str, endpoint: str, count: int) -> None:
     exec_into_sleep()
 
 
-def fork_children(endpoint: str) -> None:
-    """Subscribe, leave a child by each kind of fork that runs on, and say their pids."""
-    sub = msgq.sub_sock(endpoint)
+def leave_children() -> list[int]:
+    """Return the pids of children that run on, one by each kind of fork."""
     children = []
     for fork in (os.fork, libc._Fork, lambda: libc.syscall(_CLONE[os.uname().machine], signal.SIGCHLD, 0, 0, 0, 0)):
         child = fork()
@@ -49,9 +49,32 @@ def fork_children(endpoint: str) -> None:
             while True:
                 signal.pause()
         children.append(child)
-    say(children)
+    return children
+
+
+def fork_children(endpoint: str) -> None:
+    """Subscribe, leave children, and say their pids."""
+    sub = msgq.sub_sock(endpoint)
+    say(leave_children())
     hear()
     assert sub
+
+
+def lock_and_fork(path: str) -> None:
+    """Lock a file, leave children, and say their pids."""
+    lock = LockFile(path)
+    say(leave_children())
+    hear()
+    assert lock
+
+
+def lock_and_exec(path: str) -> None:
+    """Lock a file, close all descriptors, and at the next word become another program."""
+    lock = LockFile(path)
+    os.closerange(3, 1 << 16)
+    say("locked")
+    exec_into_sleep()
+    assert lock
 
 
 def close_all_descriptors(endpoint: str) -> None:

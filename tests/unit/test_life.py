@@ -13,6 +13,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import MultiplePublishersError
+from msgq.impl.liveness import LockFile
 from msgq.impl.segment import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors, life_actors
@@ -114,8 +115,8 @@ class TestProcess:
             wait_until(lambda: state(child.pid) == "T")
             assert alive(endpoint) == [True]
             os.kill(child.pid, signal.SIGKILL)
-            wait_until(lambda: state(child.pid) == "Z")
-            assert alive(endpoint) == [False]  # a zombie
+            wait_until(lambda: alive(endpoint) == [False])
+            assert state(child.pid) == "Z"  # nobody has waited for it
 
     def test_the_end_of_the_thread_that_connected_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
         kept: list[msgq.SubSocket] = []
@@ -269,3 +270,43 @@ def state(pid: int) -> str:
     """Return the state of a process, one letter of proc_pid_stat(5)."""
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(") ")[2][0]
+
+
+class TestLockFile:
+    """What ZMQ's claims and servers of frames hold."""
+
+    def test_it_is_one_process_image_s_at_a_time(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "lock")
+        with Child(life_actors.lock_and_exec, path) as child:
+            assert child.hear() == "locked"
+            with pytest.raises(BlockingIOError):
+                LockFile(path)
+            child.say()
+            assert child.hear() == "another program"
+            lock = LockFile(path)
+            lock.write(b"mine")
+            assert Path(path).read_bytes() == b"mine"
+            lock.release()
+            lock.release()
+            assert not Path(path).exists()
+
+    def test_children_do_not_keep_it(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "lock")
+        with Child(life_actors.lock_and_fork, path) as parent:
+            children = parent.hear()
+            with pytest.raises(BlockingIOError):
+                LockFile(path)
+            try:
+                parent.kill()
+                LockFile(path).release()
+            finally:
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
+
+    def test_a_name_that_is_another_s_by_now_stays(self, tmp_path: Path) -> None:
+        path = tmp_path / "lock"
+        lock = LockFile(str(path))
+        path.unlink()
+        path.write_text("another's")
+        lock.release()
+        assert path.read_text() == "another's"

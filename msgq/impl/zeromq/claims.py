@@ -1,7 +1,7 @@
 """One publisher an address: the claim that a publisher holds on it, and the listening socket.
 
 Among this user's processes a locked file says who publishes at an address; the kernel takes the lock back when its
-holder dies. Programs that know nothing of that are found by trying to bind.
+holder dies or calls exec. Programs that know nothing of that are found by trying to bind.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import stat
 import time
 from typing import Any
 
-from msgq import lockfile, naming
+from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
+from msgq.impl.liveness import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
 
 BACKLOG = 128
@@ -44,15 +45,15 @@ class Claim:
         self._address = address
         self._path = _claim_path(endpoint, address)
         try:
-            self._lock = lockfile.locked(self._path)
+            self._lock = LockFile(self._path)
+        except BlockingIOError as error:
+            raise _taken(endpoint, address, _read(self._path)) from error
         except OSError as error:
             raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
-        if self._lock < 0:
-            raise _taken(endpoint, address, _read(self._path))
         try:
             self.listener = self._listen(endpoint)
         except BaseException:
-            lockfile.unlock(self._path, self._lock)
+            self._lock.release()
             raise
 
     def _listen(self, endpoint: str) -> int:
@@ -62,8 +63,7 @@ class Claim:
                 listener = _listen_at_path(self._address.path)
             else:
                 listener = _listen_at_port(endpoint, self._address)
-            os.ftruncate(self._lock, 0)
-            os.write(self._lock, json.dumps(what).encode())
+            self._lock.write(json.dumps(what).encode())
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _taken(endpoint, self._address, _holder_of_port(endpoint, self._address.port)) from error
@@ -75,11 +75,10 @@ class Claim:
         if self._address.path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._address.path)
-        lockfile.unlock(self._path, self._lock)
+        self._lock.release()
 
     def forget(self) -> None:
         """In a forked child: close what it inherited, so that it does not hold the address when the parent ends."""
-        os.close(self._lock)
         os.close(self.listener)
 
 
