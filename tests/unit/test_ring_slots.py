@@ -19,11 +19,9 @@ from tests.unit.ringfile import (
     SLOTS,
     STRANGER_UID,
     RingFile,
-    Words,
     lap_end,
     need,
     position,
-    side_path,
 )
 
 SIZE = 1024
