@@ -48,18 +48,16 @@ typedef struct {
     mq_stock_reader stock[MQ_SLOTS];
 } mq_publisher;
 
-/* Drop what is staged: we may not publish it. */
-static inline mq_status mq_publisher_drop(mq_publisher *p, mq_status why) {
+/* The send is over, and what is staged stays unpublished: another publisher took over, or nobody wants it. */
+static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
+    /* The entry may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
+    if (mq_load_acquire_u64(&p->entry->who.uid) == p->uid)
+        /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. If missing: a newcomer waits for
+         * a send that never ends. */
+        mq_store_release_u64(&p->entry->begun, p->sequence);
     return why;
-}
-
-/* The same, and the send is over. */
-static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
-    /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. */
-    mq_store_release_u64(&p->entry->begun, p->sequence);
-    return mq_publisher_drop(p, why);
 }
 
 static inline bool mq_publisher_owns(const mq_publisher *p) {
@@ -158,8 +156,8 @@ static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
 static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
     if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
         return MQ_TOO_LARGE;
-    if (!mq_publisher_owns(p))
-        return mq_publisher_drop(p, MQ_TAKEN_OVER); /* and never touch the entry again: somebody may have it now */
+    if (!mq_publisher_owns(p)) /* with nothing staged the send is over, and the entry not to be touched any more */
+        return p->pending ? mq_publisher_discard(p, MQ_TAKEN_OVER) : MQ_TAKEN_OVER;
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
      * Partner: mq_publisher_claim. If weaker: two publishers write at once. */
     mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
