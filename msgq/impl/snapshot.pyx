@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 
 from msgq.impl.core cimport (
     MQ_PUBLISHERS, MQ_READERS, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_ring_header,
-    mq_schema_read, mq_side,
+    mq_schema_read, mq_side, mq_subscriber,
 )
 from msgq.impl.segment cimport Topic, find_side, watch_topic
 
@@ -37,9 +37,10 @@ cdef extern from "snapshot.h" nogil:
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_copy_counts(const mq_ring_header *ring, const mq_side *side, mq_counts *out)
+    void mq_copy_counts(mq_ring_header *ring, mq_side *side, uint32_t data_bytes, mq_counts *out)
     void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
-    void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out)
+    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, uint32_t data_bytes)
+    void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
     uint64_t mq_read_write_pointer(const mq_ring_header *ring)
     uint64_t mq_read_write_uid(const mq_ring_header *ring)
     uint64_t mq_read_created_ns(const mq_side *side)
@@ -58,11 +59,12 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(const mq_side *side, uint64_t position, uint32_t data_bytes):
+cdef tuple _subscribers(mq_ring_header *ring, mq_side *side, uint64_t position, uint32_t data_bytes):
     cdef mq_reader_copy reader
+    cdef mq_subscriber judge = mq_judge(ring, side, data_bytes)
     found = []
     for i in range(MQ_READERS):
-        mq_copy_reader(side, i, &reader)
+        mq_judge_reader(&judge, i, &reader)
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, data_bytes)
@@ -116,7 +118,7 @@ cdef class TopicWatch:
     def endpoint(self):
         return self._topic.endpoint
 
-    cdef const mq_side *_side(self):
+    cdef mq_side *_side(self):
         """The side segment, when there is one by now."""
         if self._topic.side is None:
             self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
@@ -124,8 +126,8 @@ cdef class TopicWatch:
 
     def counts(self):
         cdef mq_counts now
-        cdef const mq_side *side = self._side()
-        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, &now)
+        cdef mq_side *side = self._side()
+        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, self._topic.data_bytes, &now)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
             return TopicCounts(None, None, position, 0, None)
@@ -133,15 +135,15 @@ cdef class TopicWatch:
         return TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
 
     def stats(self):
-        cdef const mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
-        cdef const mq_side *side = self._side()
+        cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
+        cdef mq_side *side = self._side()
         cdef uint64_t position = mq_read_write_pointer(ring)
         cdef uint64_t uid = mq_read_write_uid(ring)
         publisher = messages = size = schema = created = None
         subscribers = ()
         if side != NULL:
             publisher, messages, size = _publisher(side, uid)
-            subscribers = _subscribers(side, position, self._topic.data_bytes)
+            subscribers = _subscribers(ring, side, position, self._topic.data_bytes)
             schema = _schema(side)
             created = mq_read_created_ns(side)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
