@@ -72,7 +72,8 @@ class SubscriberInfo:
     received : messages.
     lost : messages that it has lost by now. That includes what it has not noticed yet, because it has not looked since
         it was lapped: its own `lost` says as much as soon as it looks (or one less when it conflates, for it still gets
-        the newest message). Of one that died, what it had noticed. None when unknown, because a stock publisher lapped it.
+        the newest message). Of one that died, what it had noticed. None when unknown, because a stock publisher lapped
+        it.
     resets : how often it noticed that it was lapped.
     lag_bytes : how much of the ring it has not read, None when it was lapped.
     """
