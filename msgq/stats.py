@@ -65,7 +65,18 @@ class SubscriberStats:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberInfo:
-    """A subscriber as others see it. `lag_bytes`: how much of the ring it has not read, None when it was lapped."""
+    """A subscriber as others see it.
+
+    Attributes
+    ----------
+    received : messages.
+    lost : messages that it has lost by now. That includes what it has not noticed yet, because it has not looked since
+        it was lapped: its own `lost` says as much as soon as it looks (or one less when it conflates, for it still gets
+        the newest message). Of one that died, what it had noticed. None when unknown, because a stock publisher lapped
+        it.
+    resets : how often it noticed that it was lapped.
+    lag_bytes : how much of the ring it has not read, None when it was lapped.
+    """
 
     participant: Participant
     received: int
@@ -115,7 +126,8 @@ class TopicCounts:
     messages, bytes : as in `TopicStats`.
     position_bytes : bytes that went through the ring, with the size words and gaps; modulo 2**32 laps.
     subscribers : entered, of this library; the dead among them as well.
-    lost : messages, by all of those together; None when one of them does not know, or there is no side segment.
+    lost : messages, by all of those together, as in `SubscriberInfo`; None when it is unknown of one of them, or there
+        is no side segment.
     """
 
     messages: int | None

@@ -22,12 +22,14 @@ class Row:
     stats : who takes part; up to 2 s old. Its messages and bytes are those of the look.
     rate : messages a second; None at the first look, and of stock publishers, which do not count.
     byte_rate : payload bytes a second; of stock publishers what went through the ring, so a little more.
-    lost_rate : messages a second that subscribers lost, all together.
+    lost : messages that those who subscribe have lost by now, all together, see `SubscriberInfo`; None when unknown.
+    lost_rate : messages a second that they lose.
     """
 
     stats: TopicStats
     rate: float | None
     byte_rate: float | None
+    lost: int | None
     lost_rate: float | None
 
     @property
@@ -38,7 +40,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """What `--json` shows of it."""
         rates = {"rate": self.rate, "byte_rate": self.byte_rate, "lost_rate": self.lost_rate}
-        return {**dataclasses.asdict(self.stats), "kind": "ring", **rates}
+        return {**dataclasses.asdict(self.stats), "kind": "ring", "lost": self.lost, **rates}
 
 
 class _Watched:
@@ -58,12 +60,12 @@ class _Watched:
         self._before, self._look_s = now, now_s
         stats = dataclasses.replace(self._stats, messages=now.messages, bytes=now.bytes)
         if before is None or not seconds:
-            return Row(stats, None, None, None)
+            return Row(stats, None, None, now.lost, None)
         rate = _growth(before.messages, now.messages, seconds)
         byte_rate = _growth(before.bytes, now.bytes, seconds)
         if stats.publisher_kind == "stock":
             rate, byte_rate = None, _growth(before.position_bytes, now.position_bytes, seconds)
-        return Row(stats, rate, byte_rate, _growth(before.lost, now.lost, seconds))
+        return Row(stats, rate, byte_rate, now.lost, _growth(before.lost, now.lost, seconds))
 
 
 def _growth(before: int | None, now: int | None, seconds: float) -> float | None:

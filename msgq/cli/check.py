@@ -57,7 +57,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     subscribers = 1           # at least; [1, 3]: 1 to 3. The same with rate and size
     rate = [19, 21]           # messages/s
     size = [1000, 2000000]    # bytes of each message
-    lost = 0                  # messages that its subscribers may lose meanwhile
+    lost = 0                  # messages that its subscribers may lose meanwhile, noticed or not
     optional = false          # true: it need not exist
 
     Passive, as all that measures.

@@ -118,12 +118,10 @@ def lines(rows: Sequence[Row], history: dict[str, deque[float]], sort: str) -> l
     found = [head, f"{titles} {'lost/s':>9} {'lost':>10} {'ring':>8}"]
     for row in rows:
         topic = row.stats
-        losses = [one.lost for one in topic.subscribers]
-        lost = None if None in losses else sum(filter(None, losses))
         found.append(
             f"{topic.endpoint:<28.28} {publisher(topic):<22.22} {subscriber_count(row):>5} "
             f"{in_units(topic.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
-            f"{in_rate(row.lost_rate):>9} {in_units(lost):>10} {in_bytes(topic.data_bytes):>8} "
+            f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(topic.data_bytes):>8} "
             f"{sparkline(history.get(topic.endpoint, ()))}".rstrip()
         )
     return found

@@ -65,7 +65,7 @@ cdef extern from "life.h" nogil:
         uint64_t device
         uint64_t inode
     ctypedef struct mq_inquiry:
-        pass
+        const mq_roll *roll
     void *mq_row_hold(const mq_roll *roll, uint64_t row, bint shared)
     void *mq_file_hold(const char *path, mq_roll *which)
     void mq_row_let_go(void *hold)

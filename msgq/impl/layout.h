@@ -77,7 +77,9 @@ typedef struct {
     mq_u64 lost;            /* messages */
     mq_u64 lost_unknown;    /* 1: lapped while a stock publisher wrote, so `lost` is a lower bound */
     mq_u64 resets;          /* times it was lapped */
-    mq_u64 reserved[3];
+    mq_u64 base;            /* sequence at the cursor == base + received + lost */
+    mq_u64 counted;         /* `base` is of this: high half as in who.uid, low half the era. Else it means nothing */
+    mq_u64 reserved;
 } mq_reader_entry;
 _Static_assert(sizeof(mq_reader_entry) == 128, "bump MQ_SIDE_VERSION");
 

@@ -19,8 +19,9 @@ typedef enum {
 
 typedef struct {
     uint64_t uid;
+    uint64_t cursor;  /* its read_pointer when we looked last */
     uint32_t slot;
-    int memory;       /* /proc/<thread>/maps, open; reads nothing once the process died or called exec. -1: none */
+    int memory;       /* a file of its memory, open; reads nothing once the process died or called exec. -1: none */
     uint32_t process; /* 0: must not be signalled */
 } mq_stock_reader;
 
@@ -44,24 +45,23 @@ typedef struct {
     uint64_t granted_offset;  /* up to here the present lap needs no extend */
     uint64_t sequence;        /* messages published */
     uint64_t bytes;           /* payload bytes published */
+    uint64_t signalled;       /* position when stock subscribers were told of it last */
     uint64_t readers_seen;    /* num_readers at the last look at the slots */
     uint32_t looks;           /* sends that still look at the slots: one was handed out, but its owner not named yet */
     uint32_t stock_count;
     mq_stock_reader stock[MQ_SLOTS];
 } mq_publisher;
 
-/* Drop what is staged: we may not publish it. */
-static inline mq_status mq_publisher_drop(mq_publisher *p, mq_status why) {
+/* The send is over, and what is staged stays unpublished: another publisher took over, or nobody wants it. */
+static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
+    /* The entry may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
+    if (mq_load_acquire_u64(&p->entry->who.uid) == p->uid)
+        /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. If missing: a newcomer waits for
+         * a send that never ends. */
+        mq_store_release_u64(&p->entry->begun, p->sequence);
     return why;
-}
-
-/* The same, and the send is over. */
-static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
-    /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. */
-    mq_store_release_u64(&p->entry->begun, p->sequence);
-    return mq_publisher_drop(p, why);
 }
 
 static inline bool mq_publisher_owns(const mq_publisher *p) {
@@ -160,8 +160,8 @@ static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
 static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
     if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
         return MQ_TOO_LARGE;
-    if (!mq_publisher_owns(p))
-        return mq_publisher_drop(p, MQ_TAKEN_OVER); /* and never touch the entry again: somebody may have it now */
+    if (!mq_publisher_owns(p)) /* with nothing staged the send is over, and the entry not to be touched any more */
+        return p->pending ? mq_publisher_discard(p, MQ_TAKEN_OVER) : MQ_TAKEN_OVER;
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
      * Partner: mq_publisher_claim. If weaker: two publishers write at once. */
     mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
@@ -189,13 +189,18 @@ static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
 }
 
 /* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. So what the
- * thread does with the signal is found out once, and whether it is still the same program before each signal. */
-static inline mq_stock_reader mq_stock_inspect(uint64_t uid, uint32_t slot) {
+ * thread does with the signal is found out once, and whether it is still the same program before each signal. Any file
+ * of the memory tells; pagemap tells it at a third of the price of maps, but is missing in some kernels. */
+static inline mq_stock_reader mq_stock_inspect(const mq_publisher *p, uint64_t uid, uint32_t slot) {
+    static const char *const files[] = {"pagemap", "maps"};
     char path[48];
     mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
-    snprintf(path, sizeof path, "/proc/%u/maps", mq_uid_thread(uid));
-    reader.memory = open(path, O_RDONLY | O_CLOEXEC); /* first, so that the answer is about this program or an older */
+    for (int i = 0; i < 2 && reader.memory < 0; i++) { /* first, so that the answer is about this program or an older */
+        snprintf(path, sizeof path, "/proc/%u/%s", mq_uid_thread(uid), files[i]);
+        reader.memory = open(path, O_RDONLY | O_CLOEXEC);
+    }
     reader.process = reader.memory < 0 ? 0 : mq_thread_takes_signal(mq_uid_thread(uid), SIGUSR2);
+    reader.cursor = mq_load_relaxed_u64(&p->ring->read_pointers[slot]); /* relaxed: only compared */
     return reader;
 }
 
@@ -213,7 +218,7 @@ static inline void mq_publisher_survey(mq_publisher *p) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         if (uid == 0 || mq_slot_entry(p->side, uid))
             continue;
-        p->stock[p->stock_count++] = mq_stock_inspect(uid, i);
+        p->stock[p->stock_count++] = mq_stock_inspect(p, uid, i);
     }
 }
 
@@ -235,9 +240,27 @@ static inline bool mq_publisher_stock_changed(mq_publisher *p, bool *unsettled) 
     return known != p->stock_count;
 }
 
-static inline void mq_publisher_signal(mq_stock_reader *reader) {
-    char byte;
-    if (reader->process && pread(reader->memory, &byte, 1, 0) == 1)
+/* The cheap part of the same question: what a stock subscriber that joins or is evicted changes first. */
+static inline bool mq_publisher_stock_suspect(const mq_publisher *p) {
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        if (mq_load_relaxed_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid) /* relaxed: only compared */
+            return true;
+    return mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen; /* relaxed: the same */
+}
+
+/* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
+ * and stays there until it is awake. We look at its cursor behind the fence of mq_publisher_commit, and it stores its
+ * cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find there
+ * finds it at what was signalled last (or beyond, at a wrap mark), and each later one where it was. */
+static inline bool mq_publisher_may_doze(const mq_publisher *p, mq_stock_reader *reader) {
+    uint64_t before = reader->cursor;
+    reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
+    return reader->cursor != p->position && (reader->cursor == before || mq_ahead(reader->cursor, p->signalled) >= 0);
+}
+
+static inline void mq_publisher_signal(const mq_stock_reader *reader) {
+    uint64_t word;
+    if (reader->process && pread(reader->memory, &word, sizeof word, 0) > 0)
         syscall(SYS_tgkill, reader->process, mq_uid_thread(reader->uid), SIGUSR2);
 }
 
@@ -256,8 +279,8 @@ static inline void mq_publisher_notify(mq_publisher *p) {
     /* Cleared before the wake: a flag set later belongs to a sleeper that looks at write_pointer after us; one set
      * earlier to a sleeper that the kernel finds asleep, or does not let sleep, because the word has changed. */
     uint32_t attention = mq_attention_take(&p->side->attention);
-    bool news = (attention & MQ_ATTENTION_SLOTS) || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
-    if (news || p->looks || p->stock_count) { /* relaxed: only compared */
+    bool news = (attention & MQ_ATTENTION_SLOTS) || mq_publisher_stock_suspect(p);
+    if (news || p->looks) {
         bool unsettled;
         if (mq_publisher_stock_changed(p, &unsettled))
             mq_publisher_survey(p);
@@ -266,7 +289,9 @@ static inline void mq_publisher_notify(mq_publisher *p) {
     if (attention & MQ_ATTENTION_WAITERS)
         mq_futex_wake_all(mq_futex_word(&p->side->attention));
     for (uint32_t i = 0; i < p->stock_count; i++)
-        mq_publisher_signal(&p->stock[i]);
+        if (mq_publisher_may_doze(p, &p->stock[i]))
+            mq_publisher_signal(&p->stock[i]);
+    p->signalled = p->position;
 }
 
 /* One message from a buffer: the copying path, on the same core as writing in place. */

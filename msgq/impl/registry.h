@@ -293,6 +293,7 @@ static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self,
     mq_store_relaxed_u64(&s->entry->lost, s->lost);
     mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
     mq_store_relaxed_u64(&s->entry->resets, s->resets);
+    mq_subscriber_show_base(s);
     mq_identity_write(&s->entry->who, self, s->uid, s->hold != NULL);
 }
 
@@ -301,6 +302,7 @@ static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self
     s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
     mq_subscriber_register(s, self, random);
     mq_status status = mq_subscriber_to_present(s);
+    mq_subscriber_show_base(s);
     mq_subscriber_show(s);
     return status;
 }

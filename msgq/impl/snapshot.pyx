@@ -6,8 +6,8 @@ from libc.stdlib cimport free, malloc
 
 from msgq.impl.core cimport (
     MQ_ALIVE, MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME,
-    MQ_UNKNOWN, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_row_held, mq_row_life,
-    mq_schema_read, mq_side,
+    MQ_UNKNOWN, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_roll, mq_row_held, mq_row_life,
+    mq_schema_read, mq_side, mq_subscriber,
 )
 from msgq.impl.segment cimport Topic, find_side, watch_topic
 
@@ -37,9 +37,10 @@ cdef extern from "snapshot.h" nogil:
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_copy_counts(const mq_ring_header *ring, const mq_side *side, mq_counts *out)
+    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes, mq_counts *out)
     void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
-    void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy *out)
+    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes)
+    void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
     uint64_t mq_read_write_pointer(const mq_ring_header *ring)
     uint64_t mq_read_write_uid(const mq_ring_header *ring)
     uint64_t mq_read_created_ns(const mq_side *side)
@@ -58,11 +59,13 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(const mq_side *side, mq_inquiry *inquiry, uint64_t position, uint32_t data_bytes):
+cdef tuple _subscribers(mq_ring_header *ring, mq_side *side, mq_inquiry *inquiry, uint64_t position,
+                        uint32_t data_bytes):
     cdef mq_reader_copy reader
+    cdef mq_subscriber judge = mq_judge(ring, side, inquiry.roll, data_bytes)
     found = []
     for i in range(MQ_READERS):
-        mq_copy_reader(side, i, &reader)
+        mq_judge_reader(&judge, i, &reader)
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, data_bytes)
@@ -117,7 +120,7 @@ cdef class TopicWatch:
     def endpoint(self):
         return self._topic.endpoint
 
-    cdef const mq_side *_side(self):
+    cdef mq_side *_side(self):
         """The side segment, when there is one by now."""
         if self._topic.side is None:
             self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
@@ -125,8 +128,9 @@ cdef class TopicWatch:
 
     def counts(self):
         cdef mq_counts now
-        cdef const mq_side *side = self._side()
-        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, &now)
+        cdef mq_side *side = self._side()
+        cdef const mq_roll *roll = NULL if side == NULL else &self._topic.side.roll
+        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes, &now)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
             return TopicCounts(None, None, position, 0, None)
@@ -134,8 +138,8 @@ cdef class TopicWatch:
         return TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
 
     def stats(self):
-        cdef const mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
-        cdef const mq_side *side = self._side()
+        cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
+        cdef mq_side *side = self._side()
         cdef uint64_t position = mq_read_write_pointer(ring)
         cdef uint64_t uid = mq_read_write_uid(ring)
         cdef mq_inquiry inquiry
@@ -146,7 +150,7 @@ cdef class TopicWatch:
             inquiry = mq_inquire(&self._topic.side.roll)
             try:
                 publisher, messages, size = _publisher(side, &inquiry, uid)
-                subscribers = _subscribers(side, &inquiry, position, self._topic.data_bytes)
+                subscribers = _subscribers(ring, side, &inquiry, position, self._topic.data_bytes)
                 unlisted = mq_row_held(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
             finally:
                 mq_inquiry_end(&inquiry)

@@ -168,9 +168,12 @@ static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t positi
 
 static inline mq_status mq_subscriber_locate(mq_subscriber *s);
 
+static inline void mq_subscriber_show_base(mq_subscriber *s);
+
 static inline void mq_subscriber_survey_again(mq_subscriber *s) {
     mq_subscriber_survey(s);
     mq_subscriber_locate(s); /* whatever it finds: an unknown sequence is remembered as such */
+    mq_subscriber_show_base(s);
 }
 
 /* Are the bytes at the cursor intact, whoever published since the last survey? */
@@ -233,9 +236,22 @@ static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
 }
 
 static inline void mq_subscriber_show(mq_subscriber *s) {
-    /* relaxed: for stats, which show each figure as it is. */
-    mq_store_relaxed_u64(&s->entry->cursor, s->cursor);
-    mq_store_relaxed_u64(&s->entry->received, s->received);
+    mq_store_relaxed_u64(&s->entry->received, s->received); /* relaxed: the release below publishes it */
+    /* EDGE figures: release. All figures come before the cursor that they belong to. Partner: mq_copy_reader. If weaker:
+     * what was lost and counted is shown for a moment as if it had not been lost. */
+    mq_store_release_u64(&s->entry->cursor, s->cursor);
+}
+
+/* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
+static inline void mq_subscriber_show_base(mq_subscriber *s) {
+    uint64_t base = s->sequence_base - s->lost;
+    uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
+    /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
+    if (mq_load_relaxed_u64(&s->entry->counted) == counted && mq_load_relaxed_u64(&s->entry->base) == base)
+        return; /* as long as the era is the same */
+    mq_store_relaxed_u64(&s->entry->counted, 0);
+    mq_store_release_u64(&s->entry->base, base);
+    mq_store_release_u64(&s->entry->counted, counted);
 }
 
 /* Continue at `position`, passing over `passed` messages (unknown: negative). */
@@ -247,9 +263,10 @@ static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64
         s->lost += (uint64_t)passed;
         s->sequence_base += (uint64_t)passed;
     }
-    mq_subscriber_show(s);
-    mq_store_relaxed_u64(&s->entry->lost, s->lost); /* relaxed: as above */
+    mq_store_relaxed_u64(&s->entry->lost, s->lost); /* relaxed, both: the release in mq_subscriber_show publishes them */
     mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
+    mq_subscriber_show_base(s);
+    mq_subscriber_show(s);
     if (s->slot >= 0 && !s->announced)
         mq_slot_update(s->ring, s->slot, s->cursor);
 }

@@ -19,7 +19,7 @@ from typing import Any
 import msgq
 from msgq import backend as backends
 from msgq import stats
-from msgq.errors import EndpointClosedError, ForkedSocketError
+from msgq.errors import EndpointClosedError, ForkedSocketError, MultiplePublishersError
 from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 
@@ -39,6 +39,23 @@ def publisher(name: str, endpoint: str, readers: int = 0) -> None:
     while (text := hear()) is not None:
         pub.send(text.encode())
         say("sent")
+
+
+def batches(name: str, endpoint: str, rounds: int) -> list[str]:
+    """Connect, say how many messages were sent, and send batches back to back until another publisher takes over; so
+    many times. Return the errors."""
+    errors = []
+    for _ in range(rounds):
+        pub = connect(name, "PubSocket", endpoint)
+        say(pub.stats().messages)
+        try:
+            while True:
+                pub.send_many([bytes(40)] * 500)
+        except MultiplePublishersError as error:
+            errors.append(str(error))
+        hear()
+        pub.close()
+    return errors
 
 
 def subscriber(name: str, endpoint: str) -> list[str]:

@@ -185,6 +185,22 @@ class TestOnePublisherAtATime:
             with pytest.raises(MultiplePublishersError, match=f"process {child.pid}"):
                 pub.send(b"x")
 
+    @pytest.mark.needs("processes")
+    def test_one_that_sends_batches_back_to_back_is_taken_over(self, backend: Backend, endpoint: str) -> None:
+        """It notices in the middle of a batch, and must not look as if it were in the middle of a send for ever."""
+        rounds = 20
+        with Child(actors.batches, backend.name, endpoint, rounds) as child:
+            for _ in range(rounds):
+                enough = child.hear() + 5000
+                wait_until(lambda enough=enough: stats.topic(endpoint).messages > enough, "the child is at it")
+                newcomer = backend.pub(endpoint)
+                newcomer.send(b"mine")
+                child.say("go on")
+                newcomer.close()
+            errors = child.result()
+        assert len(errors) == rounds
+        assert all("another publisher took over" in error for error in errors)
+
     def test_a_reservation_that_is_open_makes_the_newcomer_wait(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         with first.reserve(2) as view:

@@ -193,6 +193,53 @@ def test_stock_reader_is_woken_from_its_sleep_by_each_send(endpoint, stack):
         assert (got.sequence, got.good, got.how) == (sequence, True, "signal")
 
 
+def pending_signal(peer: StockSubscriber) -> bool:
+    """Say whether SIGUSR2 waits for a peer that is stopped."""
+    status = Path(f"/proc/{peer.pid}/status").read_text()
+    return bool(int(status.split("SigPnd:")[1].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1)
+
+
+def signalled_by_a_send(pub: OurPublisher, peer: StockSubscriber, sequence: int) -> bool:
+    """Say whether a message is announced by a signal, to a peer that stands still meanwhile."""
+    peer.process.send_signal(signal.SIGSTOP)
+    peer.wait_stopped()
+    pub.send(sequence)
+    signalled = pending_signal(peer)
+    peer.resume()
+    return signalled
+
+
+def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint, stack):
+    """It sleeps when it has found nothing more: not if it came on since the last message, and is still behind."""
+    pub = stack.enter_context(OurPublisher(endpoint))
+    sub = stack.enter_context(StockSubscriber(endpoint))
+    for sequence in range(4):
+        pub.send(sequence)
+    assert sub.receive().sequence == 0
+    assert not signalled_by_a_send(pub, sub, 4), "it came on, and has more to read"
+    assert signalled_by_a_send(pub, sub, 5), "it stands still"
+    assert sub.receive().sequence == 1
+    assert not signalled_by_a_send(pub, sub, 6)
+    assert sub.drain().last == 6
+    assert signalled_by_a_send(pub, sub, 7), "it has found nothing more"
+    assert signalled_by_a_send(pub, sub, 8), "perhaps the signal came just before it fell asleep"
+    assert sub.drain().last == 8
+
+
+def test_stock_reader_that_sleeps_at_the_end_of_a_lap_is_signalled(endpoint, stack):
+    """A reservation that was given up may have published a wrap mark; the reader passes it, and sleeps behind it."""
+    pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
+    sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
+    for sequence in range(40):
+        pub.send(sequence, 1500)
+        assert sub.drain().last == sequence
+        with contextlib.suppress(ZeroDivisionError), pub.socket.reserve(20_000):
+            raise ZeroDivisionError
+        sub.receive()
+        assert signalled_by_a_send(pub, sub, 1000 + sequence)
+        assert sub.drain().last == 1000 + sequence
+
+
 @pytest.mark.parametrize("route", ["send_many", "reserve"])
 def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint, stack, route):
     pub = stack.enter_context(OurPublisher(endpoint))

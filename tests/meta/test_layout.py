@@ -95,7 +95,9 @@ GOLDEN = {
         "lost": (80, 8),
         "lost_unknown": (88, 8),
         "resets": (96, 8),
-        "reserved": (104, 24),
+        "base": (104, 8),
+        "counted": (112, 8),
+        "reserved": (120, 8),
         "": (0, 128),
     },
 }
@@ -225,6 +227,7 @@ def test_golden_bytes_of_a_topic(prefix):
     assert words(ring, 144, 15)[1:] == (0,) * 14
     assert words(side, 2304 + 8) == (os.getpid(),)
     assert words(side, 2304 + 64, 5) == (position(0, 16), 1, 0, 0, 0), "cursor, received, lost, lost_unknown, resets"
+    assert words(side, 2304 + 104, 3) == (0, reader_uid, 0), "base, counted (of era 0), reserved"
 
     data = ring[384:]
     assert data[:11] == bytes.fromhex("0300000000000000") + b"abc"

@@ -31,6 +31,14 @@ def participate(endpoint: str, roles: list[str]) -> None:
     os._exit(0)
 
 
+def receive_on_a_word(endpoint: str) -> None:
+    """Subscribe; on each word heard receive what is there, and say how many messages that were, and what was lost."""
+    with msgq.sub_sock(endpoint) as sub:
+        say("subscribed")
+        while hear():
+            say([len(sub.receive_many()), sub.lost])
+
+
 def reserve_and_wait(endpoint: str) -> None:
     """Be in the middle of a reservation."""
     pub = msgq.pub_sock(endpoint)

@@ -1,4 +1,4 @@
-"""Participants that go on to be something else: another program, somebody in another namespace, the parent of children."""
+"""Participants that become something else: another program, somebody in another namespace, the parent of children."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.stats import topic
-from tests.support import Child, wait_until
+from tests.support import Child, Task, wait_until
 from tests.unit import live_actors
 
 
@@ -75,6 +76,25 @@ def test_what_is_not_so_fails(traffic: Child, check: Any, expected: str, endpoin
     code, found = check(f"seconds = 0.2\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+
+
+def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> None:
+    """It has not noticed them itself."""
+    over = threading.Event()
+
+    def publish() -> None:
+        with msgq.pub_sock("camera", 4096) as pub:
+            while not over.wait(0.001):
+                pub.send_many([bytes(100)] * 50)
+
+    with msgq.sub_sock("camera", segment_size=4096) as hanging:
+        task = Task(publish)
+        wait_until(lambda: topic("camera").messages)
+        code, found = check("seconds = 0.3\n[endpoints.camera]\nlost = 0")
+        over.set()
+        task.result()
+        assert (code, hanging.lost) == (1, 0)
+    assert [line["what"] for line in found if not line["ok"]] == ["lost"]
 
 
 def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import msgq
-from msgq import stats
+from msgq import naming, stats
 from msgq.errors import SegmentError
 from msgq.impl.liveness import identity
+from msgq.impl.snapshot import TopicWatch
+from tests.command import run
 from tests.support import SHM, Child, Task, ended_thread
 from tests.unit import actors
-from tests.unit.ringfile import STRANGER_UID, RingFile, chunk, lap_end, need, ring_path, side_path
+from tests.unit.ringfile import READERS, STRANGER_UID, RingFile, Words, chunk, lap_end, need, ring_path, side_path
 
 
 def test_a_topic_says_who_publishes_and_how_much(endpoint: str) -> None:
@@ -124,6 +129,99 @@ def test_looking_creates_nothing(token: str) -> None:
         stats.topic(token)
     assert caught.value.path == str(ring_path(token))
     assert not ring_path(token).exists()
+
+
+class TestLostBeforeItLooks:
+    """A subscriber that was lapped has lost messages, whether it has noticed or not."""
+
+    def test_a_stopped_one(self, prefix: str) -> None:
+        with msgq.pub_sock("e", 1 << 16) as pub, Child(actors.receive_on_a_word, "e") as child:
+            assert child.hear() == "subscribed"
+            pub.send_many([bytes(100)] * 300)
+            child.say("go")
+            assert child.hear() == [300, 0]
+            child.kill(signal.SIGSTOP)
+            pub.send_many([bytes(100)] * 160_500)
+            (info,) = stats.topic("e").subscribers
+            assert (info.received, info.lost, info.lag_bytes) == (300, 160_500, None)
+            assert counted("e") == 160_500
+            (row,) = map(json.loads, run("top", "--once", "--json", "--interval", "0.01").stdout.splitlines())
+            assert row["lost"] == 160_500
+            child.kill(signal.SIGCONT)
+            child.say("go")
+            assert child.hear() == [0, 160_500]
+            pub.send(b"after it")
+            child.say("go")
+            assert child.hear() == [1, 160_500]
+            assert stats.topic("e").subscribers[0].lost == counted("e") == 160_500
+
+    def test_what_is_shown_is_what_it_finds(self, endpoint: str) -> None:
+        """Whatever the publishers do in between; and the figure never goes back."""
+        draw, shown, laps = Random(7), 0, 0
+        msgq.pub_sock(endpoint, 1024).close()
+        with msgq.sub_sock(endpoint, timeout=0) as sub:
+            for _ in range(300):
+                with msgq.pub_sock(endpoint) as pub:
+                    pub.send_many([bytes(draw.randrange(1, 100))] * draw.randrange(25))
+                    before, shown = shown, counted(endpoint)
+                assert shown is not None
+                assert shown == counted(endpoint) >= before, "the same once the publisher is gone"
+                resets = sub.stats().resets
+                for _ in range(draw.randrange(4)):
+                    sub.receive()
+                if sub.stats().resets > resets:
+                    laps += 1
+                    assert sub.lost == shown
+                assert counted(endpoint) == shown >= sub.lost
+        assert laps > 20
+
+    def test_one_that_conflates_still_gets_the_newest(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
+            pub.send_many([bytes(100)] * 50)
+            assert counted(endpoint) == 50
+            sub.receive()
+            assert counted(endpoint) == sub.lost == 49
+
+    def test_one_that_dies_has_lost_what_it_noticed(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 1024) as pub, Child(actors.receive_on_a_word, endpoint) as child:
+            assert child.hear() == "subscribed"
+            pub.send_many([bytes(100)] * 50)
+            child.say("go")
+            assert child.hear() == [0, 50]
+            pub.send_many([bytes(100)] * 50)
+            assert counted(endpoint) == 100
+            child.kill()
+            assert counted(endpoint) == stats.topic(endpoint).subscribers[0].lost == 50
+
+    def test_it_is_unknown_once_a_stock_publisher_lapped_it(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
+            pub.send(b"x")
+            ring.start_stranger()
+            ring.publish(bytes(100))
+            assert counted(endpoint) == 0, "all is there yet"
+            for _ in range(20):
+                ring.publish(bytes(100))
+            assert counted(endpoint) is stats.topic(endpoint).subscribers[0].lost is None
+            with msgq.pub_sock(endpoint) as successor:
+                successor.send_many([bytes(100)] * 50)
+                assert counted(endpoint) is None, "the count began anew"
+            sub.receive_many()
+            assert sub.lost is None
+
+    def test_it_is_unknown_of_one_that_does_not_say_where_it_began(self, endpoint: str) -> None:
+        """As those of a library that did not know of these words, which left them 0, or another one's."""
+        with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
+            for counted_word in (0, 1 << 63 | 1 << 32):
+                side[READERS + 112] = counted_word
+                assert counted(endpoint) == sub.lost
+                pub.send_many([bytes(100)] * 50)
+                assert counted(endpoint) is None
+                sub.receive_many()
+                assert counted(endpoint) == sub.lost
+
+
+def counted(endpoint: str) -> int | None:
+    return TopicWatch(endpoint, naming.prefix()).counts().lost
 
 
 class TestTopics:

@@ -59,6 +59,7 @@ READING = [
 SENDING = [
     mutation("limit-after-payload", "ours", "the limit is announced after the payload", limit_before_payload=False),
     mutation("no-second-look", "replaced", "write_uid is not looked at before the commit", uid_before_commit=False),
+    mutation("dropped-batch", "newcomers", "a dropped batch is in progress for ever", dropped_is_done=False),
     mutation("stock-wrap", "stock_subscriber", "flags at a wrap are cleared by >", flags_by_limit=False),
     mutation("one-milestone", "restart", "the milestone is overwritten in place", two_milestones=False),
     mutation("milestone-ahead", "restart", "the milestone may be ahead of write_pointer", commit_before_extend=False),
@@ -67,6 +68,7 @@ SENDING = [
 TAKING_OVER = [
     mutation("limit-lowered", "restart", "the limit starts at write_pointer", limit_kept=False),
     mutation("no-waiting", "overlap", "a send in progress is not waited for", wait_for_send=False),
+    mutation("wait-for-last", "newcomers", "only the last publisher's send is waited for", wait_for_all=False),
     mutation("count-by-sent", "restart", "`sent` is trusted instead of the walk", count_by_walk=False),
     mutation("claim-by-store", "replaced", "write_uid is read, then stored", claim_by_cas=False),
     mutation("claim-names-us", "back_from_stock", "after stock: named before the limit is", claim_names_nobody=False),
@@ -78,6 +80,9 @@ SLEEPING = [
     mutation("no-look-before-sleep", "sleep", "write_pointer is not looked at again", look_again=False),
     mutation("clear-after-wake", "sleep", "attention is cleared after the wake", clear_before_wake=False),
     mutation("futex-on-write-pointer", "sleep", "sleeps on the low half of write_pointer", futex_on_attention=False),
+    mutation("doze-fence", "doze", "no fence: write_pointer, a stock subscriber's cursor", sleep_fence=RELAXED),
+    mutation("doze-caught-up", "doze", "who had read everything is not signalled", signal_if_caught_up=False),
+    mutation("doze-stands", "doze", "who did not move is not signalled again", signal_if_it_stands=False),
     mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", helper_counts=False),
 ]
 

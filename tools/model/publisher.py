@@ -5,7 +5,7 @@ from random import Random
 
 from . import addresses as at
 from .memory import SEQ_CST
-from .ops import Steps, fence, futex_wake, load, rmw, store
+from .ops import Steps, fence, futex_wake, load, rmw, store, tkill
 from .topic import WRAP_MARK, Topic, intact
 from .truth import Position, Violation, Word
 
@@ -26,29 +26,35 @@ class Publisher:
         self.sequence = 0
         self.era = 0
         self.turn = 0
+        self.seen: dict[int, Position] = {}  # where stock subscribers were when we looked last
+        self.signalled: Position = (0, 0)  # position when they were signalled
         self.broke_count = False  # could not continue the count of one of ours
 
     def send(self, sizes: Sequence[int]) -> Steps[bool]:
         """Publish messages of these sizes. False: another publisher took over."""
-        if not (yield from self.begin(len(sizes))):
-            return False
         for size in sizes:
-            if not (yield from self.make_room(1 + size)):
+            full = self.staged and self.topic.rules.commit_before_extend and not self.has_room(1 + size)
+            if full and not (yield from self.commit()):
+                return False
+            if not (yield from self.begin()) or not (yield from self.make_room(1 + size)):
                 return False
             yield from self.write(size)
         return (yield from self.commit())
 
     def abandon(self, size: int) -> Steps[bool]:
         """Make room for a message, and publish none. Returns False."""
-        if (yield from self.begin(1)) and (yield from self.make_room(1 + size)):
+        if (yield from self.begin()) and (yield from self.make_room(1 + size)):
             yield from self.discard()
         return False
 
-    def begin(self, count: int) -> Steps[bool]:
-        """(1) and (2), of a send of so many messages. False: another publisher took over."""
+    def begin(self) -> Steps[bool]:
+        """(1) and (2), of one more message. False: another publisher took over."""
+        rules = self.topic.rules
+        if rules.uid_before_begin and (yield load(at.WRITE_UID)) != self.uid:
+            return (yield from self.discard()) if self.staged and rules.dropped_is_done else self.drop()
         # EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier stands between.
-        yield store(at.begun(self.uid), self.sequence + count)
-        if self.fences and self.topic.rules.publisher_fence:
+        yield store(at.begun(self.uid), self.sequence + len(self.staged) + 1)
+        if self.fences and rules.publisher_fence:
             yield fence(SEQ_CST)
         if (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard())
@@ -56,17 +62,20 @@ class Publisher:
 
     def discard(self) -> Steps[bool]:
         """Another publisher took over, or nobody wants it: what is staged stays unpublished. Returns False."""
-        self.head = self.position
-        self.staged.clear()
+        self.drop()
         # EDGE done: release. Our bytes come before those of the newcomer, which may start now.
         yield store(at.begun(self.uid), self.sequence, self.topic.rules.done_store)
+        return False
+
+    def drop(self) -> bool:
+        """What is staged stays unpublished. Returns False."""
+        self.head = self.position
+        self.staged.clear()
         return False
 
     def commit(self) -> Steps[bool]:
         """(5) to (8), for all that is staged."""
         rules = self.topic.rules
-        if not self.staged:
-            return True
         if rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard())
         yield from self.publish(self.head)
@@ -75,7 +84,21 @@ class Publisher:
         yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then attention is loaded.
         if (yield load(at.ATTENTION))[1]:
             yield from ring_bell(self.topic)
+        for slot in self.topic.dozers:
+            yield from self.signal(slot)
+        self.signalled = self.position
         return True
+
+    def signal(self, slot: int) -> Steps[None]:
+        """A stock subscriber, if it may sleep although there is a message."""
+        rules, dozer = self.topic.rules, self.topic.dozers[slot]
+        before, cursor = self.seen.get(slot), (yield load(at.read_pointer(slot)))
+        self.seen[slot] = cursor
+        stands = cursor == before and rules.signal_if_it_stands
+        if cursor != self.position and (stands or (cursor >= self.signalled and rules.signal_if_caught_up)):
+            yield tkill()
+        elif dozer():
+            raise Violation("wake", f"{self.uid} does not signal slot {slot} at {cursor}, which sleeps or is about to")
 
     def publish(self, end: Position) -> Steps[None]:
         """Move write_pointer."""
@@ -90,12 +113,9 @@ class Publisher:
 
     def make_room(self, need: int) -> Steps[bool]:
         """(3): extend the grant if this message goes beyond it, and go to the next cycle if it does not fit."""
-        wraps = self.topic.geometry.wraps(self.head, need)
-        end = (self.head[0] + 1, need) if wraps else (self.head[0], self.head[1] + need)
-        if end <= self.granted:
+        if self.has_room(need):
             return True
-        if self.topic.rules.commit_before_extend and not (yield from self.commit()):
-            return False
+        wraps = self.topic.geometry.wraps(self.head, need)
         self.granted = self.grant(need)
         yield from self.clear_flags()
         yield from self.announce()
@@ -105,6 +125,12 @@ class Publisher:
                 return (yield from self.discard())
             yield from self.publish((self.head[0] + 1, 0))
         return True
+
+    def has_room(self, need: int) -> bool:
+        """Is so much granted already?"""
+        wraps = self.topic.geometry.wraps(self.head, need)
+        end = (self.head[0] + 1, need) if wraps else (self.head[0], self.head[1] + need)
+        return end <= self.granted
 
     def grant(self, need: int) -> Position:
         """How far the next extend goes, for a message of `need` words."""

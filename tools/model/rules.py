@@ -46,13 +46,16 @@ class Rules:
     # Sending.
     limit_before_payload: bool = True
     commit_before_extend: bool = True
+    uid_before_begin: bool = True  # looked at before `begun` is touched: the entry may be another one's by then
     uid_before_commit: bool = True
+    dropped_is_done: bool = True  # a batch that is dropped there puts `begun` back
     flags_by_limit: bool = True  # else: the two comparisons of stock publishers
     two_milestones: bool = True  # else: one cell, overwritten between two words
 
     # Taking over from another publisher.
     limit_kept: bool = True
     wait_for_send: bool = True
+    wait_for_all: bool = True  # else: for the send of the publisher that write_uid named
     count_by_walk: bool = True  # else: by the counter `sent`
     claim_by_cas: bool = True  # else: write_uid is stored, whatever it has become since it was read
     claim_names_nobody: bool = True  # after a stock publisher, until the side segment is true again
@@ -64,6 +67,9 @@ class Rules:
     clear_before_wake: bool = True
     futex_on_attention: bool = True  # which counts the wakes; else: on the low half of write_pointer
     helper_counts: bool = True  # the helper thread's wakes, too
+    # Which stock subscribers are signalled: those that have found all that was there before this message, ...
+    signal_if_caught_up: bool = True
+    signal_if_it_stands: bool = True  # ... and those that have not moved since the message before
 
     # EDGE claim: the server takes a buffer's generation away and looks at its leases, a client does the opposite.
     claim_fence: Order = SEQ_CST

@@ -151,6 +151,22 @@ def overlap(rng: Random, rules: Rules, traced: bool) -> World:
     return world
 
 
+def newcomers(rng: Random, rules: Rules, traced: bool) -> World:
+    """A publisher sends batch after batch and is never closed; a second one comes, which may lose patience or die, and
+    a third one after it."""
+    world = World(rng, rules, traced, small_ring(rng), ours=("A", "B", "C"), slots=("slot",))
+    world.publish("A", world.first(world.office("A"), 3 + world.below(3), most=3, close=False))
+    begins = world.below(60)
+    patience = 1000 if world.chance(0.5) else 1 + world.below(3)
+    life = when(lambda: world.machine.clock >= begins, world.next(world.office("B", patience), 2, most=3, close=False))
+    world.publish("B", life, killed_within=30 if world.chance(0.5) else 0)
+    second = world.publishers["B"]
+    life = world.next(world.office("C"), 1 + world.below(2), most=3, close=False)
+    world.publish("C", when(lambda: second.finished or second.taken > 4, life))
+    world.subscribe(Subscriber(world.topic, "slot", slot=0))
+    return world
+
+
 def in_a_send(op: Op) -> bool:
     """Or about to begin one."""
     return bool(op[0] == "store")
@@ -283,6 +299,19 @@ def sleep_stock(rng: Random, rules: Rules, traced: bool) -> World:
     return world
 
 
+def doze(rng: Random, rules: Rules, traced: bool) -> World:
+    """Our publisher signals a stock subscriber, which sleeps when there is nothing to read, if it may do so."""
+    world = World(rng, rules, traced, small_ring(rng), slots=("stock",))
+    world.palette = [max(1, size) for size in world.palette]
+    world.topic.stock_slots = (0,)
+    reader = StockSubscriber(world.topic, "stock", 0)
+    world.topic.dozers[0] = lambda: reader.dozing and reader.cursor < world.topic.truth.position
+    most, abandons = 1 + 2 * world.below(2), 0.5 * world.below(2)
+    world.publish("A", world.first(world.office("A"), 5 + world.below(5), most=most, abandons=abandons, close=False))
+    world.schedule.spawn("stock", reader.follow_asleep(world.machine))
+    return world
+
+
 # ---- frames ----
 
 
@@ -298,6 +327,6 @@ def frames_full(rng: Random, rules: Rules, traced: bool) -> Frames:
 
 ALL: list[Scenario] = [ours, usage]
 ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
-ALL += [restart, overlap, stock_takeover, back_from_stock, same_witness, replaced]
-ALL += [sleep, sleep_restart, sleep_stock, frames, frames_full]
+ALL += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_witness, replaced]
+ALL += [sleep, sleep_restart, sleep_stock, doze, frames, frames_full]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL}

@@ -7,8 +7,9 @@ subscriber is the one of x86, where it is an exchange and loads keep their order
 from random import Random
 
 from . import addresses as at
-from .memory import ACQUIRE, RELEASE
-from .ops import Steps, fence, load, load_strong, rmw, store, tkill
+from .machine import Machine
+from .memory import ACQUIRE, RELEASE, SEQ_CST
+from .ops import Steps, fence, load, load_strong, rmw, store, tkill, until
 from .publisher import any_size
 from .topic import WRAP_MARK, Topic
 from .truth import Position, Violation, Word
@@ -80,6 +81,17 @@ class StockSubscriber:
         self.era = 0
         self.sequence = None  # it does not count
         self.last_index = -1
+        self.dozing = False  # it has found nothing, and sleeps or is about to
+
+    def follow_asleep(self, machine: Machine) -> Steps[None]:
+        """Read, and sleep when there is nothing. A signal that comes before the sleep is lost."""
+        while True:
+            self.dozing = False
+            while (yield from self.receive()) is not None:
+                pass
+            yield load(self.pointer)  # some step that lasts until it sleeps
+            machine.signalled = False
+            yield until(lambda: machine.signalled)
 
     def receive(self) -> Steps[list[Word] | None]:
         """Take the next message; None when there is none, or a whole lap of them."""
@@ -88,6 +100,7 @@ class StockSubscriber:
                 yield from self.reset()
             write_pointer = yield load(at.WRITE_POINTER, ACQUIRE)
             if write_pointer[1] == self.cursor[1]:
+                self.dozing = write_pointer == self.cursor  # a whole lap is lost in any case
                 return None
             words = yield from self.copy()
             if words and (yield load(self.valid, ACQUIRE)):
@@ -122,3 +135,4 @@ class StockSubscriber:
         """Tell publishers where we are."""
         cursor = self.cursor
         yield rmw(self.pointer, lambda _: cursor)
+        yield fence(SEQ_CST)  # as the exchange is; its store and the next load of write_pointer stay in order

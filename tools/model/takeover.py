@@ -8,8 +8,10 @@ from .machine import Machine, Task
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import Steps, cas, fence, is_alive, load, membarrier, pause, store, until
 from .publisher import Publisher, ring_bell
-from .truth import Position
+from .truth import Position, Violation
 from .walk import walk
+
+LONGEST_SEND = 60  # steps: who has taken so many since it was replaced has noticed
 
 
 class Starter:
@@ -28,7 +30,7 @@ class Starter:
         yield until(lambda: machine.lock_owner is None)
         machine.lock_owner = self.tasks[self.publisher.uid]
         former = yield from self.claim()
-        done = yield from self.wait_for_send(former)
+        done = yield from self.wait_for_sends(former)
         if done:
             yield from self.inherit(former)
             yield from self.wake_sleepers()
@@ -56,19 +58,39 @@ class Starter:
             yield membarrier()  # EDGE takeover: between our write_uid and our look at begun
         return former
 
-    def wait_for_send(self, former: Any) -> Steps[bool]:
-        """(3): while the former publisher is ours, lives, and is between begun and sent."""
+    def wait_for_sends(self, former: Any) -> Steps[bool]:
+        """(3): while another publisher of ours lives and is between begun and sent."""
         rules = self.topic.rules
-        if former not in self.topic.ours or not rules.wait_for_send:
-            return True
+        others = [uid for uid in self.topic.ours if uid in self.tasks and uid != self.publisher.uid]
+        if not rules.wait_for_all:
+            others = [uid for uid in others if uid == former]
+        begins = {uid: self.tasks[uid].taken for uid in others}
         for _ in range(self.patience):
-            done = yield load(at.sent(former), rules.done_load_sent)  # EDGE done: acquire
-            if (yield load(at.begun(former), rules.done_load_begun)) == done:  # EDGE done: acquire
+            busy = None
+            for uid in others if rules.wait_for_send else ():
+                if busy is None and not (yield from self.is_done(uid)):
+                    busy = uid
+            if busy is None:
                 return True
-            if not (yield is_alive(self.tasks[former])):
-                return True
+            self.check_progress(busy, begins[busy])
             yield pause()
         return False
+
+    def is_done(self, uid: str) -> Steps[bool]:
+        """Is no send of that publisher in progress?"""
+        rules = self.topic.rules
+        done = yield load(at.sent(uid), rules.done_load_sent)  # EDGE done: acquire
+        if (yield load(at.begun(uid), rules.done_load_begun)) == done:  # EDGE done: acquire
+            return True
+        alive: bool = yield is_alive(self.tasks[uid])
+        return not alive
+
+    def check_progress(self, uid: str, begins: int) -> None:
+        """We still wait for that publisher: it has not had its turn yet, or what it did is still to be seen."""
+        task, newest = self.tasks[uid], self.machine.newest
+        over = task.finished or task.taken - begins > LONGEST_SEND
+        if over and not task.dead and not task.closed and newest(at.begun(uid)) != newest(at.sent(uid)):
+            raise Violation("progress", f"{self.publisher.uid} waits for {uid}, which went on and notices nothing more")
 
     def inherit(self, former: Any) -> Steps[None]:
         """(4): position, count, limit and milestone."""

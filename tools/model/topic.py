@@ -1,5 +1,6 @@
 """The arithmetic of positions, and what the participants of a scenario share. All sizes are in words of 8 bytes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,7 @@ class Topic:
         self.ours = ours  # uids of the publishers that have an entry in the side segment
         self.slots = slots  # names of the subscribers that hold a slot from the beginning
         self.stock_slots: tuple[int, ...] = ()  # those of stock subscribers
+        self.dozers: dict[int, Callable[[], bool]] = {}  # slot of a stock subscriber -> is it wrong not to wake it?
         self.publisher = publisher  # in office at the beginning
         self.lossless = False  # the scenario sees to it that nobody is lapped
         self.data = [f"data[{i}]" for i in range(geometry.size)]

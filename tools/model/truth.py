@@ -20,6 +20,7 @@ PROPERTIES = {
     "account": "received + lost accounts for every message, exactly",
     "usage": "nobody is lapped as long as the announced limit spares the cursor",
     "overlap": "nobody publishes over what another publisher published",
+    "progress": "a newcomer gets in when the living publishers before it have gone on for so long that a send is over",
     "wake": "nobody sleeps while there is something to read",
     "held": "no client holds a buffer while the server writes into it",
     "stuck": "every operation ends",

@@ -84,10 +84,10 @@ class World:
         if close:
             yield from office.close()
 
-    def next(self, office: Starter, count: int, *, close: bool = True) -> Steps[None]:
+    def next(self, office: Starter, count: int, *, most: int = 1, close: bool = True) -> Steps[None]:
         """The life of one that takes over."""
         if (yield from office.start()):
-            yield from self.first(office, count, close=close)
+            yield from self.first(office, count, most=most, close=close)
 
     def stock_sends(self, stock: StockPublisher, count: int) -> Steps[None]:
         """The life of a stock publisher after its start."""
