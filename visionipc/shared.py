@@ -36,6 +36,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False) -> int
     fd = -1
     try:
         fd = os.memfd_create(name, flags)
+        os.fchmod(fd, 0o600)  # it begins with 777: a client of another user could open what it got anew, for writing
         os.ftruncate(fd, size)
         os.posix_fallocate(fd, 0, size)  # now, not by SIGBUS in the middle of a frame
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)

@@ -73,6 +73,22 @@ def without_descriptors(endpoint: str) -> list[Any]:
     return errors
 
 
+def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
+    """Connect where there is no room to map the ring; what is there afterwards."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    errors: list[Any] = []
+    for connect in (msgq.pub_sock, msgq.sub_sock):
+        resource.setrlimit(resource.RLIMIT_AS, (used + room, hard))
+        try:
+            connect(endpoint, segment_size=size)
+        except IpcError as error:
+            errors.append([type(error).__name__, error.errno, str(error)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    return errors
+
+
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -82,8 +98,10 @@ def few_descriptors(endpoint: str) -> list[int]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + spare, hard))
         try:
             msgq.pub_sock(endpoint).close()
-        except IpcError:
+        except IpcError as error:
             worked = False
+            assert "symbolic" not in str(error), error
+            assert not [name for name in os.listdir("/dev/shm") if endpoint in name], "a topic that nobody can use"
         else:
             worked = True
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
