@@ -60,7 +60,7 @@ def command(
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")
     where = "" if all_prefixes else naming.checked_prefix(prefix)
-    outcomes = []
+    outcomes: list[Outcome] = []
     for one in ["", *naming.prefixes()] if all_prefixes else [where]:
         outcomes += _clean_topics(_chosen(endpoints, topics(one)), dry_run, force, one)
     outcomes += _clean_remains(endpoints, dry_run, None if all_prefixes else where)
@@ -114,7 +114,8 @@ def _clean_remains(endpoints: Sequence[str], dry_run: bool, prefix: str | None) 
     for gate in dead_gates(prefix):
         if not endpoints or gate.endpoint in endpoints:
             kept = "" if dry_run else remove_gate(gate)
-            yield Outcome(gate.endpoint, gate.prefix, "kept" if kept else _action(dry_run), kept or gate.what, gate.bytes)
+            action = "kept" if kept else _action(dry_run)
+            yield Outcome(gate.endpoint, gate.prefix, action, kept or gate.what, gate.bytes)
     if not endpoints:
         for claim in dead_claims(prefix, remove=not dry_run):
             yield Outcome(claim.endpoint, claim.prefix, _action(dry_run), claim.what, claim.bytes)

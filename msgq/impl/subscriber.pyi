@@ -83,8 +83,8 @@ class SubSocket(Connection):
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint.
-        InvalidValueError : a size, mode, user or `spin_us` that is not possible, the context was terminated, or the socket
-            is connected.
+        InvalidValueError : a size, mode, user or `spin_us` that is not possible, the context was terminated, or the
+            socket is connected.
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of this library made the side segment.
         CorruptSegmentError : the files hold foreign bytes.

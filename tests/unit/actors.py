@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgq
@@ -76,7 +77,7 @@ def without_descriptors(endpoint: str) -> list[Any]:
 def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
     """Connect where there is no room to map the ring; what is there afterwards."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
         resource.setrlimit(resource.RLIMIT_AS, (used + room, hard))
@@ -98,14 +99,13 @@ def few_descriptors(endpoint: str) -> list[int]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + spare, hard))
         try:
             msgq.pub_sock(endpoint).close()
-        except IpcError as error:
+        except IpcError:
             worked = False
-            assert "symbolic" not in str(error), error
-            assert not [name for name in os.listdir("/dev/shm") if endpoint in name], "a topic that nobody can use"
         else:
             worked = True
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         leaks.append(len(os.listdir("/proc/self/fd")) - len(before))
+        assert worked or not [name for name in os.listdir("/dev/shm") if endpoint in name], "a topic that nobody has"
         if worked:
             return leaks
     raise AssertionError("it never worked")

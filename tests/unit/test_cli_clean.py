@@ -39,7 +39,7 @@ def own_shared_memory() -> None:
 
 
 def in_own_shared_memory(function: Callable[[], Any]) -> Any:
-    """Run a function of this module in a process that has a /dev/shm of its own, so that others' tests are not swept."""
+    """Run a function of this module in a process that has a /dev/shm of its own: nobody else's is swept."""
     answer = run_child(function, env={"OPENPILOT_PREFIX": ""})
     if answer == "not permitted":
         pytest.skip("needs the right to mount")
@@ -74,7 +74,7 @@ def clean_many() -> dict[str, Any]:
     every = outcomes("--all-prefixes")
     publisher.close()
     return {
-        "noted": [one["text"] for one in noted if one["check"] == "files"][0],
+        "noted": next(one["text"] for one in noted if one["check"] == "files"),
         "tried": len(tried), "before": len(before), "removed": first, "after": after, "again": outcomes(),
         "every": [(one["prefix"], one["endpoint"], one["action"]) for one in every],
     }  # fmt: skip

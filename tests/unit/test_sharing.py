@@ -143,7 +143,8 @@ def test_trust_can_be_given_to_one_socket(place: str, token: str, join: Join) ->
     assert f"MSGQ_TRUST={ALICE}" in bob.refused("subscribe", token)
     bob.do("environ", {"MSGQ_TRUST": str(ALICE)})
     assert f"MSGQ_TRUST={ALICE}" in bob.refused("subscribe", token, "")
-    assert "nobody-has-this-name" in bob.refused("publish", token, "x", "nobody-has-this-name", error="InvalidValueError")
+    text = bob.refused("publish", token, "x", "nobody-has-this-name", error="InvalidValueError")
+    assert "'nobody-has-this-name', which is no user" in text
     assert "int" in bob.refused("publish", token, "x", ALICE, error="TypeError")
 
 
