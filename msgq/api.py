@@ -37,7 +37,9 @@ NO_TRAVERSAL_LIMIT = 2**64 - 1
 context = Context()
 
 
-def pub_sock(endpoint: str | bytes, segment_size: int = 0, *, backend: str | None = None) -> PubSocket:
+def pub_sock(
+    endpoint: str | bytes, segment_size: int = 0, *, backend: str | None = None, trust: str | None = None
+) -> PubSocket:
     """Return a connected publisher.
 
     Parameters
@@ -45,13 +47,14 @@ def pub_sock(endpoint: str | bytes, segment_size: int = 0, *, backend: str | Non
     endpoint : the topic's name.
     segment_size : bytes of the ring; 0 takes it as it is, or 1 MiB for a new one.
     backend : "msgq", "zmq" or "fake", for programs that mix them; None: the one that MSGQ_BACKEND names.
+    trust : users, by name or id, with commas, whose files are used as one's own and root's are; None: MSGQ_TRUST.
 
     Raises
     ------
     IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
     """
     socket = PubSocket() if backend is None else backends.load(backend).PubSocket()
-    socket.connect(context, endpoint, segment_size)
+    socket.connect(context, endpoint, segment_size, trust=trust)
     return socket
 
 
@@ -64,6 +67,7 @@ def sub_sock(
     segment_size: int = 0,
     *,
     backend: str | None = None,
+    trust: str | None = None,
 ) -> SubSocket:
     """Return a connected subscriber.
 
@@ -74,14 +78,14 @@ def sub_sock(
     addr : the publisher's host; only the ZMQ backend uses it.
     conflate : receive the newest message only; what is passed over adds to `lost`.
     timeout : milliseconds that `receive` waits; None or -1: for ever.
-    segment_size, backend : as in `pub_sock`.
+    segment_size, backend, trust : as in `pub_sock`.
 
     Raises
     ------
     IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
     """
     socket = SubSocket() if backend is None else backends.load(backend).SubSocket()
-    socket.connect(context, endpoint, addr, conflate, segment_size)
+    socket.connect(context, endpoint, addr, conflate, segment_size, trust=trust)
     if timeout is not None:
         socket.setTimeout(timeout)
     if poller is not None:

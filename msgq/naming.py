@@ -5,6 +5,8 @@
 ``MSGQ_BACKEND``        ``msgq``, the default, ``zmq`` or ``fake``
 ``ZMQ``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
 ``MSGQ_MODE``           permissions of new segments, octal; 600 by default
+``MSGQ_GROUP``          group of new segments, by name or id; by default the one that the system gives them
+``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
 ``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
@@ -89,23 +91,21 @@ def side_path(endpoint: str, in_prefix: str) -> str:
     return f"{SHARED_MEMORY}/{SIDE}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{SIDE}{endpoint}"
 
 
-def make_directories(endpoint: str, in_prefix: str) -> None:
-    """Create the two directories of a prefix, mode 0700, or check those that are there."""
-    for path in (f"{SHARED_MEMORY}/{RING}{in_prefix}", f"{SHARED_MEMORY}/{SIDE}{in_prefix}"):
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            found = os.lstat(path)
-            if not stat.S_ISDIR(found.st_mode):
-                text = f"the prefix {in_prefix!r} needs a directory here; an endpoint of that name may be in the way"
-                raise SegmentError(text, endpoint, path) from None
-            if found.st_uid not in (os.geteuid(), 0):
-                text = f"the prefix's directory belongs to user {found.st_uid}; choose another prefix"
-                raise SegmentError(text, endpoint, path) from None
-        except OSError as error:
-            raise SegmentError(
-                f"cannot create the prefix's directory: {error.strerror}", endpoint, path, error.errno
-            ) from error
+def directories(in_prefix: str) -> tuple[str, str]:
+    """Return the two directories of a prefix, of its rings and of their side segments."""
+    return f"{SHARED_MEMORY}/{RING}{in_prefix}", f"{SHARED_MEMORY}/{SIDE}{in_prefix}"
+
+
+def prefixes() -> list[str]:
+    """Return the prefixes that have a directory, of rings or of side segments; sorted."""
+    found = set()
+    for entry in os.scandir(SHARED_MEMORY):
+        for start in (RING, SIDE):
+            name = entry.name.removeprefix(start)
+            if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so
+                    found.add(endpoint_name(name, "prefix"))
+    return sorted(found)
 
 
 def backend_name() -> str:
@@ -125,6 +125,17 @@ def mode(asked: int | None, endpoint: str) -> int:
         text = f"mode {result:#o} is not possible; give read and write permissions, the owner's included, as 0o660"
         raise InvalidValueError(text, endpoint)
     return result
+
+
+def group() -> str:
+    """Return the group that new files get, by name or id, "" for the one that the system gives them (MSGQ_GROUP)."""
+    return environment("MSGQ_GROUP") or ""
+
+
+def trust() -> str:
+    """Return whose files this thread uses beside its own and root's, as MSGQ_TRUST has it."""
+    value = getattr(_of_thread, "trust", None)
+    return (environment("MSGQ_TRUST") or "") if value is None else value
 
 
 def preallocate() -> bool:
@@ -181,8 +192,10 @@ def zmq_curve_directory() -> str:
 
 
 @contextlib.contextmanager
-def chosen(in_prefix: str | None = None, bind_host: str | None = None) -> Iterator[None]:
-    """Let all that the calling thread connects meanwhile use another prefix, or bind another host.
+def chosen(
+    in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
+) -> Iterator[None]:
+    """Let all that the calling thread connects meanwhile use another prefix, bind another host, or trust others.
 
     Other threads do not notice, nor do programs that are started meanwhile.
 
@@ -190,9 +203,10 @@ def chosen(in_prefix: str | None = None, bind_host: str | None = None) -> Iterat
     ----------
     in_prefix : instead of OPENPILOT_PREFIX, "" for none; None leaves it.
     bind_host : instead of MSGQ_ZMQ_BIND; None leaves it.
+    trust : instead of MSGQ_TRUST, "" for nobody; None leaves it.
     """
     before = vars(_of_thread).copy()
-    wanted = {"prefix": in_prefix, "bind_host": bind_host}
+    wanted = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
     vars(_of_thread).update({name: value for name, value in wanted.items() if value is not None})
     try:
         yield

@@ -7,12 +7,13 @@ import os
 import socket
 import time
 
+from msgq import sharing
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from visionipc import shared, wire
 from visionipc.impl.frames import Incoming
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.memory import Region
-from visionipc.listener import peer_pid
+from visionipc.listener import check_peer, peer_pid
 
 ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
 _TRY_AGAIN_S = 0.002  # nothing tells when a server whose queue is full takes the next
@@ -28,17 +29,19 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     ------
     WaitTimeoutError : it does not answer.
     CorruptSegmentError : it answers more than an answer can be.
+    SegmentError : it is of a user who is not trusted.
     IpcError : the system refuses.
     """
     path = wire.socket_path(name)
     try:
-        data, fds, flags, pid = _exchange(path, request, time.monotonic() + within)
+        data, fds, flags, pid = _exchange(name, path, request, time.monotonic() + within)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except TimeoutError as error:
         raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
     except OSError as error:
-        raise IpcError(f"cannot ask the server at {path}: {error.strerror}", name, error.errno) from error
+        hint = sharing.closed_to_us(path) if isinstance(error, PermissionError) else ""
+        raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)
         _give_back(name, request, data)
@@ -46,13 +49,14 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
     return data, fds, pid
 
 
-def _exchange(path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
+def _exchange(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
     """Return what comes back: bytes, descriptors, flags, and from whom; who is sent away unheard asks again."""
     room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
             connection.bind(wire.client_address())
             _connect(connection, path, until)
+            check_peer(connection, name, path)
             connection.settimeout(_left(until))
             connection.send(request)
             connection.settimeout(_left(until))

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq import naming
+from msgq import naming, sharing
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.liveness import LockFile
 from visionipc import wire
@@ -69,6 +69,17 @@ def peer_pid(connection: socket.socket) -> int:
     """Return the process on the other end, as it was when it connected; 0: of a PID namespace not seen from here."""
     pid: int = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
     return pid
+
+
+def check_peer(connection: socket.socket, name: str, path: str) -> None:
+    """Refuse a server of a user who is not trusted.
+
+    Raises
+    ------
+    SegmentError : it says whose it is, and how that one would be trusted.
+    """
+    user = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+    sharing.check_owner(user, name, path)
 
 
 def _unix_socket() -> socket.socket:
@@ -160,11 +171,8 @@ class Listener:
             owner = _owner(self._path)
             if owner is not None:
                 raise self._taken(owner)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
-            os.fchmod(listener.fileno(), naming.mode(None, self._name))  # what bind gives the file
-            listener.bind(self._path)
+            sharing.bind(listener, self._path, naming.mode(None, self._name), self._name)
             listener.listen(128)
             self._inode = os.stat(self._path).st_ino
         except OSError as error:

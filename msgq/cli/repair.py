@@ -1,27 +1,18 @@
 """What `msgq doctor --fix` does: removes what only the dead left, by the ways that participants use themselves."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgq
-from msgq import naming
+from msgq import naming, sharing
 from msgq.cli.clean import users
 from msgq.cli.machine import Check
+from msgq.cli.remains import clear_orphans
 from msgq.errors import IpcError
-from msgq.impl.ring import SubSocket
 from msgq.impl.segment import TopicLock, unlink_topic
 from msgq.stats import topic, topics
-
-
-def orphans(prefix: str | None) -> list[str]:
-    """Return the endpoints with a side segment but no ring."""
-    where = naming.checked_prefix(prefix)
-    ring, side = Path(naming.ring_path("x", where)), Path(naming.side_path("x", where))
-    start, ring_start = side.name.removesuffix("x"), ring.name.removesuffix("x")
-    found = [path.name.removeprefix(start) for path in side.parent.glob(f"{start}?*") if _is_file(path)]
-    return sorted(name for name in found if not (ring.parent / f"{ring_start}{name}").exists())
 
 
 def _is_file(path: Path) -> bool:
@@ -37,8 +28,9 @@ def strangers(prefix: str | None) -> Iterator[tuple[str, bool]]:
         except FileNotFoundError:
             continue
         mode = stat.S_IMODE(status.st_mode)
-        if status.st_uid not in (os.geteuid(), 0):
-            yield f"{found} belongs to user {status.st_uid}: this user's programs refuse it", True
+        if not sharing.trusts(status.st_uid):
+            text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
+            yield f"{found} {text}: until then it is refused", True
         elif mode & 0o022 & ~naming.mode(None, ""):
             text = f"{found} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
             yield text, False
@@ -55,22 +47,18 @@ def repair(prefix: str | None) -> Check:
     """Remove orphaned side segments, and topics that only the dead use; never what somebody may be using."""
     where = naming.checked_prefix(prefix)
     done, failed = [], []
-    with naming.chosen(where):
-        for endpoint in orphans(where):
-            try:
-                # Connecting makes a ring and replaces the stale side segment, under the lock that all take. Then it is
-                # a topic as any other, and whoever connects meanwhile has a good one.
-                with SubSocket() as subscriber:
-                    subscriber.connect(msgq.context, endpoint)
-                done += _remove(endpoint, where, "had lost its ring")
-            except IpcError as error:
-                failed.append(str(error))
-        for found in topics(where):
+    for orphan in clear_orphans(where):
+        if orphan.kept:
+            failed.append(orphan.kept)
+        elif orphan.endpoint:
+            done.append(f"removed {orphan.endpoint}: had lost its ring")
+    for found in topics(where):
+        try:
             if _has_dead(found.endpoint, where):
-                try:
-                    done += _remove(found.endpoint, where, "only the dead used it")
-                except IpcError as error:
-                    failed.append(str(error))
+                done += _remove(found.endpoint, where, "only the dead used it")
+        except IpcError as error:
+            if error.errno != errno.ENOENT:  # somebody else removed it meanwhile
+                failed.append(str(error))
     text = "; ".join(done + failed) or "nothing to repair"
     return Check("repair", "wrong" if failed else "ok", text)
 

@@ -13,6 +13,7 @@ cdef class Connection:
     cdef int _generation
     cdef str _endpoint
     cdef str _prefix
+    cdef object _trust          # whose files beside its own and root's; None: as MSGQ_TRUST says
     cdef Segment _ring
     cdef Segment _side
     cdef mq_subscriber _subscriber

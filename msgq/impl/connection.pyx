@@ -80,7 +80,7 @@ cdef class Connection:
     # ---- coming and going ----
 
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
-                mode=None, bint passive=False, spin_us=None):
+                mode=None, bint passive=False, spin_us=None, trust=None):
         cdef str name = naming.endpoint_name(endpoint)
         cdef Topic topic
         check_open(context, name)
@@ -90,6 +90,7 @@ cdef class Connection:
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         self._endpoint = name
         self._prefix = naming.prefix()
+        self._trust = trust
         self._conflate = conflate or self._conflate_wanted
         self._passive = passive
         self._spin_us = naming.spin_us(spin_us, name)
@@ -99,7 +100,10 @@ cdef class Connection:
         self._generation = fork_generation
         self._occupy()
         try:
-            topic = watch_topic(name, self._prefix) if passive else open_topic(name, self._prefix, segment_size, mode)
+            if passive:
+                topic = watch_topic(name, self._prefix, trust)
+            else:
+                topic = open_topic(name, self._prefix, segment_size, mode, trust)
             self._join(topic)
             self._ticket = self._generation
         finally:
@@ -129,7 +133,7 @@ cdef class Connection:
         """Subscribe from now on; the topic is locked, unless we are passive."""
         try:
             if topic.side is None:
-                await_side(topic, self._prefix)
+                await_side(topic, self._prefix, self._trust)
             self._map(topic)
             if mq_subscriber_join(&self._subscriber, this_process(), random_word()) != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
@@ -195,7 +199,7 @@ cdef class Connection:
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_subscriber_lacks_side(&self._subscriber):
             return 0
-        side = find_side(self._endpoint, self._prefix, self._ring)
+        side = find_side(self._endpoint, self._prefix, self._ring, self._trust)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if side is not None:
@@ -215,7 +219,7 @@ cdef class Connection:
         self._generation = fork_generation
         self._occupy()
         try:
-            topic = open_topic(self._endpoint, self._prefix, 0, None)
+            topic = open_topic(self._endpoint, self._prefix, 0, None, self._trust)
             try:
                 # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
                 if topic.ring.inode == self._ring.inode:

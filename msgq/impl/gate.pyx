@@ -9,7 +9,7 @@ from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.fcntl cimport O_RDWR
 from posix.stat cimport S_ISFIFO, fstat, struct_stat
-from posix.unistd cimport close, geteuid
+from posix.unistd cimport close
 
 from msgq.impl.context cimport remember
 from msgq.impl.core cimport (
@@ -21,13 +21,13 @@ from msgq.impl.core cimport (
 )
 from msgq.impl.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
 from msgq.impl.liveness cimport fork_generation
-from msgq.impl.segment cimport Segment, check_file, lock_file, open_file, unlock_file
+from msgq.impl.segment cimport Segment, check_file, lock_file, open_file, remove_file, unlock_file
 from msgq.impl.wake cimport sleep_on
 
 import contextlib
 import os
 
-from msgq import naming
+from msgq import naming, sharing
 from msgq.errors import ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError
 
 
@@ -323,7 +323,7 @@ cdef class SocketEventHandle:
         cdef str path = self._path + <str> FIFO_SUFFIX[which]
         cdef mq_event *event = mq_gate_event(self._gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
-        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and found.st_uid in (geteuid(), 0)
+        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and sharing.trusts(found.st_uid)
         if not good or (not fresh and found.st_ino != mq_event_fifo(event)):
             if fd >= 0:
                 close(fd)
@@ -351,9 +351,10 @@ cdef class SocketEventHandle:
             fresh = mq_event_fifo(mq_gate_event(self._gate, which)) == 0
             if fresh:
                 path = self._path + FIFO_SUFFIX[which]
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)  # of one that died in between
-                os.mkfifo(path, found.st_mode & 0o666)
+                remove_file(self.endpoint, path)  # of one that died in between
+                os.mkfifo(path, 0o600)
+                with contextlib.suppress(PermissionError):  # no member of the gate's group: others' bits are for us
+                    os.chown(path, -1, found.st_gid)
                 os.chmod(path, found.st_mode & 0o666)  # whatever the umask says
             self._open_fifo(which, fresh)
         finally:

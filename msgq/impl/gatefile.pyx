@@ -17,11 +17,9 @@ from msgq.impl.core cimport (
 )
 from msgq.impl.liveness cimport this_process
 from msgq.impl.segment cimport (
-    Segment, check_file, create_file, lock_file, map_file, name_file, open_file, unlock_file,
+    Segment, check_file, create_file, lock_file, map_file, name_file, open_file, remove_file,
+    unlock_file,
 )
-
-import contextlib
-import os
 
 from msgq import naming
 from msgq.errors import CorruptSegmentError, LayoutVersionError
@@ -72,8 +70,7 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
         if found.st_size == MQ_GATE_BYTES:
             segment = map_file(fd, &found, True, endpoint, path)
         for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last: the lock is on what has it
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path + suffix)
+            remove_file(endpoint, path + suffix)
     finally:
         unlock_file(fd)
     return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None

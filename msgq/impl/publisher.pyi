@@ -42,6 +42,7 @@ class PubSocket:
         *,
         mode: int | None = None,
         schema: Schema | None = None,
+        trust: str | None = None,
     ) -> None:
         """Become the endpoint's publisher; creates the topic if there is none.
 
@@ -53,17 +54,21 @@ class PubSocket:
             existing topic as it is, and makes a new one of 1 MiB.
         mode : permissions of the files if they are created, as 0o660; None: MSGQ_MODE, else 0o600.
         schema : what the messages are, kept beside the ring for tools; None leaves a former publisher's in place.
+        trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
+            MSGQ_TRUST.
 
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint.
-        InvalidValueError : a size or mode that is not possible, the context was terminated, or the socket is connected.
+        InvalidValueError : a size, mode or user that is not possible, the context was terminated, or the socket is
+            connected.
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of this library made the side segment.
         CorruptSegmentError : the files hold foreign bytes.
         MultiplePublishersError : the present publisher has been in the middle of a send for a second, or 16 processes
             that were taken over have not closed their sockets.
-        SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, another owner.
+        SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, an owner who
+            is not trusted.
 
         Notes
         -----

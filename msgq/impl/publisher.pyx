@@ -81,7 +81,7 @@ cdef class PubSocket:
     def closed(self):
         return self._ticket == CLOSED
 
-    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None):
+    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None):
         cdef str name = naming.endpoint_name(endpoint)
         cdef Topic topic
         check_open(context, name)
@@ -92,7 +92,7 @@ cdef class PubSocket:
         self._endpoint = name
         self._generation, self._ticket = fork_generation, BUSY
         try:
-            topic = open_topic(name, naming.prefix(), segment_size, mode)
+            topic = open_topic(name, naming.prefix(), segment_size, mode, trust)
             try:
                 self._start(topic)
                 if schema is not None:

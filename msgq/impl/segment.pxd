@@ -23,14 +23,15 @@ cdef class Topic:
     cdef void unlock(self)
 
 
-cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
-cdef Topic watch_topic(str endpoint, str in_prefix)
-cdef int await_side(Topic topic, str in_prefix) except -1
-cdef Segment find_side(str endpoint, str in_prefix, Segment ring)
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode, object trust=*)
+cdef Topic watch_topic(str endpoint, str in_prefix, object trust=*)
+cdef int await_side(Topic topic, str in_prefix, object trust=*) except -1
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring, object trust=*)
 
 # One file, for those who make segments of their own.
-cdef object failure(str what, str endpoint, str path, int error)
+cdef object failure(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
+cdef bint remove_file(str endpoint, str path) except -1
 cdef int create_file(str endpoint, str path, size_t size, int mode) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1

@@ -35,3 +35,18 @@ def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     ------
     SegmentError : a file could not be removed.
     """
+
+def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
+    """Remove an endpoint's side segment if there is no ring; safe against everybody who connects meanwhile.
+
+    Processes that still have the ring that was removed keep what they have mapped. The directories of a prefix must be
+    there.
+
+    Returns
+    -------
+    Whether it was removed; not when there is a ring (again), or no side segment (any more).
+
+    Raises
+    ------
+    SegmentError : it could not be removed, a directory is missing, or another user's.
+    """

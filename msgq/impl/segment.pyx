@@ -7,9 +7,12 @@ Nothing found in a file is believed before it was checked.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT, ENOSPC, errno
+from libc.errno cimport (
+    EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, errno,
+)
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.stat cimport S_ISREG, fstat, struct_stat
@@ -24,7 +27,7 @@ import contextlib
 import os
 import time
 
-from msgq import naming
+from msgq import naming, sharing
 from msgq.errors import (
     CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError,
 )
@@ -33,14 +36,18 @@ from msgq.errors import (
 cdef extern from "fcntl.h" nogil:
     enum:
         O_NOFOLLOW
+        O_PATH
         O_TMPFILE
         AT_FDCWD
         AT_SYMLINK_FOLLOW
+    int openat(int directory, const char *path, int flags, ...)
     int posix_fallocate(int fd, int64_t offset, int64_t length)
 
 
 cdef extern from "unistd.h" nogil:
     int linkat(int from_dir, const char *source, int to_dir, const char *target, int flags)
+    int fchown(int fd, unsigned int owner, unsigned int group)
+    int unlinkat(int directory, const char *path, int flags)
 
 
 cdef extern from "sys/stat.h" nogil:
@@ -70,6 +77,7 @@ cdef extern from "registry.h" nogil:
 cdef enum:
     DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
     LOCK_WAIT_NS = 5000000000        # held for microseconds, or 1 s by a publisher that waits for another's send
+    PREFIX_TRIES = 100               # to make a topic in a prefix that others remove again and again
 
 
 cdef class Segment:
@@ -91,12 +99,14 @@ cdef class Topic:
         self.unlock()
 
 
-cdef object failure(str what, str endpoint, str path, int error):
+cdef object failure(str what, str endpoint, str path, int error, str advice=""):
     """Return the exception for a failed system call, with what to do about it."""
     advice = {
         EMFILE: "; this process has no file descriptors left (ulimit -n)",
         ENFILE: "; the machine has no file descriptors left (fs.file-max)",
-    }.get(error, "")
+        ELOOP: "; a symbolic link is never followed",
+        EISDIR: "; a directory is in its place",
+    }.get(error, advice)
     if error == ENOSPC:
         space = os.statvfs(naming.SHARED_MEMORY)
         free = space.f_bavail * space.f_frsize
@@ -104,13 +114,71 @@ cdef object failure(str what, str endpoint, str path, int error):
     return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
 
 
+cdef int _enter(str endpoint, str path) except -2:
+    """Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. -1: it is not there.
+
+    AT_FDCWD for what lies in /dev/shm itself; `_name` is then the whole path.
+    """
+    directory = os.path.dirname(path)
+    if directory == naming.SHARED_MEMORY:
+        return AT_FDCWD
+    cdef bytes encoded = directory.encode()
+    cdef int fd = c_open(encoded, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+    if fd < 0:
+        if errno == ENOENT:
+            return -1
+        raise failure("cannot open the prefix's directory", endpoint, directory, errno)
+    try:
+        in_prefix = os.path.basename(directory).partition("_")[2]
+        sharing.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
+    except BaseException:
+        close(fd)
+        raise
+    return fd
+
+
+cdef int _need_directory(str endpoint, str path) except -1:
+    """Open the directory of a file that is to be made there; it may have been removed just now."""
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        raise failure("the prefix's directory was removed", endpoint, path, ENOENT)
+    return directory
+
+
+cdef void _leave(int directory) noexcept:
+    if directory >= 0:
+        close(directory)
+
+
+cdef bytes _name(int directory, str path):
+    return (path if directory == AT_FDCWD else os.path.basename(path)).encode()
+
+
 cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file; -1 when there is none."""
-    cdef bytes encoded = path.encode()
-    cdef int fd = c_open(encoded, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-    if fd < 0 and errno != ENOENT:
-        raise failure("cannot open (a symbolic link or a directory is never followed)", endpoint, path, errno)
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        return -1
+    cdef bytes name = _name(directory, path)
+    cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    cdef int error = errno
+    _leave(directory)
+    if fd < 0 and error != ENOENT:
+        raise failure("cannot open", endpoint, path, error, sharing.closed_to_us(path) if error == EACCES else "")
     return fd
+
+
+cdef bint remove_file(str endpoint, str path) except -1:
+    """Remove a file's name; False when it has none."""
+    cdef int directory = _enter(endpoint, path)
+    if directory == -1:
+        return False
+    cdef bytes name = _name(directory, path)
+    cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
+    _leave(directory)
+    if error and error != ENOENT:
+        raise failure("cannot remove", endpoint, path, error, sharing.not_ours(path))
+    return not error
 
 
 cdef int _allocate(int fd, size_t size, str endpoint, str path) except -1:
@@ -126,15 +194,22 @@ cdef int _allocate(int fd, size_t size, str endpoint, str path) except -1:
 
 
 cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
-    """Return a new file of zeros that has no name yet."""
-    cdef bytes directory = os.path.dirname(path).encode()
-    cdef int fd = c_open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
+    """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet."""
+    cdef int directory = _need_directory(endpoint, path)
+    cdef bytes place = naming.SHARED_MEMORY.encode() if directory == AT_FDCWD else b"."
+    cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
+    cdef int error = errno
+    _leave(directory)
     if fd < 0:
-        raise failure("cannot create a file in its directory", endpoint, path, errno)
+        advice = sharing.closed_to_us(os.path.dirname(path)) if error == EACCES else ""
+        raise failure("cannot create a file in its directory", endpoint, path, error, advice)
     try:
+        if (group := sharing.group(endpoint)) is not None and fchown(fd, -1, group) != 0:
+            raise failure(f"cannot give it to group {group} (MSGQ_GROUP)", endpoint, path, errno)
         if fchmod(fd, mode) != 0:  # whatever the umask says
             raise failure(f"cannot set mode {mode:#o}", endpoint, path, errno)
-        _allocate(fd, size, endpoint, path)
+        if size:
+            _allocate(fd, size, endpoint, path)
     except BaseException:
         close(fd)
         raise
@@ -144,24 +219,29 @@ cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
 cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name; False when another process was faster."""
     cdef char self_path[40]
-    cdef bytes encoded = path.encode()
+    cdef int directory = _need_directory(endpoint, path)
+    cdef bytes name = _name(directory, path)
     snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
-    if linkat(AT_FDCWD, self_path, AT_FDCWD, encoded, AT_SYMLINK_FOLLOW) == 0:
-        return True
-    if errno == EEXIST:
-        return False
-    raise failure("cannot name the new file", endpoint, path, errno)
+    cdef int error = 0
+    if linkat(AT_FDCWD, self_path, directory, name, AT_SYMLINK_FOLLOW) != 0:
+        error = errno
+    _leave(directory)
+    if error and error != EEXIST:
+        raise failure("cannot name the new file", endpoint, path, error)
+    return not error
 
 
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
-    """Refuse what is not a plain file of this user or root."""
+    """Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name."""
     if fstat(fd, found) != 0:
         raise failure("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != geteuid() and found.st_uid != 0:
-        text = f"belongs to user {found.st_uid}, this process to user {geteuid()}; only root's and your own are trusted"
-        raise SegmentError(text, endpoint, path)
+        sharing.check_owner(found.st_uid, endpoint, path)
+    if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
+        raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
+                           endpoint, path)
     return 0
 
 
@@ -212,36 +292,6 @@ cdef size_t _wanted_bytes(object segment_size, str endpoint) except 0:
     return segment_size
 
 
-cdef int _open_ring(str endpoint, str path, size_t data_bytes, int mode, struct_stat *found) except -1:
-    """Return the ring's file, locked, made if there was none."""
-    cdef int fd
-    while True:
-        fd = open_file(endpoint, path, O_RDWR)
-        if fd < 0:
-            fd = create_file(endpoint, path, MQ_RING_HEADER + data_bytes, mode)
-            try:
-                named = name_file(fd, endpoint, path)
-            except BaseException:
-                close(fd)
-                raise
-            if not named:
-                close(fd)
-                continue
-        try:
-            lock_file(fd, endpoint, path)
-            check_file(fd, found, endpoint, path)
-            if found.st_nlink and found.st_size == 0:
-                # A stock process opens first and sizes the file afterwards: do it for it.
-                _allocate(fd, MQ_RING_HEADER + data_bytes, endpoint, path)
-                check_file(fd, found, endpoint, path)
-        except BaseException:
-            close(fd)
-            raise
-        if found.st_nlink:
-            return fd
-        close(fd)  # removed between open and lock
-
-
 cdef int _check_ring_size(const struct_stat *found, object segment_size, str endpoint, str path) except -1:
     cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
     if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
@@ -288,8 +338,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
         return side
     if check == MQ_SIDE_STALE:
         if writable:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            remove_file(endpoint, path)
         return None
     if check == MQ_SIDE_VERSION_DIFFERS:
         text = (f"has layout version {mq_side_version(<mq_side *> side.address)}, this library has {MQ_SIDE_VERSION}; "
@@ -298,34 +347,105 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
 
 
-cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode):
-    """Open or create both files for a participant. The topic is locked; unlock it after registering."""
-    cdef Topic topic = Topic.__new__(Topic)
+cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) except -1:
+    """Lock and map the ring that is there; False: there is none."""
     cdef struct_stat found
-    cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
-    cdef int permissions = naming.mode(mode, endpoint)
+    cdef int fd
+    while (fd := open_file(topic.endpoint, path, O_RDWR)) >= 0:
+        topic.lock_fd = fd
+        lock_file(fd, topic.endpoint, path)
+        check_file(fd, &found, topic.endpoint, path)
+        if not found.st_nlink:  # removed between open and lock
+            topic.unlock()
+            continue
+        if found.st_size == 0:
+            # A stock process opens first and sizes the file afterwards: do it for it.
+            _allocate(fd, MQ_RING_HEADER + wanted, topic.endpoint, path)
+            check_file(fd, &found, topic.endpoint, path)
+        _check_ring_size(&found, segment_size, topic.endpoint, path)
+        if found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
+            _allocate(fd, found.st_size, topic.endpoint, path)
+        topic.ring = map_file(fd, &found, True, topic.endpoint, path)
+        return True
+    return False
+
+
+cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except -1:
+    """Create the ring, locked and mapped before it has a name; False: another process was faster."""
+    cdef struct_stat found
+    topic.lock_fd = create_file(topic.endpoint, path, MQ_RING_HEADER + data_bytes, mode)
+    lock_file(topic.lock_fd, topic.endpoint, path)
+    check_file(topic.lock_fd, &found, topic.endpoint, path)
+    topic.ring = map_file(topic.lock_fd, &found, True, topic.endpoint, path)
+    if name_file(topic.lock_fd, topic.endpoint, path):
+        return True
+    topic.ring = None
+    topic.unlock()
+    return False
+
+
+cdef int _abandon(Topic topic) except -1:
+    """Remove a ring that we made and cannot use: it is locked, and its header says that no stock process came either.
+    """
+    cdef char zeros[MQ_RING_HEADER]
+    memset(zeros, 0, MQ_RING_HEADER)
+    if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
+        with contextlib.suppress(SegmentError):
+            remove_file(topic.endpoint, topic.ring.path)
+    return 0
+
+
+cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef bint made = False
     if in_prefix:
-        naming.make_directories(endpoint, in_prefix)
+        sharing.make_directories(endpoint, in_prefix, permissions)
     path = naming.ring_path(endpoint, in_prefix)
     side_path = naming.side_path(endpoint, in_prefix)
     topic.endpoint = endpoint
-    topic.lock_fd = _open_ring(endpoint, path, wanted, permissions, &found)
-    _check_ring_size(&found, segment_size, endpoint, path)
-    if found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
-        _allocate(topic.lock_fd, found.st_size, endpoint, path)
-    topic.ring = map_file(topic.lock_fd, &found, True, endpoint, path)
-    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
-    while topic.side is None:
-        topic.side = _open_side(endpoint, side_path, topic.ring, True)
-        if topic.side is None:
-            topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+    while not made and not _take_ring(topic, path, segment_size, wanted):
+        made = _make_ring(topic, path, wanted, permissions)
+    try:
+        topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+        while topic.side is None:
+            topic.side = _open_side(endpoint, side_path, topic.ring, True)
+            if topic.side is None:
+                topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+    except BaseException:
+        if made:
+            _abandon(topic)
+        raise
     return topic
 
 
-cdef Topic watch_topic(str endpoint, str in_prefix):
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode, object trust=None):
+    """Open or create both files for a participant. The topic is locked; unlock it after registering.
+
+    trust: as MSGQ_TRUST, None for that.
+    """
+    if trust is not None:
+        with naming.chosen(trust=trust):
+            return open_topic(endpoint, in_prefix, segment_size, mode)
+    cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
+    cdef int permissions = naming.mode(mode, endpoint)
+    cdef int tries = PREFIX_TRIES if in_prefix else 1
+    sharing.trusted(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
+    while True:
+        tries -= 1
+        try:
+            return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions)
+        except SegmentError as error:
+            if error.errno != ENOENT or not tries:  # else somebody removed the prefix's directories meanwhile
+                raise
+
+
+cdef Topic watch_topic(str endpoint, str in_prefix, object trust=None):
     """Map both files read-only, without the lock and without a trace; the ring must exist."""
-    cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
+    if trust is not None:
+        with naming.chosen(trust=trust):
+            return watch_topic(endpoint, in_prefix)
+    cdef Topic topic = Topic.__new__(Topic)
     path = naming.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
@@ -340,16 +460,19 @@ cdef Topic watch_topic(str endpoint, str in_prefix):
     return topic
 
 
-cdef int await_side(Topic topic, str in_prefix) except -1:
+cdef int await_side(Topic topic, str in_prefix, object trust=None) except -1:
     """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
-    topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
+    topic.side = find_side(topic.endpoint, in_prefix, topic.ring, trust)
     topic.unlock()
     return 0
 
 
-cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring, object trust=None):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
+    if trust is not None:
+        with naming.chosen(trust=trust):
+            return find_side(endpoint, in_prefix, ring)
     return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False)
 
 
@@ -389,13 +512,32 @@ cdef class TopicLock:
 def unlink_topic(endpoint, in_prefix=None):
     name = naming.endpoint_name(endpoint)
     where = naming.checked_prefix(in_prefix)
-    removed = False
-    for path in (naming.side_path(name, where), naming.ring_path(name, where)):
+    side = remove_file(name, naming.side_path(name, where))
+    return remove_file(name, naming.ring_path(name, where)) or side
+
+
+def unlink_orphan(endpoint, in_prefix=None):
+    name = naming.endpoint_name(endpoint)
+    where = naming.checked_prefix(in_prefix)
+    ring = naming.ring_path(name, where)
+    cdef int fd = create_file(name, ring, 0, naming.mode(None, name))
+    try:
+        # Whoever connects now waits at this empty ring, and then makes the topic anew: no side segment comes meanwhile.
+        lock_file(fd, name, ring)
+        if not name_file(fd, name, ring):
+            return False
         try:
-            os.unlink(path)
-            removed = True
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise SegmentError(f"cannot remove: {error.strerror}", name, path, error.errno) from error
-    return removed
+            return remove_file(name, naming.side_path(name, where))
+        finally:
+            _remove_if_empty(fd, name, ring)
+    finally:
+        unlock_file(fd)
+
+
+cdef int _remove_if_empty(int fd, str endpoint, str path) except -1:
+    """Remove the empty ring, unless a stock process, which takes no lock, has made it its own."""
+    cdef struct_stat found
+    check_file(fd, &found, endpoint, path)
+    if found.st_size == 0:
+        remove_file(endpoint, path)
+    return 0

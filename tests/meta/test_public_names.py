@@ -103,9 +103,9 @@ RECORDS = {
     recording.Tolerance: "absolute relative",
 }
 FUNCTIONS = {
-    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None)",
+    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
-    "backend=None)",
+    "backend=None, trust=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     visionipc.to_rgb: "(data, geometry)",
@@ -226,7 +226,7 @@ METHODS = {
         "all_readers_updated": "(self)",
         "close": "(self)",
         "closed": "",
-        "connect": "(self, context: Context, endpoint, segment_size=0, *, mode=None, schema=None)",
+        "connect": "(self, context: Context, endpoint, segment_size=0, *, mode=None, schema=None, trust=None)",
         "endpoint": "",
         "linger": "",
         "reserve": "(self, size)",
@@ -241,7 +241,7 @@ METHODS = {
         "closed": "",
         "conflate": "",
         "connect": "(self, context: Context, endpoint, address=b'127.0.0.1', conflate: bool = False, "
-        "segment_size=0, *, mode=None, passive: bool = False, spin_us=None)",
+        "segment_size=0, *, mode=None, passive: bool = False, spin_us=None, trust=None)",
         "endpoint": "",
         "fileno": "(self)",
         "linger": "",

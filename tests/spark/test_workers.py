@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -95,6 +96,33 @@ def test_one_session_writes_the_archive_for_all_later_ones(java: Java) -> None:
     assert os.stat(shlex.split(options)[0].partition("=")[2]).st_ino == taken, "others may run with it"
     assert [path.suffix for path in cache.folder().iterdir()] == [".jsa"]
     assert archive_options(Java(java.home, (21, 0, 2))) != options
+
+
+@pytest.mark.parametrize("kind", ["open", "another user's", "link"])
+def test_an_archive_of_others_is_not_believed(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Who has no home has the cache among the temporary files, where anybody may have made it before."""
+    pytest.importorskip("pyspark")
+    if kind == "another user's" and os.geteuid() != 0:
+        pytest.skip("needs root to give a directory away")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # ~ stays without a home
+    ours = cache.folder()
+    assert ours.parent == tmp_path
+    draft_of(archive_options(java)).write_bytes(WHOLE)
+    assert "SharedArchiveFile" in archive_options(java)
+    if kind == "open":
+        ours.chmod(0o777)
+    elif kind == "another user's":
+        os.chown(ours, 12345, -1)
+    else:
+        ours.rename(tmp_path / "theirs")
+        ours.symlink_to(tmp_path / "theirs")
+    assert archive_options(java) == ""
+    refuse(java)
+    assert len(list(ours.iterdir())) == 1, "what is not ours is let alone"
 
 
 def test_a_draft_whose_java_was_killed_does_not_stay(java: Java) -> None:

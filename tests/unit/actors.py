@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgq
@@ -81,6 +82,22 @@ def without_descriptors(endpoint: str) -> list[Any]:
     return errors
 
 
+def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
+    """Connect where there is no room to map the ring; what is there afterwards."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    errors: list[Any] = []
+    for connect in (msgq.pub_sock, msgq.sub_sock):
+        resource.setrlimit(resource.RLIMIT_AS, (used + room, hard))
+        try:
+            connect(endpoint, segment_size=size)
+        except IpcError as error:
+            errors.append([type(error).__name__, error.errno, str(error)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    return errors
+
+
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -96,6 +113,7 @@ def few_descriptors(endpoint: str) -> list[int]:
             worked = True
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         leaks.append(len(os.listdir("/proc/self/fd")) - len(before))
+        assert worked or not [name for name in os.listdir("/dev/shm") if endpoint in name], "a topic that nobody has"
         if worked:
             return leaks
     raise AssertionError("it never worked")

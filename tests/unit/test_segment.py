@@ -429,8 +429,42 @@ class TestNoSpace:
         assert [error[:2] for error in errors] == [["SegmentError", errno.EMFILE]] * 2
         for error in errors:
             assert "descriptors" in error[2]
+            assert "symbolic" not in error[2]
             assert endpoint in error[2]
         assert worked
+
+    def test_a_ring_that_cannot_be_mapped_is_not_left_behind(self, endpoint: str) -> None:
+        size = 64 << 20
+        errors = run_child(actors.little_address_space, endpoint, size, size // 2)
+        assert [error[:2] for error in errors] == [["SegmentError", errno.ENOMEM]] * 2
+        assert f"cannot map {size + HEADER} bytes" in errors[0][2]
+        assert not ring_path(endpoint).exists()
+        assert not side_path(endpoint).exists()
+
+    @both
+    def test_a_ring_that_was_made_in_vain_is_not_left_behind(self, endpoint: str, connect: Callable[..., Any]) -> None:
+        """What is in the place of its side segment cannot be one."""
+        side_path(endpoint).write_bytes(b"foreign")
+        with pytest.raises(CorruptSegmentError):
+            connect(endpoint)
+        assert not ring_path(endpoint).exists()
+        side_path(endpoint).unlink()
+        ring_path(endpoint).write_bytes(b"")  # a stock process's, which it is about to size
+        side_path(endpoint).write_bytes(b"foreign")
+        with pytest.raises(CorruptSegmentError):
+            connect(endpoint)
+        assert ring_path(endpoint).exists()
+
+    @both
+    def test_errors_say_what_is_so(self, endpoint: str, connect: Callable[..., Any], tmp_path: Path) -> None:
+        ring_path(endpoint).symlink_to(tmp_path)
+        with pytest.raises(SegmentError, match="a symbolic link is never followed"):
+            connect(endpoint)
+        ring_path(endpoint).unlink()
+        ring_path(endpoint).mkdir()
+        with pytest.raises(SegmentError, match="a directory is in its place"):
+            connect(endpoint)
+        ring_path(endpoint).rmdir()
 
     def test_a_failed_connect_leaks_no_descriptor(self, endpoint: str) -> None:
         leaks = run_child(actors.few_descriptors, endpoint)

@@ -72,6 +72,7 @@ class PubSocket(NothingLingers, Socket):
         *,
         mode: int | None = None,
         schema: Schema | None = None,
+        trust: str | None = None,
     ) -> None:
         """Become the endpoint's publisher. `schema` is checked and forgotten: nobody else could look at it."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)

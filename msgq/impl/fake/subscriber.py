@@ -114,6 +114,7 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
         mode: int | None = None,
         passive: bool = False,
         spin_us: int | None = None,
+        trust: str | None = None,
     ) -> None:
         """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)

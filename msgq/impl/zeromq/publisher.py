@@ -69,6 +69,7 @@ class PubSocket(Lingers, Sender):
         *,
         mode: int | None = None,
         schema: Schema | None = None,
+        trust: str | None = None,
     ) -> None:
         """Become the endpoint's publisher.
 
@@ -76,7 +77,7 @@ class PubSocket(Lingers, Sender):
         ----------
         context : not terminated.
         endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size, mode, schema : for the ring; ZMQ has no place for them.
+        segment_size, mode, schema, trust : for the ring; ZMQ has no place for them.
 
         Raises
         ------

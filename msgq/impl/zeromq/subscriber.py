@@ -101,6 +101,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         mode: int | None = None,
         passive: bool = False,
         spin_us: int | None = None,
+        trust: str | None = None,
     ) -> None:
         """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
 
@@ -110,7 +111,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
         address : the publisher's host, for tcp.
         conflate : receive the newest message only.
-        segment_size, mode, passive, spin_us : for the ring; this backend does not look at them.
+        segment_size, mode, passive, spin_us, trust : for the ring; this backend does not look at them.
 
         Raises
         ------

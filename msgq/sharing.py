@@ -1,0 +1,213 @@
+"""Files of several users, by consent of both sides.
+
+Who makes a file says who else may open it: by its mode (``mode=``, MSGQ_MODE) and its group (MSGQ_GROUP). Who opens one
+says whose files it uses: its own and root's, and those of the users that it trusts (``trust=``, MSGQ_TRUST). The bytes
+of a trusted user's file are believed no more than any others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import grp
+import os
+import pwd
+import socket
+import stat
+import tempfile
+
+from msgq import naming
+from msgq.errors import InvalidValueError, SegmentError
+
+
+def trusted(endpoint: str = "") -> frozenset[int]:
+    """Return the ids of the users whose files are used beside one's own and root's: MSGQ_TRUST, or ``trust=``.
+
+    Raises
+    ------
+    InvalidValueError : it names somebody who is no user here.
+    TypeError : it is no str.
+    """
+    names = naming.trust()
+    if not isinstance(names, str):
+        raise TypeError(f"trust is a str, names or ids of users and commas, not {type(names).__name__}")
+    if not names:
+        return frozenset()
+    return frozenset(_id(name.strip(), "MSGQ_TRUST (trust=)", endpoint) for name in names.split(","))
+
+
+def _id(name: str, variable: str, endpoint: str) -> int:
+    found = _lookup(name, variable == "MSGQ_GROUP")
+    if found is None:
+        what = "group" if variable == "MSGQ_GROUP" else "user"
+        text = f"{variable} names {name!r}, which is no {what} of this machine; give names or ids"
+        raise InvalidValueError(text, endpoint)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _lookup(name: str, is_group: bool) -> int | None:
+    """Return the id of a user or group, which may take a directory service a while."""
+    if name.isascii() and name.isdigit() and int(name) < 2**32 - 1:
+        return int(name)
+    with contextlib.suppress(KeyError, ValueError):  # no such name, or one that cannot be
+        return grp.getgrnam(name).gr_gid if is_group else pwd.getpwnam(name).pw_uid
+    return None
+
+
+def trusts(user: int) -> bool:
+    """Return whether files of this user are used."""
+    return user in (os.geteuid(), 0) or user in trusted()
+
+
+def check_owner(user: int, endpoint: str, path: str) -> None:
+    """Refuse what belongs to a user who is not trusted.
+
+    Raises
+    ------
+    SegmentError : it says whose it is, and how that one would be trusted.
+    """
+    if user not in (os.geteuid(), 0) and user not in trusted(endpoint):
+        raise SegmentError(f"belongs to {user_name(user)}{how_to_trust(user)}", endpoint, path)
+
+
+def how_to_trust(user: int) -> str:
+    """Return, for an error, what would make this process use files of that user."""
+    return f", and this process is {user_name(os.geteuid())}'s; MSGQ_TRUST={user} lets it use that user's files"
+
+
+def user_name(user: int) -> str:
+    """Return "user 1000 (alice)", for people."""
+    with contextlib.suppress(KeyError):
+        return f"user {user} ({pwd.getpwuid(user).pw_name})"
+    return f"user {user}"
+
+
+def closed_to_us(path: str) -> str:
+    """Return, for an error, what its owner would have to do so that this user may open a file."""
+    for place in (path, os.path.dirname(path)):
+        with contextlib.suppress(OSError):
+            found = os.lstat(place)
+            owner, mode = user_name(found.st_uid), stat.S_IMODE(found.st_mode)
+            text = f"; {place} belongs to {owner}, group {found.st_gid}, and has mode {mode:o}"
+            return f"{text}. Its owner shares it by MSGQ_MODE=660 and a common group (MSGQ_GROUP) when it is made"
+    return ""
+
+
+def not_ours(path: str) -> str:
+    """Return, for an error, who may remove a file, if that is another user."""
+    with contextlib.suppress(OSError):
+        owner = os.lstat(path).st_uid
+        if owner != os.geteuid():
+            return f"; it belongs to {user_name(owner)}, who may remove it (msgq clean)"
+    return ""
+
+
+def group(endpoint: str = "") -> int | None:
+    """Return the id of the group that new files get (MSGQ_GROUP); None: the one that the system gives them.
+
+    Raises
+    ------
+    InvalidValueError : there is no such group.
+    """
+    name = naming.group()
+    return _id(name, "MSGQ_GROUP", endpoint) if name else None
+
+
+def share(path: str | int, permissions: int, endpoint: str, name: str = "") -> None:
+    """Give what this process just made its group and its mode, whatever the umask says.
+
+    Parameters
+    ----------
+    path : of a file, directory, FIFO or socket in a directory where others cannot replace it; or a descriptor.
+    name : its path, for the error; by default `path`.
+
+    Raises
+    ------
+    SegmentError : this user is no member of the group.
+    """
+    wanted = group(endpoint)
+    try:
+        if wanted is not None:
+            os.chown(path, -1, wanted)
+        os.chmod(path, permissions)
+    except OSError as error:
+        text = f"cannot set group {wanted} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
+        raise SegmentError(text, endpoint, name or str(path), error.errno) from error
+
+
+def directory_mode(permissions: int) -> int:
+    """Return the mode of a directory for files of these permissions.
+
+    Who may read them may enter; who may write them may make some. Then it is sticky: nobody removes another's.
+    """
+    mode = permissions | (permissions & 0o444) >> 2
+    return mode | stat.S_ISVTX if mode & 0o022 else mode
+
+
+def make_directories(endpoint: str, in_prefix: str, permissions: int) -> None:
+    """Create the two directories of a prefix, for files of these permissions. Those that are there stay as they are.
+
+    Raises
+    ------
+    SegmentError : they cannot be made.
+    """
+    for path in naming.directories(in_prefix):
+        if not os.path.lexists(path):
+            try:
+                _make_directory(path, directory_mode(permissions), endpoint)
+            except OSError as error:
+                if not os.path.lexists(path):  # else another process was faster
+                    text = f"cannot create the prefix's directory: {error.strerror}"
+                    raise SegmentError(text, endpoint, path, error.errno) from error
+
+
+def _make_directory(path: str, mode: int, endpoint: str) -> None:
+    if mode == 0o700:
+        os.mkdir(path, mode)
+        return
+    parent, name = os.path.split(path)  # as files: it has its name when it is complete, so nobody finds it closed
+    draft = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
+    try:
+        share(draft, mode, endpoint, path)
+        os.rename(draft, path)  # over another one only if that is empty, and ours
+    except BaseException:
+        os.rmdir(draft)
+        raise
+
+
+def check_directory(found: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
+    """Refuse what cannot be the directory of a prefix, or in which people who are not trusted may replace files.
+
+    Raises
+    ------
+    SegmentError : and why.
+    """
+    if not stat.S_ISDIR(found.st_mode):
+        text = f"the prefix {in_prefix!r} needs a directory here; an endpoint of that name may be in the way"
+        raise SegmentError(text, endpoint, path)
+    check_owner(found.st_uid, endpoint, path)
+    theirs = found.st_uid not in (os.geteuid(), 0)
+    if theirs and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(found.st_mode)
+        text = f"{user_name(found.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
+        raise SegmentError(text, endpoint, path)
+
+
+def bind(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:
+    """Bind a Unix socket, in place of what has the path. Nobody finds it before it has its group and mode.
+
+    Raises
+    ------
+    OSError : as bind(2) and rename(2) give it, when another user's is there for instance.
+    SegmentError : as `share`.
+    """
+    draft = tempfile.mkdtemp(prefix=".msgq.", dir=os.path.dirname(path))
+    try:
+        listener.bind(f"{draft}/s")
+        share(f"{draft}/s", permissions, endpoint, path)
+        os.rename(f"{draft}/s", path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{draft}/s")
+        os.rmdir(draft)

@@ -1,0 +1,211 @@
+"""`msgq clean` of prefixes that ended, beside others that clean, and beside processes that come meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import naming
+from msgq.cli import clean, remains
+from msgq.impl.segment import unlink_orphan, unlink_topic
+from tests import command
+from tests.support import ROOT, SHM, Child, Task, hear, run_child, say
+
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+
+
+def own_shared_memory() -> None:
+    """Child: have a /dev/shm of its own, or end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (
+        libc.unshare(CLONE_NEWNS)
+        or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+        or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"")
+    ):
+        say("not permitted")
+        sys.exit()
+
+
+def in_own_shared_memory(function: Callable[[], Any]) -> Any:
+    """Run a function of this module in a process that has a /dev/shm of its own: nobody else's is swept."""
+    answer = run_child(function, env={"OPENPILOT_PREFIX": ""})
+    if answer == "not permitted":
+        pytest.skip("needs the right to mount")
+    return answer
+
+
+def prefix_that_ended(prefix: str, *endpoints: str) -> None:
+    """What openpilot leaves: it removes the directory of the rings alone."""
+    with naming.chosen(prefix):
+        for endpoint in endpoints:
+            msgq.pub_sock(endpoint).close()
+    shutil.rmtree(naming.directories(prefix)[0])
+
+
+def outcomes(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run("clean", "--json", *words).output.splitlines()]
+
+
+def clean_many() -> dict[str, Any]:
+    own_shared_memory()
+    for number in range(20):
+        prefix_that_ended(f"ended{number}", "one", "two")
+    (SHM / "msgqside_bare").mkdir(mode=0o700)
+    with naming.chosen("lives"):
+        msgq.pub_sock("idle").close()
+        publisher = msgq.pub_sock("busy")
+    noted = [json.loads(line) for line in command.run("doctor", "--json", code=0).output.splitlines()]
+    tried = outcomes("--dry-run")
+    before = sorted(os.listdir("/dev/shm"))
+    first = outcomes()
+    after = sorted(os.listdir("/dev/shm"))
+    every = outcomes("--all-prefixes")
+    publisher.close()
+    return {
+        "noted": next(one["text"] for one in noted if one["check"] == "files"),
+        "tried": len(tried), "before": len(before), "removed": first, "after": after, "again": outcomes(),
+        "every": [(one["prefix"], one["endpoint"], one["action"]) for one in every],
+    }  # fmt: skip
+
+
+def test_prefixes_that_ended_go_and_those_that_live_stay() -> None:
+    said = in_own_shared_memory(clean_many)
+    assert "21 prefixes that ended left 40 side segments without a ring" in said["noted"]
+    assert "`msgq clean` removes them" in said["noted"]
+    assert (said["tried"], said["before"]) == (41, 23)
+    assert len(said["removed"]) == 41
+    assert {one["action"] for one in said["removed"]} == {"removed"}
+    assert sum(one["bytes"] for one in said["removed"]) == 40 * 65536
+    assert said["after"] == ["msgq_lives", "msgqside_lives"]
+    assert said["again"] == []
+    assert said["every"] == [["lives", "busy", "kept"], ["lives", "idle", "removed"]]
+
+
+def test_all_prefixes_means_no_other_choice() -> None:
+    command.run("clean", "--all-prefixes", "--prefix", "p", code=2)
+    command.run("clean", "--all-prefixes", "endpoint", code=2)
+
+
+def test_under_a_prefix_that_ended_one_can_go_on(prefix: str) -> None:
+    """Its side segment is of another ring."""
+    prefix_that_ended(prefix, "topic")
+    with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
+        pub.send(b"x")
+        assert (sub.receive(), sub.lost) == (b"x", 0)
+        assert outcomes("--dry-run")[0]["action"] == "kept"
+
+
+def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
+    with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
+        shutil.rmtree(naming.directories(prefix)[0])
+        assert [one["endpoint"] for one in outcomes()] == ["topic"]
+        assert not [path for path in naming.directories(prefix) if os.path.exists(path)]
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+
+
+def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None:
+    prefix_that_ended(prefix, "topic")
+    assert remains.orphans(prefix) == ["topic"]
+    with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
+        inode = os.stat(naming.side_path("topic", prefix)).st_ino
+        assert not unlink_orphan("topic", prefix)
+        assert os.stat(naming.side_path("topic", prefix)).st_ino == inode
+        pub.send(b"x")
+        assert sub.receive() == b"x"
+
+
+def connect_again_and_again(endpoint: str) -> int:
+    """Child: connect while others clean; how often it came to nothing."""
+    say("ready")
+    hear()
+    failures = 0
+    for number in range(300):
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, timeout=0) as sub:
+            pub.send(b"%d" % number)
+            failures += sub.receive() != b"%d" % number
+        if number % 3 == 0:
+            shutil.rmtree(naming.directories(naming.prefix())[0], ignore_errors=True)
+    return failures
+
+
+def test_orphans_are_cleared_beside_processes_that_connect(prefix: str) -> None:
+    """What: a process connects both roles, and removes the directory of the rings, again and again; this one clears.
+
+    Why: the side segment of a new ring must not be taken for that of the one before, nor a directory be missing.
+
+    Failure would mean: participants that do not see each other, or a connect that fails for no reason of its own.
+    """
+    with Child(connect_again_and_again, "topic") as child:
+        assert child.hear() == "ready"
+        child.say()
+        over = threading.Event()
+
+        def sweep() -> int:
+            count = 0
+            while not over.is_set():
+                count += len(list(remains.clear_orphans(prefix)))
+            return count
+
+        sweeping = Task(sweep)
+        try:
+            assert child.hear() == 0
+        finally:
+            over.set()
+        assert sweeping.result() > 0
+
+
+def test_two_cleans_at_once(prefix: str) -> None:
+    """Each finds files that the other removes between its look and its hand."""
+    for ended in (False, False, True):
+        for number in range(40):
+            msgq.pub_sock(f"topic{number}", 4096).close()
+        if ended:
+            shutil.rmtree(naming.directories(prefix)[0])
+        command_line = [sys.executable, "-m", "msgq", "clean"]
+        running = [
+            subprocess.Popen(command_line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for _ in range(3)
+        ]
+        said = [process.communicate(timeout=60)[0] for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0], said
+        assert not list(SHM.glob(f"msgq*_{prefix}/*"))
+
+
+@pytest.mark.parametrize("step", ["TopicLock", "read_topic", "unlink_topic"])
+def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Right before each of the steps that a clean takes for one topic."""
+    for endpoint in ("here", "stays"):
+        msgq.pub_sock(endpoint, 4096).close()
+    real = getattr(clean, step)
+
+    def vanish(endpoint: str, *rest: Any) -> Any:
+        if endpoint == "here":
+            unlink_topic(endpoint, prefix)
+        return real(endpoint, *rest)
+
+    monkeypatch.setattr(clean, step, vanish)
+    assert [one["endpoint"] for one in outcomes() if one["endpoint"] != "here"] == ["stays"]
+    assert not list(SHM.glob(f"msgq*_{prefix}/*"))
+
+
+def test_a_topic_that_is_locked_does_not_keep_the_others(prefix: str) -> None:
+    """By somebody who is stopped, for instance; the lock is waited for, 5 s."""
+    for endpoint in ("locked", "free"):
+        msgq.pub_sock(endpoint, 4096).close()
+    with open(naming.ring_path("locked", prefix), "rb") as ring:
+        fcntl.flock(ring, fcntl.LOCK_EX)
+        assert {one["endpoint"]: one["action"] for one in outcomes()} == {"free": "removed", "locked": "kept"}
+    assert Path(naming.ring_path("locked", prefix)).exists()
