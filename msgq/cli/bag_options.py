@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from msgq.cli import options
-from msgq.cli.render import echo_json, in_units
+from msgq.cli.render import echo, echo_json, in_units
 from msgq.recording import LogReader
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -80,10 +80,10 @@ def _ns(time: float | datetime | None, begin: int) -> int | None:
 def tell_problems(log: LogReader) -> None:
     """Say on the standard error what was skipped."""
     for problem in log.problems:
-        click.echo(f"skipped: {problem}", err=True)
+        echo(f"skipped: {problem}", err=True)
 
 
 def tell_written(output: Path, count: int, as_json: bool) -> None:
     """Say what was written."""
     said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")
+    echo_json(said) if as_json else echo(f"{output}: {in_units(count)} messages")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import echo_json, in_bytes, in_units
+from msgq.cli.render import echo, echo_json, in_bytes, in_units
 from msgq.recording import layout
 from msgq.recording.recover import Recovery, recover
 
@@ -28,7 +28,7 @@ def command(logs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         raise click.UsageError(f"--output is for one file, not for {len(paths)}")
     for path in paths:
         done = recover(path, output)
-        echo_json(done) if as_json else click.echo(_text(done))
+        echo_json(done) if as_json else echo(_text(done))
 
 
 def _text(done: Recovery) -> str:

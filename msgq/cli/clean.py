@@ -9,7 +9,7 @@ import click
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.remains import dead_claims, dead_gates, remove_gate
-from msgq.cli.render import echo_json, in_bytes, who
+from msgq.cli.render import echo, echo_json, in_bytes, who
 from msgq.impl.segment import TopicLock, unlink_topic
 from msgq.stats import TopicStats, topics
 from msgq.stats import topic as read_topic
@@ -54,9 +54,9 @@ def command(endpoints: tuple[str, ...], dry_run: bool, force: bool, as_json: boo
             outcomes.append(_clean(read_topic(endpoint, prefix), dry_run, force, prefix))
     outcomes += _clean_remains(endpoints, dry_run, naming.checked_prefix(prefix))
     for outcome in outcomes:
-        echo_json(outcome) if as_json else click.echo(str(outcome))
+        echo_json(outcome) if as_json else echo(str(outcome))
     if not outcomes and not as_json:
-        click.echo("no topics")
+        echo("no topics")
     if endpoints and any(outcome.action == "kept" for outcome in outcomes):
         sys.exit(1)
 

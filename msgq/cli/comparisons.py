@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_json
 from msgq.recording import Comparison, Tolerance
 
 EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
@@ -62,7 +62,8 @@ def tell(found: Comparison, as_json: bool, **more: Any) -> None:
         shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
         echo_json({**more, "same": bool(found), "endpoints": endpoints, "first": shown})
     else:
-        click.echo(str(found))
+        for line in str(found).splitlines():
+            echo(line)
     if not found:
         click.get_current_context().exit(1)
 

@@ -13,7 +13,7 @@ from msgq import naming
 from msgq.cli import options
 from msgq.cli.machine import CHECKS, Check
 from msgq.cli.remains import dead_claims, dead_gates
-from msgq.cli.render import console, echo_json, who
+from msgq.cli.render import console, echo_json, styled, who
 from msgq.cli.repair import orphans, repair, strangers
 from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
 from msgq.impl.segment import unlink_topic
@@ -42,8 +42,8 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
         if as_json:
             echo_json(check)
         else:
-            output.print(f"[{_COLOURS[check.status]}]{check.status:5}[/] {check.check:13}", end=" ")
-            output.print(check.text, markup=False, highlight=False, soft_wrap=True)
+            output.print(styled(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
+            output.print(check.text, soft_wrap=True)
     sys.exit(wrong)
 
 

@@ -14,7 +14,7 @@ import msgq
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.payload import encode
-from msgq.cli.render import echo_json, publisher
+from msgq.cli.render import echo, echo_json, publisher
 from msgq.cli.signals import until_interrupted
 from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl.ring import PubSocket
@@ -124,7 +124,7 @@ def _wait(socket: PubSocket, readers: int, timeout: float | None) -> None:
     try:
         socket.wait_for_readers(timeout, n=readers)
     except WaitTimeoutError:
-        click.echo(f"msgq: {socket.endpoint} had no {readers} subscribers within {timeout:g} s", err=True)
+        echo(f"msgq: {socket.endpoint} had no {readers} subscribers within {timeout:g} s", err=True)
         raise SystemExit(options.EXIT_TIMEOUT) from None
 
 
