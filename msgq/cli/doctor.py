@@ -15,7 +15,7 @@ from msgq.cli.machine import CHECKS, Check
 from msgq.cli.remains import dead_claims, dead_gates
 from msgq.cli.render import console, echo_json, styled, who
 from msgq.cli.repair import orphans, repair, strangers
-from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
+from msgq.errors import CorruptSegmentError, EndpointNameError, IpcError, LayoutVersionError, SegmentError
 from msgq.impl.segment import unlink_topic
 from msgq.stats import TopicStats, topic, topics
 
@@ -86,6 +86,8 @@ def segments(prefix: str | None) -> Check:
             topic(path.name.removeprefix(start), where)
         except (CorruptSegmentError, LayoutVersionError) as error:
             damaged.append(str(error))
+        except EndpointNameError as error:  # its name is no text
+            unreadable.append(str(error))
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # removed just now
                 unreadable.append(str(error))

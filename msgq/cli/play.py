@@ -66,7 +66,7 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 @options.as_json
 @options.prefix
 def command(
-    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any,
+    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any, max_chunk: int,
     loop: bool, loops: int | None, wait_for_readers: bool, wait_for: Sequence[str], programs: Sequence[str],
     reference: Sequence[Path], outputs: Any, output: Path | None, seed: int, tolerances: Any, times: float | None,
     by: str, remap: dict[str, str], as_json: bool, **playing: Any,
@@ -77,7 +77,7 @@ def command(
     """
     if loop and loops:
         raise click.UsageError("--loop is for ever; give it or --loops")
-    log = bag_options.open_log(logs, names, expressions, exclude, start, end)
+    log = bag_options.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
     if programs:
         play_deterministic(log, programs, by, remap, seed, reference, outputs, output, tolerances, times, as_json)
         return

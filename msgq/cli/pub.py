@@ -94,7 +94,7 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
             value: Any = json.loads(text)
             if schema is not None and schema.encoding == "struct":
                 return encode(schema, value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from msgq.recording.message import Message
 from msgq.schema import Schema
 
 Decode = Callable[[bytes], Any]
+NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
 _SHARED = b"\x1d"  # in CBOR, however long it is written
+_LEAVES = (str, int, float, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,30 @@ class Decoders:
         if isinstance(decode, str):
             return Undecoded(message.data, decode)
         try:
-            return decode(message.data)
+            value = decode(message.data)
+            if is_deep(value):
+                raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+            return value
         except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
             return Undecoded(message.data, f"{message.schema.encoding}: {error or type(error).__name__}")
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a value is nested deeper than NESTING_MAX levels."""
+    level = [value]
+    for _ in range(NESTING_MAX + 1):
+        level = [part for one in level for part in _parts(one) if not isinstance(part, _LEAVES)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return chain(value, value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    return (value.value,) if hasattr(value, "tag") and hasattr(value, "value") else ()  # CBOR's
 
 
 def struct_dtype(schema: Schema) -> np.dtype[Any]:
@@ -54,6 +78,8 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
     """
     try:
         descr = json.loads(schema.data)
+        if is_deep(descr):
+            raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
         fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
         dtype = np.lib.format.descr_to_dtype(fields)
     except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
