@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import click
 
-from msgq.errors import SegmentError
+from msgq.errors import EndpointNameError, SegmentError
 from msgq.naming import endpoint_name
 from msgq.stats import topic_inodes
 
@@ -73,6 +73,8 @@ class Followed(Generic[_T]):
             if name not in self._inodes:
                 try:
                     self.things[name] = self._make(name)
+                except EndpointNameError:  # a file whose name is no text
+                    continue
                 except SegmentError as error:
                     if error.errno != errno.ENOENT and name in self._names.plain:
                         raise

@@ -113,6 +113,8 @@ def hostile(prefix: str) -> Iterator[str]:
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
+    no_text = os.fsencode(f"/dev/shm/msgq_{prefix}/") + b"no text \xff\x1b"
+    Path(os.fsdecode(no_text)).write_bytes(b"x" * 1000)
     yield endpoint
     for process in started:
         process.kill()
@@ -144,7 +146,6 @@ def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: s
 def test_doctor_and_clean_say_the_names_of_what_is_damaged_or_dead_in_a_line(hostile: str, prefix: str) -> None:
     Path(f"/dev/shm/msgq_{prefix}", f"damaged{EVIL}").write_bytes(b"x" * 100)
     Path(f"/dev/shm/msgqside_{prefix}", f"orphan{EVIL}").write_bytes(b"x" * 100)
-    Path(os.fsdecode(os.fsencode(f"/dev/shm/msgq_{prefix}/") + b"no text \xff\x1b")).write_bytes(b"x" * 100)
     said = run("doctor", code=1).output
     assert "damaged\\x1b[2J" in said
     assert "orphan\\x1b[2J" in said
