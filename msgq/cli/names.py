@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import click
 
-from msgq.errors import EndpointNameError, SegmentError
+from msgq.errors import SegmentError
 from msgq.naming import endpoint_name
 from msgq.stats import topic_inodes
 
@@ -46,8 +46,9 @@ class Names:
         return self._all or name in self.plain or any(one.fullmatch(name) for one in self._expressions)
 
     def existing(self) -> dict[str, int]:
-        """Return those that exist now, sorted, with the inodes of their rings."""
-        return {name: inode for name, inode in topic_inodes(self.prefix).items() if name in self}
+        """Return those that exist now, sorted, with the inodes of their rings; a file whose name is no text is none."""
+        found = topic_inodes(self.prefix).items()
+        return {name: inode for name, inode in found if name in self and name.encode(errors="ignore").decode() == name}
 
 
 class Followed(Generic[_T]):
@@ -73,8 +74,6 @@ class Followed(Generic[_T]):
             if name not in self._inodes:
                 try:
                     self.things[name] = self._make(name)
-                except EndpointNameError:  # a file whose name is no text
-                    continue
                 except SegmentError as error:
                     if error.errno != errno.ENOENT and name in self._names.plain:
                         raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -54,7 +55,7 @@ class Decoders:
 def is_deep(value: Any) -> bool:
     """Return whether a value is nested deeper than NESTING_MAX levels."""
     level = [value]
-    for _ in range(NESTING_MAX + 1):
+    for _ in range(NESTING_MAX):
         level = [part for one in level for part in _parts(one) if not isinstance(part, _LEAVES)]
         if not level:
             return False
@@ -161,9 +162,20 @@ def _struct(schema: Schema) -> Decode:
 
     def decode(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
+        for text in _texts(values):
+            codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
+            if codes.max(initial=0) > sys.maxunicode:  # NumPy takes any bits for a character
+                raise ValueError("a text has what is no character")
         return values[0] if len(values) == 1 else values
 
     return decode
+
+
+def _texts(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    for name in values.dtype.names or ():
+        yield from _texts(values[name])
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        yield values
 
 
 def _protobuf(schema: Schema) -> Decode:

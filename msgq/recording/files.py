@@ -320,7 +320,7 @@ class LogFile:
     def _take(self, opcode: int, content: bytes, offset: int) -> None:
         """Learn from a record; a repetition costs nothing."""
         key = (opcode, content[:2])
-        if self._known.get(key) == content:
+        if self._known.get(key) == content or (opcode == Opcode.CHANNEL and self._changes > CHANGES_MAX):
             return
         if not self._room.takes(_description(opcode, content), len(content)):
             text = f"{DESCRIBING_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
@@ -352,8 +352,6 @@ class LogFile:
             self._problem(offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here")
             self._prologue = b""
             self._changes += 1
-            if self._changes > CHANGES_MAX:
-                return
         self.channels[record.id] = channel
         self._set_code(record.id, self._code_of(channel))
 

@@ -85,6 +85,7 @@ def recover(path: Path, output: Path | None = None, max_chunk_bytes: int = CHUNK
             try:
                 with path.open("rb") as original:
                     shutil.copyfileobj(original, copy, 1 << 20)
+                copy.flush()
                 with output.open("r+b") as file:
                     return _recover(file.fileno(), output, max_chunk_bytes)
             except RecordingError:

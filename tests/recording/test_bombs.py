@@ -58,7 +58,12 @@ def with_summary(path: Path, *parts: bytes) -> Path:
 
 
 def million_channels() -> bytes:
-    return b"".join(encoded(channel(number % 65536, f"topic{number}")) for number in range(1_000_000))
+    parts = []
+    for number in range(1_000_000):
+        topic = b"topic%d" % number
+        content = struct.pack("<HHI", number % 65536, 0, len(topic)) + topic + bytes(8)
+        parts.append(struct.pack("<BQ", 4, len(content)) + content)
+    return b"".join(parts)
 
 
 ZEROS = bytes(256 * MIB)

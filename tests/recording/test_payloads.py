@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import struct
@@ -15,9 +14,11 @@ import cbor2
 import msgpack
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from google.protobuf import descriptor_pb2
 
 import msgq
+from msgq.cli.app import app
 from msgq.cli.payload import decode
 from msgq.recording import LogReader, compare
 from msgq.recording.decode import NESTING_MAX, Undecoded
@@ -134,7 +135,8 @@ def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
     assert f"messages  {messages}" in run("bag", "info", logs[0]).output
     assert "different: " in run("bag", "diff", *logs, code=1).output
     for endpoint in [f"e{number}" for number in range(messages - 1)]:
-        said = json.loads(run("bag", "diff", *logs, "--endpoint", endpoint, "--json", code=None).stdout)
+        arguments = ["bag", "diff", *map(str, logs), "--endpoint", endpoint, "--json"]
+        said = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
         assert said["endpoints"][endpoint]["a"] == 1
     lines, table = logs[0].with_name("a.jsonl"), logs[0].with_name("a.csv")
     run("bag", "convert", logs[0], "-o", lines)
@@ -142,8 +144,7 @@ def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
     said_of = [json.loads(line) for line in lines.read_text().splitlines()]
     assert len(said_of) == messages
     assert sum("reason" in line for line in said_of) == len(STRANGE)
-    with table.open() as file:
-        assert len(list(csv.reader(file))) == messages + 1
+    assert len(table.read_text().splitlines()) == messages + 1
     assert len(list(LogReader(logs[0]).decoded())) == messages
 
 
