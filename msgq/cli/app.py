@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -67,11 +68,26 @@ class _Verbs(click.Group):
             return _Missing(cmd_name, missing, extra)
         return command
 
+    def main(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Run, and end the process; what went wrong is said by us, as all else."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # names that the locale has no letters for
+        try:
+            sys.exit(super().main(*arguments, **options | {"standalone_mode": False}))
+        except click.ClickException as error:
+            from msgq.cli.render import echo_error  # rich, which not all verbs need
+
+            echo_error(error)
+            sys.exit(error.exit_code)
+        except click.Abort:  # Ctrl-C before there was a verb to notice it
+            sys.exit(_INTERRUPTED)
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except IpcError as error:
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
         except BrokenPipeError:  # who read our output has seen enough, as `head` does

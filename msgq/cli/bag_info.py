@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.render import console, echo, echo_json, in_bytes, in_units
 from msgq.recording import EndpointInfo, LogReader, layout
 
 
@@ -30,7 +30,7 @@ def command(logs: tuple[Path, ...], as_json: bool, **chosen: Any) -> None:
             echo_json(info)
     else:
         for name, value in about.items():
-            click.echo(f"{name:<9} {_shown(name, value)}")
+            echo(f"{name:<9} {_shown(name, value)}")
         console().print(_table(infos))
     bag_options.tell_problems(log)
 

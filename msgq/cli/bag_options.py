@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from msgq.cli import options
-from msgq.cli.render import echo_json, in_units
+from msgq.cli.render import echo, echo_json, in_units
 from msgq.recording import LogReader
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -19,6 +19,10 @@ output = click.option(
 compression = click.option(
     "--compression", type=click.Choice(["zstd", "lz4", "none"]), default="zstd", show_default=True
 )
+max_chunk = click.option(
+    "--max-chunk", type=options.BYTES, default="256MiB", show_default=True, metavar="SIZE",
+    help="Of a chunk of a log, before compression: larger ones are skipped.",
+)  # fmt: skip
 _TIME = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
 
 
@@ -45,6 +49,7 @@ def selection(function: Callable[..., None]) -> Callable[..., None]:
                      help="Not endpoints in whose names this is found; repeatable."),
         click.option("--start", metavar="TIME", callback=_time, help=f"From here on: {_TIME}."),
         click.option("--end", metavar="TIME", callback=_time, help="Until before this."),
+        max_chunk,
     ):  # fmt: skip
         function = option(function)
     return function
@@ -57,13 +62,18 @@ def open_log(
     exclude: Sequence[re.Pattern[str]] = (),
     start: float | datetime | None = None,
     end: float | datetime | None = None,
+    *,
+    max_chunk: int,
 ) -> LogReader:
     """Return the log, with what was chosen."""
     begin = 0
     if isinstance(start, float) or isinstance(end, float):
-        begin = LogReader(*paths).start_time or 0
+        begin = LogReader(*paths, max_chunk_bytes=max_chunk).start_time or 0
     chosen: list[Any] = [*names, *expressions]
-    return LogReader(*paths, endpoints=chosen or None, exclude=exclude, start=_ns(start, begin), end=_ns(end, begin))
+    return LogReader(
+        *paths, endpoints=chosen or None, exclude=exclude, start=_ns(start, begin), end=_ns(end, begin),
+        max_chunk_bytes=max_chunk,
+    )  # fmt: skip
 
 
 def _ns(time: float | datetime | None, begin: int) -> int | None:
@@ -80,10 +90,10 @@ def _ns(time: float | datetime | None, begin: int) -> int | None:
 def tell_problems(log: LogReader) -> None:
     """Say on the standard error what was skipped."""
     for problem in log.problems:
-        click.echo(f"skipped: {problem}", err=True)
+        echo(f"skipped: {problem}", err=True)
 
 
 def tell_written(output: Path, count: int, as_json: bool) -> None:
     """Say what was written."""
     said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else click.echo(f"{output}: {in_units(count)} messages")
+    echo_json(said) if as_json else echo(f"{output}: {in_units(count)} messages")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from msgq.cli import bag_options, options
-from msgq.cli.render import echo_json, in_bytes, in_units
+from msgq.cli.render import echo, echo_json, in_bytes, in_units
 from msgq.recording import layout
 from msgq.recording.recover import Recovery, recover
 
@@ -15,20 +15,21 @@ from msgq.recording.recover import Recovery, recover
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Leave the file (one only) alone and write this one."
 )
+@bag_options.max_chunk
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], output: Path | None, max_chunk: int, as_json: bool) -> None:
     """Make the files of LOGS whole, so that every MCAP reader takes them.
 
     In place: what is no whole record at the end is cut off, damage within is marked so that readers pass over it, and
     a summary is written. What `msgq` reads from the file stays the same. Whole files stay as they are, and so do those
-    that a recorder is writing.
+    that a recorder is writing. One with a chunk above --max-chunk is left alone: it may be a good one.
     """
     paths = [path for log in logs for path in layout.segments(log)]
     if output is not None and len(paths) != 1:
         raise click.UsageError(f"--output is for one file, not for {len(paths)}")
     for path in paths:
-        done = recover(path, output)
-        echo_json(done) if as_json else click.echo(_text(done))
+        done = recover(path, output, max_chunk)
+        echo_json(done) if as_json else echo(_text(done))
 
 
 def _text(done: Recovery) -> str:

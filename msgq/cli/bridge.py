@@ -7,14 +7,13 @@ from dataclasses import asdict
 
 import click
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.cli import options
 from msgq.cli.names import EXPRESSION
-from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.render import console, echo_json, in_bytes, in_units, styled
 from msgq.cli.signals import interruptible
 
 
@@ -139,6 +138,6 @@ def _table(lines: Iterable[tuple[Flow, float, float]]) -> Table:
     for flow, rate, byte_rate in lines:
         direction = f"in from {flow.host}" if flow.host else flow.direction
         counts = (in_units(flow.messages), in_units(rate), in_bytes(byte_rate))
-        state = flow.state if flow.state == CARRYING else f"[yellow]{escape(flow.state)}[/]"
-        table.add_row(escape(flow.topic), direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
+        state = flow.state if flow.state == CARRYING else styled(flow.state, "yellow")
+        table.add_row(flow.topic, direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
     return table

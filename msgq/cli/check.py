@@ -12,7 +12,7 @@ from msgq import naming
 from msgq.cli import options
 from msgq.cli.expectations import Expectations, Finding, judge, read
 from msgq.cli.names import Followed, Names
-from msgq.cli.render import console, echo_json
+from msgq.cli.render import console, echo_json, styled
 from msgq.impl.meter import Meter, watch
 from msgq.impl.snapshot import TopicWatch
 from msgq.stats import topic_inodes
@@ -72,9 +72,8 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
                 echo_json(finding)
             else:
                 output = console()
-                output.print("[green]ok   [/]" if finding.ok else "[red]wrong[/]", end=" ")
-                text = f"{finding.endpoint}: {finding.text}"
-                output.print(text, markup=False, highlight=False, soft_wrap=True)
+                output.print(styled("ok   ", "green") if finding.ok else styled("wrong", "red"), end=" ")
+                output.print(f"{finding.endpoint}: {finding.text}", soft_wrap=True)
     sys.exit(bad)
 
 

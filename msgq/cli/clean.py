@@ -10,7 +10,7 @@ import click
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.remains import clear_orphans, dead_claims, dead_gates, orphaned_prefixes, remove_gate
-from msgq.cli.render import echo_json, in_bytes, who
+from msgq.cli.render import echo, echo_json, in_bytes, who
 from msgq.errors import SegmentError
 from msgq.impl.segment import TopicLock, unlink_topic
 from msgq.stats import TopicStats, topics
@@ -68,9 +68,9 @@ def command(
         for one in [where] if where else ["", *orphaned_prefixes()]:
             outcomes += _clean_orphans(one, dry_run)
     for outcome in outcomes:
-        echo_json(outcome) if as_json else click.echo(str(outcome))
+        echo_json(outcome) if as_json else echo(str(outcome))
     if not outcomes and not as_json:
-        click.echo("no topics")
+        echo("no topics")
     if endpoints and any(outcome.action == "kept" for outcome in outcomes):
         sys.exit(1)
 

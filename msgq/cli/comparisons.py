@@ -8,11 +8,14 @@ from typing import Any
 
 import click
 
-from msgq.cli.render import echo_json
+from msgq.cli.payload import shown
+from msgq.cli.render import echo, echo_json
 from msgq.recording import Comparison, Tolerance
+from msgq.recording.decode import Undecoded
 
 EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
 _FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
+_TEXT_MAX = 1000  # characters of a value that JSON cannot say
 _FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
 
 
@@ -62,12 +65,15 @@ def tell(found: Comparison, as_json: bool, **more: Any) -> None:
         shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
         echo_json({**more, "same": bool(found), "endpoints": endpoints, "first": shown})
     else:
-        click.echo(str(found))
+        for line in str(found).splitlines():
+            echo(line)
     if not found:
         click.get_current_context().exit(1)
 
 
 def _value(value: Any) -> Any:
     """What JSON can say of a value; bytes are left, they become base64."""
-    plain = isinstance(value, (bytes, str, int, float, list, dict, type(None)))
-    return value if plain else repr(value)
+    if isinstance(value, Undecoded):
+        return {"data": value.data, "reason": value.reason}
+    found = shown(value, b"") if isinstance(value, (str, int, float, list, dict)) else value
+    return found if isinstance(found, (bytes, str, int, float, list, dict, type(None))) else repr(value)[:_TEXT_MAX]

@@ -46,7 +46,9 @@ def main(run: str, role: str, name: str) -> int:
         else:
             publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
     except IpcError as error:
-        print(f"msgq demo: {name}: {error}", file=sys.stderr)
+        from msgq.cli.render import echo  # rich, which nothing else here needs
+
+        echo(f"msgq demo: {name}: {error}", err=True)
         return 1
     finally:
         if lifeline.orphaned:

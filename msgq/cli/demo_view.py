@@ -10,7 +10,7 @@ from rich.table import Table
 
 from msgq.cli.demo_plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.cli.demo_summary import Summary
-from msgq.cli.render import in_bytes, in_units
+from msgq.cli.render import in_bytes, in_units, styled
 
 _PERIOD_S = 0.25
 
@@ -67,18 +67,17 @@ def print_summary(screen: Console, summary: Summary) -> None:
         screen.print(
             f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
             f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
-            highlight=False,
         )
     if summary.recording:
         screen.print(_recording_table(summary))
     if summary.digest:
         text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
-        screen.print(text, highlight=False)
+        screen.print(text)
     for note in summary.notes:
-        screen.print(note, highlight=False)
+        screen.print(note)
     for failure in summary.failures:
-        screen.print(f"[red]FAILED[/] {failure}", highlight=False)
-    screen.print("[green]everything held[/]" if summary.ok else "[red]not everything held[/]")
+        screen.print(styled("FAILED", "red"), failure)
+    screen.print(styled("everything held", "green") if summary.ok else styled("not everything held", "red"))
 
 
 def _recording_table(summary: Summary) -> Table:
@@ -100,7 +99,7 @@ def _table(title: str) -> Table:
 def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _Rates) -> None:
     rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
     who = f"demo-{name}"
-    table.add_row(f"[bold]{name}[/]", who, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate)
+    table.add_row(styled(name, "bold"), who, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate)
 
 
 def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: Flow, lost: int | None) -> None:

@@ -13,9 +13,9 @@ from msgq import naming
 from msgq.cli import options
 from msgq.cli.machine import CHECKS, Check
 from msgq.cli.remains import clear_orphans, dead_claims, dead_gates, orphaned_prefixes, orphans
-from msgq.cli.render import console, echo_json, in_bytes, who
+from msgq.cli.render import console, echo_json, in_bytes, styled, who
 from msgq.cli.repair import repair, strangers
-from msgq.errors import CorruptSegmentError, IpcError, LayoutVersionError, SegmentError
+from msgq.errors import CorruptSegmentError, EndpointNameError, IpcError, LayoutVersionError, SegmentError
 from msgq.impl.segment import unlink_topic
 from msgq.stats import TopicStats, topic, topics
 
@@ -42,8 +42,8 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
         if as_json:
             echo_json(check)
         else:
-            output.print(f"[{_COLOURS[check.status]}]{check.status:5}[/] {check.check:13}", end=" ")
-            output.print(check.text, markup=False, highlight=False, soft_wrap=True)
+            output.print(styled(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
+            output.print(check.text, soft_wrap=True)
     sys.exit(wrong)
 
 
@@ -86,6 +86,8 @@ def segments(prefix: str | None) -> Check:
             topic(path.name.removeprefix(start), where)
         except (CorruptSegmentError, LayoutVersionError) as error:
             damaged.append(str(error))
+        except EndpointNameError as error:  # its name is no text
+            unreadable.append(str(error))
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # removed just now
                 unreadable.append(str(error))

@@ -1,7 +1,5 @@
 """`msgq echo`: the messages as they come."""
 
-import json
-import sys
 import time
 from collections.abc import Callable
 
@@ -13,9 +11,10 @@ from msgq.cli import options
 from msgq.cli.meters import give_up, say_waiting
 from msgq.cli.names import Followed, Names
 from msgq.cli.payload import decode
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_bytes, echo_json, json_text
 from msgq.cli.signals import until_interrupted
 from msgq.impl.ring import Poller, SubSocket
+from msgq.recording.decode import Undecoded
 from msgq.schema import Schema
 from msgq.stats import topic
 
@@ -107,32 +106,35 @@ def _take(name: str, source: Source, show: Show, most: int | None) -> int:
     for message in messages:
         show(name, source, message)
     if lost := source.newly_lost():
-        click.echo(f"msgq: {name}: lost {lost} messages, which came faster than they were shown", err=True)
+        echo(f"msgq: {name}: lost {lost} messages, which came faster than they were shown", err=True)
     elif lost is None:
-        click.echo(f"msgq: {name}: lost messages, which came faster than they were shown", err=True)
+        echo(f"msgq: {name}: lost messages, which came faster than they were shown", err=True)
     return len(messages)
 
 
 def _show_raw(_name: str, _source: Source, message: bytes) -> None:
-    sys.stdout.buffer.write(message)
-    sys.stdout.buffer.flush()
+    echo_bytes(message)
 
 
 def _show_line(as_hex: bool, named: bool) -> Show:
     def show(name: str, source: Source, message: bytes) -> None:
-        value = None if as_hex else decode(source.schema, message)
-        text = message.hex(" ", 4) if value is None else json.dumps(value, ensure_ascii=False)
-        click.echo(f"{name}: {text}" if named else text)
+        value = Undecoded(message, "") if as_hex else decode(source.schema, message)
+        text = _hex(value) if isinstance(value, Undecoded) else json_text(value, ensure_ascii=False)
+        echo(f"{name}: {text}" if named else text)
 
     return show
 
 
+def _hex(value: Undecoded) -> str:
+    return value.data.hex(" ", 4) + (f"  ({value.reason})" if value.reason else "")
+
+
 def _show_json(as_hex: bool) -> Show:
     def show(name: str, source: Source, message: bytes) -> None:
-        value = None if as_hex else decode(source.schema, message)
+        value = Undecoded(message, "") if as_hex else decode(source.schema, message)
         line = {"endpoint": name, "time_ns": time.time_ns(), "size": len(message)}
-        if value is None:
-            echo_json({**line, "hex": message.hex()})
+        if isinstance(value, Undecoded):
+            echo_json({**line, "hex": message.hex()} | ({"reason": value.reason} if value.reason else {}))
         else:
             assert source.schema is not None
             echo_json({**line, "schema": source.schema.name, "value": value})

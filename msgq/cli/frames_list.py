@@ -6,12 +6,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from msgq import naming
 from msgq.cli import options
-from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.render import console, echo_json, in_bytes, in_units, styled
 from msgq.errors import IpcError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire
@@ -123,7 +122,7 @@ def _table(found: Sequence[Found]) -> Table:
     table.add_column("state")
     for one in found:
         table.add_row(
-            escape(one.server),
+            one.server,
             str(one.pid or "-"),
             in_units(one.stream),
             one.format or "-",
@@ -132,6 +131,6 @@ def _table(found: Sequence[Found]) -> Table:
             in_bytes(one.bytes),
             in_units(one.buffers),
             "-" if one.rate is None else f"{one.rate:.1f}",
-            one.state if one.state == _SERVING else f"[yellow]{escape(one.state)}[/]",
+            one.state if one.state == _SERVING else styled(one.state, "yellow"),
         )
     return table

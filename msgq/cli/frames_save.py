@@ -7,7 +7,7 @@ import click
 
 from msgq import naming
 from msgq.cli import frames_source, options
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_json
 from msgq.cli.signals import interruptible
 from visionipc.convert import encode_png
 
@@ -47,6 +47,6 @@ def save(
             if as_json:
                 echo_json(about)
             else:
-                click.echo(f"frame {about.frame_id}, {about.format} {about.width} x {about.height}: {path}")
+                echo(f"frame {about.frame_id}, {about.format} {about.width} x {about.height}: {path}")
             if number == count:
                 break

@@ -9,7 +9,7 @@ import click
 from msgq.cli import options
 from msgq.cli.board import Board, Row
 from msgq.cli.names import Names
-from msgq.cli.render import age, echo_json, in_bytes, in_rate, in_units, publisher, who
+from msgq.cli.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher, who
 from msgq.schema import Schema
 from msgq.stats import SubscriberInfo
 
@@ -32,7 +32,8 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
-            click.echo("\n".join(_lines(row)))
+            for line in _lines(row):
+                echo(line)
 
 
 def _file(path: str) -> dict[str, str | int | None]:

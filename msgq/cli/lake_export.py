@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from msgq.cli import lake_options, options
-from msgq.cli.render import echo_json, in_units
+from msgq.cli.render import echo, echo_json, in_units
 
 _KINDS = ("mcap", "parquet", "csv", "json")
 
@@ -42,4 +42,4 @@ def command(
     if as_json:
         echo_json({"path": str(output), "rows": count})
     else:
-        click.echo(f"{output}: {in_units(count)} rows")
+        echo(f"{output}: {in_units(count)} rows")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from msgq.cli import lake_options, options
-from msgq.cli.render import echo_json, in_units
+from msgq.cli.render import echo, echo_json, in_units
 
 
 @click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
@@ -36,6 +36,6 @@ def command(
         echo_json(asdict(done) | {"runs": runs})
     else:
         text = f"{in_units(done.messages)} new messages of {done.files} files"
-        click.echo(f"{lake}: {text}, {done.skipped} files skipped as they were ingested before")
+        echo(f"{lake}: {text}, {done.skipped} files skipped as they were ingested before")
     for problem in done.problems:
-        click.echo(f"skipped: {problem}", err=True)
+        echo(f"skipped: {problem}", err=True)

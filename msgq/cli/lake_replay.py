@@ -8,7 +8,7 @@ import click
 
 from msgq.cli import lake_options, options
 from msgq.cli.play_deterministic import play_deterministic
-from msgq.cli.render import echo_json, in_units
+from msgq.cli.render import echo, echo_json, in_units
 from msgq.cli.signals import until_interrupted
 
 
@@ -63,8 +63,8 @@ def _play(
             player.run()
         stats = player.stats()
     for name in player.skipped:
-        click.echo(f"not played: {name!r} cannot be an endpoint", err=True)
+        echo(f"not played: {name!r} cannot be an endpoint", err=True)
     if as_json:
         echo_json(stats)
     else:
-        click.echo(f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints played")
+        echo(f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints played")

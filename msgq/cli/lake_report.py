@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from msgq.cli import lake_options, options
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_json
 
 
 @click.command(short_help="Write one HTML page about a lake.", epilog=options.EXIT_CODES)
@@ -27,4 +27,4 @@ def command(
     if as_json:
         echo_json({"path": str(output), **summary})
     else:
-        click.echo(f"{output}: {summary['endpoints']} endpoints, {summary['failed']} checks failed")
+        echo(f"{output}: {summary['endpoints']} endpoints, {summary['failed']} checks failed")

@@ -4,7 +4,7 @@ import click
 from rich.table import Table
 
 from msgq.cli import lake_options, options
-from msgq.cli.render import console, echo_json
+from msgq.cli.render import console, echo, echo_json
 
 
 @click.command(short_help="Ask a lake a question in SQL.", epilog=options.EXIT_CODES)
@@ -32,7 +32,7 @@ def command(lake: str, query: str, rows: int, master: str | None, table_format: 
             table.add_row(*map(_text, line.values()))
         console().print(table)
     if len(lines) > rows:
-        click.echo(f"there is more; --rows shows more than {rows}", err=True)
+        echo(f"there is more; --rows shows more than {rows}", err=True)
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 import click
 
 from msgq.cli import lake_options, options
+from msgq.cli.render import echo
 from msgq.cli.signals import interruptible
 
 
@@ -32,7 +33,7 @@ def command(
     with lake_options.progress(found, "stream"), interruptible(lambda: over.append(True)):
         query = follow(found, recordings, checkpoint, None if once else every)
         if not once:
-            click.echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
+            echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
         while not over and not query.awaitTermination(1):
             continue
         query.stop()

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from msgq.cli import options
@@ -41,10 +40,10 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         topic = row.stats
         table.add_row(
-            escape(topic.endpoint),
+            topic.endpoint,
             "ring, stock" if row.stock else "ring",
-            escape(publisher(topic)),
-            escape(subscribers(topic)),
+            publisher(topic),
+            subscribers(topic),
             in_units(topic.messages),
             in_rate(row.rate),
             in_bytes(topic.bytes),

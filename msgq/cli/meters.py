@@ -11,7 +11,7 @@ import msgq
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.names import Followed, Names
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_json
 from msgq.cli.signals import until_interrupted
 from msgq.impl.meter import Meter, watch
 from msgq.stats import Distribution, MeterReading
@@ -83,7 +83,7 @@ def _measure(meters: Followed[Meter], names: Names, columns: Sequence[Column], w
             one.clear()
         for reading in readings:
             if not wanted.as_json and head % _HEAD_PERIOD == 0:
-                click.echo(_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
+                echo(_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
             _show(reading, columns, wanted.as_json)
             head += 1
         lines += 1
@@ -118,12 +118,12 @@ def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None
 
 def say_waiting(names: Names | str) -> None:
     """Tell people why nothing happens."""
-    click.echo(f"msgq: there is no such topic yet, waiting: {names}", err=True)
+    echo(f"msgq: there is no such topic yet, waiting: {names}", err=True)
 
 
 def give_up(names: Names, timeout: float) -> None:
     """End because nothing came in time."""
-    click.echo(f"msgq: nothing came within {timeout:g} s: {names}", err=True)
+    echo(f"msgq: nothing came within {timeout:g} s: {names}", err=True)
     raise SystemExit(options.EXIT_TIMEOUT)
 
 
@@ -132,7 +132,7 @@ def _show(reading: MeterReading, columns: Sequence[Column], as_json: bool) -> No
         rates = {"rate": reading.rate, "byte_rate": reading.byte_rate}
         echo_json({"time_ns": time.time_ns(), **asdict(reading), **rates})
     else:
-        click.echo(_line(reading.endpoint, [f"{column.text(reading):>{column.width}}" for column in columns]))
+        echo(_line(reading.endpoint, [f"{column.text(reading):>{column.width}}" for column in columns]))
 
 
 def _line(name: str, cells: Sequence[str]) -> str:

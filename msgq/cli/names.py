@@ -46,8 +46,9 @@ class Names:
         return self._all or name in self.plain or any(one.fullmatch(name) for one in self._expressions)
 
     def existing(self) -> dict[str, int]:
-        """Return those that exist now, sorted, with the inodes of their rings."""
-        return {name: inode for name, inode in topic_inodes(self.prefix).items() if name in self}
+        """Return those that exist now, sorted, with the inodes of their rings; a file whose name is no text is none."""
+        found = topic_inodes(self.prefix).items()
+        return {name: inode for name, inode in found if name in self and name.encode(errors="ignore").decode() == name}
 
 
 class Followed(Generic[_T]):

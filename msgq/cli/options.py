@@ -42,7 +42,8 @@ def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequen
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints that are there and begin so, for the shell."""
     found = topic_inodes(context.params.get("prefix"))
-    return [CompletionItem(endpoint) for endpoint in found if endpoint.startswith(incomplete)]
+    # a shell cannot be given others, and would obey them
+    return [CompletionItem(name) for name in found if name.startswith(incomplete) and name.isprintable()]
 
 
 endpoint = click.argument("endpoint", shell_complete=complete_endpoint)

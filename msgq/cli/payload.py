@@ -11,18 +11,37 @@ from msgq.recording.message import Message
 from msgq.schema import Schema
 
 _decoders = Decoders()
+_INT_BITS_MAX = 2048  # Python writes no more than 640 digits where it is told so
 
 
 def decode(schema: Schema | None, data: bytes) -> Any:
-    """Return what a payload says by its schema, in plain values; None where it cannot be decoded."""
+    """Return what a payload says by its schema, in plain values; an `Undecoded` where it cannot be said.
+
+    Its reason is "" where there is nothing to decode it by.
+    """
     value = _decoders.value(Message("", data, 0, 0, 0, 0, schema))
-    if isinstance(value, Undecoded) or value is data:
-        return None
-    return plain(value)
+    if value is data:
+        return Undecoded(data, "")
+    return value if isinstance(value, Undecoded) else shown(value, data)
+
+
+def shown(value: Any, data: bytes) -> Any:
+    """Return a decoded value made of what JSON has, or an `Undecoded` of its payload where that cannot be."""
+    try:
+        return plain(value)
+    except Exception as error:  # what somebody sent may be any object of any library
+        return Undecoded(data, f"it cannot be shown: {error or type(error).__name__}")
 
 
 def plain(value: Any) -> Any:
-    """Return a decoded value made of what JSON has; bytes as base64."""
+    """Return a decoded value made of what JSON has; bytes as base64.
+
+    Raises
+    ------
+    ValueError : an integer is larger than anybody would read.
+    """
+    if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
+        raise ValueError(f"it has an integer of {value.bit_length()} bits")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, bytes):

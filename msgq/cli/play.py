@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 from rich.live import Live
-from rich.text import Text
 
 from msgq.cli import bag_options, comparisons, options
 from msgq.cli.keys import RIGHT, has_keys, keys, pressed
 from msgq.cli.play_deterministic import play_deterministic
-from msgq.cli.render import console, echo_json, in_bytes, in_units
+from msgq.cli.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.signals import interruptible
 from msgq.recording import Player, PlayerStats
 from msgq.recording.schedule import TIMES
@@ -67,7 +66,7 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 @options.as_json
 @options.prefix
 def command(
-    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any,
+    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any, max_chunk: int,
     loop: bool, loops: int | None, wait_for_readers: bool, wait_for: Sequence[str], programs: Sequence[str],
     reference: Sequence[Path], outputs: Any, output: Path | None, seed: int, tolerances: Any, times: float | None,
     by: str, remap: dict[str, str], as_json: bool, **playing: Any,
@@ -78,7 +77,7 @@ def command(
     """
     if loop and loops:
         raise click.UsageError("--loop is for ever; give it or --loops")
-    log = bag_options.open_log(logs, names, expressions, exclude, start, end)
+    log = bag_options.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
     if programs:
         play_deterministic(log, programs, by, remap, seed, reference, outputs, output, tolerances, times, as_json)
         return
@@ -91,11 +90,11 @@ def command(
         stats = _play(player, as_json)
     bag_options.tell_problems(log)
     for name in player.skipped:
-        click.echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
+        echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
     if as_json:
         echo_json({**asdict(stats), "paused": player.paused, "final": True})
     else:
-        console().print(Text(line(stats, player)))
+        console().print(line(stats, player))
 
 
 def _play(player: Player, as_json: bool) -> PlayerStats:
@@ -115,7 +114,7 @@ def _play(player: Player, as_json: bool) -> PlayerStats:
                     else:
                         sleep(_TICK_S)
                     if live is not None:
-                        live.update(Text(line(player.stats(), player)), refresh=True)
+                        live.update(line(player.stats(), player), refresh=True)
                     elif as_json and monotonic() - shown >= _SHOW_S:
                         shown = monotonic()
                         echo_json({**asdict(player.stats()), "paused": player.paused, "final": False})

@@ -14,7 +14,7 @@ import msgq
 from msgq import naming
 from msgq.cli import options
 from msgq.cli.payload import encode
-from msgq.cli.render import echo_json, publisher
+from msgq.cli.render import echo, echo_json, publisher
 from msgq.cli.signals import until_interrupted
 from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl.ring import PubSocket
@@ -94,7 +94,7 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
             value: Any = json.loads(text)
             if schema is not None and schema.encoding == "struct":
                 return encode(schema, value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -124,7 +124,7 @@ def _wait(socket: PubSocket, readers: int, timeout: float | None) -> None:
     try:
         socket.wait_for_readers(timeout, n=readers)
     except WaitTimeoutError:
-        click.echo(f"msgq: {socket.endpoint} had no {readers} subscribers within {timeout:g} s", err=True)
+        echo(f"msgq: {socket.endpoint} had no {readers} subscribers within {timeout:g} s", err=True)
         raise SystemExit(options.EXIT_TIMEOUT) from None
 
 

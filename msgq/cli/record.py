@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 from rich.live import Live
-from rich.text import Text
 
 from msgq import naming
 from msgq.cli import options
@@ -92,7 +91,7 @@ def command(
     if as_json:
         echo_json({**asdict(stats), "final": True})
     else:
-        console().print(Text(f"{output}: {line(stats)}"))
+        console().print(f"{output}: {line(stats)}")
 
 
 def _say_waiting(endpoints: Sequence[str], prefix: str | None) -> None:
@@ -131,7 +130,7 @@ def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages
                 echo_json({**asdict(stats), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": False})
             elif live is not None:
                 pause = "paused, " if recorder.paused else ""
-                live.update(Text(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats)}"), refresh=True)
+                live.update(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats)}", refresh=True)
 
 
 def line(stats: RecorderStats) -> str:

@@ -1,13 +1,24 @@
-"""How the verbs show figures and who: units for people, JSON for programs."""
+"""How the verbs show things: all that the command prints goes through here. Units for people, JSON for programs.
+
+Names, schemas, payloads and texts come from anybody, and a terminal obeys what is in them: `printable` is what stands
+between. It is applied where things are printed, so that no verb has to think of it; a test sees to it that no verb
+prints in another way.
+"""
 
 import base64
 import dataclasses
 import json
+import math
+import sys
 import time
+import unicodedata
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
 from msgq.stats import Participant, TopicStats
 
@@ -15,23 +26,119 @@ from msgq.stats import Participant, TopicStats
 _PLAIN_WIDTH = 160
 
 
+def printable(text: str) -> str:
+    r"""Return a text of one line that no terminal obeys.
+
+    What is not printable is escaped as Python does it ("\x1b", "\n", "\u202e"): control characters, those that turn
+    the direction of writing or cannot be seen, halves of surrogate pairs, what Unicode has not assigned. Spaces of all
+    widths stay.
+    """
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print one line. A line feed within it is not ours, and escaped as all else that is not printable.
+
+    Parameters
+    ----------
+    text : the line.
+    err : whether it goes to the standard error.
+    """
+    click.echo(printable(text), err=err)
+
+
+def echo_bytes(data: bytes) -> None:
+    """Write bytes as they are to the standard output, for programs: a terminal would obey them.
+
+    Raises
+    ------
+    click.UsageError : there is a terminal.
+    """
+    if sys.stdout.isatty():
+        raise click.UsageError("a terminal would obey what is in raw bytes; send them to a file or into a pipe")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def echo_error(error: click.ClickException) -> None:
+    """Say on the standard error what went wrong, in one line; above it how the verb is used, if that was wrong."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        for line in context.get_usage().splitlines():
+            echo(line, err=True)
+        echo(f"Try '{context.command_path} {context.help_option_names[-1]}' for help.", err=True)
+        echo("", err=True)
+    echo(f"Error: {' '.join(error.format_message().split())}", err=True)
+
+
 class _Console(Console):
-    """One whose reader may go away: the command ends then as it does with plain output."""
+    """Prints no control characters but its own, and takes no text for markup.
+
+    Its reader may go away: the command ends then as it does with plain output.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return what a string looks like; tables measure it, too."""
+        return super().render_str(printable(text), **options | {"markup": False, "emoji": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return pieces of a line, and the console's own commands; whatever had another way here is escaped, too."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not segment.text.isprintable():
+                text = "\n".join(map(printable, segment.text.split("\n")))
+                segment = Segment(text, segment.style)
+            yield segment
 
     def on_broken_pipe(self) -> None:
+        """End as click does."""
         raise BrokenPipeError
 
 
 def console() -> Console:
     """The standard output: as wide as the terminal, or unfolded where there is none."""
-    terminal = _Console()
-    return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH)
+    terminal = _Console(highlight=False)
+    return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH, highlight=False)
+
+
+def styled(text: str, style: str) -> Text:
+    """Return a text of one line with a colour for the console, as "green"."""
+    return Text(printable(text), style)
+
+
+def stacked(lines: Iterable[str]) -> Text:
+    """Return lines, one below the other, for the console."""
+    return Text("\n".join(map(printable, lines)))
 
 
 def echo_json(value: Any) -> None:
-    """Print a dataclass or a plain value as one line of JSON; bytes as base64."""
+    """Print a dataclass or a plain value as one line of JSON, all ASCII; bytes as base64, NaN and infinities as text.
+
+    Halves of surrogate pairs are escaped, as all that is not ASCII.
+    """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    click.echo(json.dumps(plain, default=_plain))
+    click.echo(json_text(plain))
+
+
+def json_text(value: Any, ensure_ascii: bool = True) -> str:
+    """Return a value as JSON; NaN and infinities, which JSON has not, as text."""
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=ensure_ascii)
+    except ValueError:
+        return json.dumps(_finite(value), default=_plain, allow_nan=False, ensure_ascii=ensure_ascii)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain(value: Any) -> str:
@@ -92,8 +199,8 @@ def publisher(topic: TopicStats) -> str:
     return "stock" if topic.publisher_kind == "stock" else "-"
 
 
-def subscribers(topic: TopicStats) -> str:
+def subscribers(topic: TopicStats) -> Text:
     """Who subscribes to a topic, one a line; stock subscribers leave no name."""
     named = [who(subscriber.participant) for subscriber in topic.subscribers]
     stock = [f"{topic.stock_subscribers} stock"] if topic.stock_subscribers else []
-    return "\n".join(named + stock) or "-"
+    return stacked(named + stock or ["-"])

@@ -10,7 +10,7 @@ import click
 from msgq.cli import options
 from msgq.cli.board import Board, Row, subscriber_count
 from msgq.cli.names import Names
-from msgq.cli.render import echo_json, in_bytes, in_rate
+from msgq.cli.render import echo, echo_json, in_bytes, in_rate
 from msgq.cli.signals import until_interrupted
 from msgq.naming import SHARED_MEMORY
 
@@ -61,8 +61,8 @@ def command(
                 echo_json(line)
             else:
                 if lines % _HEAD_PERIOD == 0:
-                    click.echo(_text(_COLUMNS))
-                click.echo(_text(_figures(line)))
+                    echo(_text(_COLUMNS))
+                echo(_text(_figures(line)))
             lines += 1
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 from rich.live import Live
-from rich.text import Text
 
 from msgq.cli import options
 from msgq.cli.board import Board, Row, subscriber_count
 from msgq.cli.keys import keys, pressed
 from msgq.cli.names import Names
-from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_units, publisher
+from msgq.cli.render import console, echo, echo_json, in_bytes, in_rate, in_units, publisher, stacked
 from msgq.cli.signals import until_interrupted
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -59,7 +58,8 @@ def command(
                 for row in rows:
                     echo_json({"time_ns": time.time_ns(), **row.as_json()})
             else:
-                click.echo("\n".join(lines(rows, {}, sort)))
+                for line in lines(rows, {}, sort):
+                    echo(line)
 
 
 def _looks(
@@ -86,7 +86,8 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[Row]]],
     def show() -> None:
         shown.sort(key=_SORTS[sort])
         height = max(1, live.console.height - 1)
-        text = Text("\n".join(lines(shown, history, sort)[:height]), no_wrap=True, overflow="crop")
+        text = stacked(lines(shown, history, sort)[:height])
+        text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)
 

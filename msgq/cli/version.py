@@ -6,7 +6,7 @@ from importlib.metadata import version
 import click
 
 from msgq.cli import options
-from msgq.cli.render import echo_json
+from msgq.cli.render import echo, echo_json
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -18,4 +18,5 @@ def command(as_json: bool) -> None:
     if as_json:
         echo_json(found)
     else:
-        click.echo("\n".join(f"{name} {value}" for name, value in found.items()))
+        for name, value in found.items():
+            echo(f"{name} {value}")

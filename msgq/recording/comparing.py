@@ -10,6 +10,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgq.errors import RecordingError
 from msgq.recording.decode import Decoders, Undecoded
 from msgq.recording.message import Message
 from msgq.recording.reader import LogReader
@@ -21,6 +22,8 @@ __all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
 
 _EXACT = Tolerance()
 _NS = 1_000_000_000
+_WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
+_ITEM_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
 Outputs = LogReader | str | PathLike[str] | Simulation | Iterable[Sent] | Iterable[Message]
@@ -37,7 +40,7 @@ class Difference:
     endpoint, index : the message: its number among those of the endpoint, from 0.
     field : where in it, as "pose.x" or "ranges[3]"; "" is the whole message, "time" with a dot before it is when.
     time_a, time_b : ns; None where there is no such message.
-    a, b : the values there: decoded where the schema says how, else bytes.
+    a, b : the values there: decoded where the schema says how, else bytes; `Undecoded` where that failed.
     """
 
     endpoint: str
@@ -49,7 +52,8 @@ class Difference:
     b: Any
 
     def __str__(self) -> str:
-        where = f"{self.endpoint!r} message {self.index}" + (f", {self.field}" if self.field else "")
+        field = self.field if self.field.isprintable() else repr(self.field)  # it is made of names in the message
+        where = f"{self.endpoint!r} message {self.index}" + (f", {field}" if field else "")
         if self.time_a is None or self.time_b is None:
             side = "the first" if self.time_b is None else "the second"
             value, time = (self.a, self.time_a) if self.time_b is None else (self.b, self.time_b)
@@ -124,7 +128,7 @@ def compare(
 
     Raises
     ------
-    RecordingError : a log cannot be read.
+    RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
     """
     run = _Run(tolerances, time_tolerance)
     only = None if endpoints is None else set(endpoints)
@@ -179,6 +183,7 @@ class _Run:
         self._begins: list[int | None] = [None, None]
         self._channels: dict[str, _Channel] = {}
         self._decoders = Decoders()
+        self._waiting_bytes = 0
 
     def take(self, side: int, item: _Item, alone: bool) -> None:
         """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
@@ -191,7 +196,9 @@ class _Run:
         if not other:
             if not (alone and channel.waiting[side]):  # the first one is to be shown, nobody will ask for the rest
                 channel.waiting[side].append(item)
+                self._wait(item, 1)
             return
+        self._wait(other[0], -1)
         a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
         found = self._differs(a, b, channel.schema)
         if found is not None:
@@ -199,6 +206,13 @@ class _Run:
             if channel.first is None:
                 index = min(channel.counts) - 1
                 channel.first = Difference(item.endpoint, index, found[0], a.time_ns, b.time_ns, *found[1:])
+
+    def _wait(self, item: _Item, sign: int) -> None:
+        """Count what waits."""
+        self._waiting_bytes += sign * (len(item.data) + _ITEM_BYTES)
+        if self._waiting_bytes > _WAITING_BYTES_MAX:
+            text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
+            raise RecordingError(text, item.endpoint)
 
     def _differs(self, a: _Item, b: _Item, schema: Schema | None) -> tuple[str, Any, Any] | None:
         begin_a, begin_b = self._begins
@@ -209,9 +223,16 @@ class _Run:
         if a.data == b.data:
             return None
         value_a, value_b = self._value(a, schema), self._value(b, schema)
-        if isinstance(value_a, (bytes, Undecoded)) or isinstance(value_b, (bytes, Undecoded)):
-            return None if math.isinf(self._tolerance(a.endpoint, "").absolute) else ("", a.data, b.data)
-        return difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
+        if not isinstance(value_a, (bytes, Undecoded)) and not isinstance(value_b, (bytes, Undecoded)):
+            try:
+                return difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
+            except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
+                why = f"it cannot be compared: {error or type(error).__name__}"
+                value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
+        if math.isinf(self._tolerance(a.endpoint, "").absolute):
+            return None
+        shown_a = value_a if isinstance(value_a, Undecoded) else a.data
+        return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
 
     def _value(self, item: _Item, schema: Schema | None) -> Any:
         return self._decoders.value(Message(item.endpoint, item.data, 0, 0, 0, 0, item.schema or schema))
@@ -235,7 +256,7 @@ class _Run:
             for side in (0, 1):
                 if channel.first is None and channel.waiting[side]:
                     item = channel.waiting[side][0]
-                    alone = (item.time_ns, None, self._shown(item, channel.schema), None)
+                    alone = (item.time_ns, None, self._value(item, channel.schema), None)
                     ends = alone if side == 0 else (alone[1], alone[0], alone[3], alone[2])
                     channel.first = Difference(endpoint, min(channel.counts), "", *ends)
             if channel.first is not None:
@@ -246,10 +267,6 @@ class _Run:
         }
         return Comparison(tallies, min(firsts, key=self._elapsed, default=None))
 
-    def _shown(self, item: _Item, schema: Schema | None) -> Any:
-        value = self._value(item, schema)
-        return value.data if isinstance(value, Undecoded) else value
-
     def _elapsed(self, found: Difference) -> int:
         """Return when in its run a difference is."""
         time_ns, begin = (found.time_b, self._begins[1]) if found.time_a is None else (found.time_a, self._begins[0])
@@ -257,5 +274,10 @@ class _Run:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    if isinstance(value, Undecoded):
+        return f"{_shown(value.data)} ({value.reason})"
+    try:
+        text = repr(value)
+    except Exception as error:  # as of an integer with too many digits
+        text = f"a value that cannot be shown: {error or type(error).__name__}"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -7,13 +7,13 @@ import zstandard
 
 
 def decompress(name: str, data: memoryview[int], size: int) -> bytes:
-    """Return the `size` bytes that were compressed.
+    """Return the `size` bytes that were compressed. No more than one beyond that is ever made of the data.
 
     Parameters
     ----------
     name : "zstd", "lz4", or "" for none.
     data : what was read.
-    size : what the file says; not much more than that is ever allocated.
+    size : what the file says.
 
     Raises
     ------
@@ -32,14 +32,35 @@ def decompress(name: str, data: memoryview[int], size: int) -> bytes:
     return content
 
 
+def said_size(name: str, data: memoryview[int]) -> int | None:
+    """Return how many bytes the compressed data say that they are; None where they do not.
+
+    Raises
+    ------
+    ValueError : they are no such data.
+    """
+    try:
+        if name == "zstd":
+            known = zstandard.frame_content_size(data)
+            return None if known < 0 else known
+        if name == "lz4":
+            return lz4.frame.get_frame_info(data)["content_size"] or None
+    except (zstandard.ZstdError, RuntimeError) as error:
+        raise ValueError(f"{name} cannot decompress it: {error}") from None
+    return len(data)
+
+
 def _zstd(data: memoryview[int], size: int) -> bytes:
     if not len(data):  # some writers compress nothing to nothing, which is no frame
         return b""
     try:
-        known = zstandard.frame_content_size(data)
-        if known not in (-1, size):  # the library would believe the frame
-            raise ValueError(f"it has {known} bytes instead of {size}")
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
+        if zstandard.frame_content_size(data) == size:  # the library would believe the frame
+            return zstandard.ZstdDecompressor().decompress(data)
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
+            content = stream.read(size) if size else b""
+            if stream.read(1):
+                raise ValueError(f"it has more bytes than {size}")
+            return content
     except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 

@@ -21,6 +21,7 @@ from msgq.recording.decode import Undecoded
 from msgq.recording.message import Message
 from msgq.recording.reader import LogReader
 from msgq.recording.segment import ChannelRecords, Compressor, Segment, channel_records
+from msgq.recording.walk import CHUNK_BYTES_MAX
 from msgq.schema import Schema
 
 _CHUNK_BYTES = 1 << 20
@@ -64,7 +65,7 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd
 
 
 def write_pieces(
-    paths: Sequence[Path], directory: Path, every_ns: int, compression: str
+    paths: Sequence[Path], directory: Path, every_ns: int, compression: str, max_chunk_bytes: int = CHUNK_BYTES_MAX
 ) -> Iterator[tuple[Path, int]]:
     """Write segments of the same duration into a new directory; give each one and its number of messages.
 
@@ -77,10 +78,11 @@ def write_pieces(
     except OSError as error:
         raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
     begin, index = 0, 0
-    while (first := LogReader(*paths, start=begin).start_time) is not None:
+    log = LogReader(*paths, max_chunk_bytes=max_chunk_bytes)
+    while (first := log.between(begin).start_time) is not None:
         begin = first if index == 0 else begin + (first - begin) // every_ns * every_ns  # not a file for each silence
         path = layout.segment_path(directory, index)
-        yield path, write_mcap([LogReader(*paths, start=begin, end=begin + every_ns)], path, compression)
+        yield path, write_mcap([log.between(begin, begin + every_ns)], path, compression)
         begin, index = begin + every_ns, index + 1
 
 
@@ -161,8 +163,9 @@ def write_jsonl(log: LogReader, output: Path) -> int:
     count = 0
     with new_file(output) as part, part.open("w") as file:
         for message, value in log.decoded():
-            line = {name: getattr(message, name) for name in _FIELDS} | _value(value)
-            file.write(json.dumps(line, default=_plain) + "\n")
+            text, data = _value(message, value)
+            line = json.dumps({name: getattr(message, name) for name in _FIELDS} | data)
+            file.write(f'{line[:-1]}, "value": {text}}}\n' if text else f"{line}\n")
             count += 1
     return count
 
@@ -174,9 +177,8 @@ def write_csv(log: LogReader, output: Path) -> int:
         writer = csv.writer(file)
         writer.writerow((*_FIELDS, "value", "data"))
         for message, value in log.decoded():
-            shown = _value(value)
-            text = json.dumps(shown["value"], default=_plain) if "value" in shown else ""
-            writer.writerow((*(getattr(message, name) for name in _FIELDS), text, shown.get("data", "")))
+            text, data = _value(message, value)
+            writer.writerow((*(getattr(message, name) for name in _FIELDS), text, data.get("data", "")))
             count += 1
     return count
 
@@ -188,10 +190,16 @@ WRITERS: dict[str, Callable[[LogReader, Path], int]] = {
 }
 
 
-def _value(value: Any) -> dict[str, Any]:
-    if isinstance(value, Undecoded):
-        return {"data": _plain(value.data), "reason": value.reason}
-    return {"data": _plain(value)} if isinstance(value, bytes) else {"value": value}
+def _value(message: Message, value: Any) -> tuple[str, dict[str, str]]:
+    """Return what a message says as JSON; or "" and its payload in base64, with the reason for that if there is one."""
+    if isinstance(value, bytes):
+        return "", {"data": _plain(value)}
+    if not isinstance(value, Undecoded):
+        try:
+            return json.dumps(value, default=_plain), {}
+        except Exception as error:  # what somebody sent may be any object of any library
+            value = Undecoded(message.data, f"it cannot be written as JSON: {error or type(error).__name__}")
+    return "", {"data": _plain(value.data), "reason": value.reason}
 
 
 def _plain(value: Any) -> Any:

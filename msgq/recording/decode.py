@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ from msgq.recording.message import Message
 from msgq.schema import Schema
 
 Decode = Callable[[bytes], Any]
+NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
 _SHARED = b"\x1d"  # in CBOR, however long it is written
+_LEAVES = (str, int, float, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,30 @@ class Decoders:
         if isinstance(decode, str):
             return Undecoded(message.data, decode)
         try:
-            return decode(message.data)
+            value = decode(message.data)
+            if is_deep(value):
+                raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+            return value
         except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
             return Undecoded(message.data, f"{message.schema.encoding}: {error or type(error).__name__}")
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a value is nested deeper than NESTING_MAX levels."""
+    level = [value]
+    for _ in range(NESTING_MAX):
+        level = [part for one in level for part in _parts(one) if not isinstance(part, _LEAVES)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return chain(value, value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    return (value.value,) if hasattr(value, "tag") and hasattr(value, "value") else ()  # CBOR's
 
 
 def struct_dtype(schema: Schema) -> np.dtype[Any]:
@@ -54,6 +79,8 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
     """
     try:
         descr = json.loads(schema.data)
+        if is_deep(descr):
+            raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
         fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
         dtype = np.lib.format.descr_to_dtype(fields)
     except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
@@ -135,9 +162,20 @@ def _struct(schema: Schema) -> Decode:
 
     def decode(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
+        for text in _texts(values):
+            codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
+            if codes.max(initial=0) > sys.maxunicode:  # NumPy takes any bits for a character
+                raise ValueError("a text has what is no character")
         return values[0] if len(values) == 1 else values
 
     return decode
+
+
+def _texts(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    for name in values.dtype.names or ():
+        yield from _texts(values[name])
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        yield values
 
 
 def _protobuf(schema: Schema) -> Decode:

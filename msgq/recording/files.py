@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -25,12 +25,15 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import layout
 from msgq.recording.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
-from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, Columns, crc32
-from msgq.recording.walk import DAMAGE, PRIVATE, RECORD_BYTES_MAX, Walk, chunk_content, opened
+from msgq.recording.describing import CHANGES_MAX, DESCRIBING_BYTES_MAX, Room, schema_of
+from msgq.recording.scan import CUT, RECORD, UNKNOWN, UNWANTED, ZERO, Columns, crc32
+from msgq.recording.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content, opened
 from msgq.schema import Schema
 
 TIME_MAX = 2**63 - 1
+OTHERS_MAX = 2 << 16  # schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits
 _BLOCK_BYTES = 1 << 20
+_TEXT_MAX = 4096  # characters of what is said of a problem: names in a file may be of any length
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
 _SUMMARY = {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX, Opcode.ATTACHMENT_INDEX, Opcode.STATISTICS,
             Opcode.METADATA_INDEX, Opcode.SUMMARY_OFFSET}  # fmt: skip
@@ -56,7 +59,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("path", "reason"):  # names of files are bytes; what is no text could not go into any table
-            object.__setattr__(self, name, printable(getattr(self, name)))
+            object.__setattr__(self, name, printable(getattr(self, name)[:_TEXT_MAX]))
 
     def __str__(self) -> str:
         return f"{self.path} at byte {self.offset}: {self.reason}"
@@ -91,15 +94,6 @@ class Part:
     is_chunk: bool
 
 
-class _ForeignSchema(Schema):
-    """A schema that is larger than what an endpoint can have, or has no name."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        pass
-
-
 class LogFile:
     """A file's map. Holds no descriptor. One thread at a time.
 
@@ -120,6 +114,7 @@ class LogFile:
         code_of: Callable[[Channel], int],
         note: Callable[[Problem], None],
         span: tuple[int, int] | None = None,
+        most: int = CHUNK_BYTES_MAX,
     ) -> None:
         """Find the parts.
 
@@ -130,6 +125,7 @@ class LogFile:
         note : is told of each problem.
         span : only what is between these two places, where records begin or end; in a recording of ours, nothing else
             is read.
+        most : bytes of a chunk, before compression, of a message outside of chunks, and of the summary.
 
         Raises
         ------
@@ -140,7 +136,8 @@ class LogFile:
         self.parts: list[Part] = []
         self.channels: dict[int, Channel] = {}
         self.complete = False
-        self._code_of, self._note = code_of, note
+        self._code_of, self._note, self._most = code_of, note, most
+        self._room, self._changes = Room(), 0
         self._codes = np.empty(0, np.int32)
         self._schemas: dict[int, records.Schema] = {}
         self._known: dict[tuple[int, bytes], bytes] = {}
@@ -189,12 +186,13 @@ class LogFile:
         piece = copy(self)
         piece.parts, piece._code_of, piece._note = parts, code_of, note
         piece.channels, piece._codes, piece._known = dict(self.channels), self._codes.copy(), {}
+        piece._room = Room()
         return piece
 
     def _begin(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
         self.profile = self.library = ""
-        walk = Walk(fd, len(MAGIC), self.size)
+        walk = Walk(fd, len(MAGIC), self.size, self._most)
         for opcode, found in zip((Opcode.HEADER, Opcode.METADATA), walk, strict=False):
             if found.opcode != opcode or found.end - found.start > _BLOCK_BYTES:
                 return found.start
@@ -211,8 +209,9 @@ class LogFile:
         if start == 0:
             self.complete = True
             return [], self.size
-        if not len(MAGIC) <= start <= footer or footer - start > RECORD_BYTES_MAX:
-            self._problem(footer, f"the footer says that the summary is at {start}; walking the file instead")
+        if not len(MAGIC) <= start <= footer or footer - start > self._most:
+            reason = f"the footer says that the summary is at {start}, {footer - start} bytes"
+            self._problem(footer, f"{reason}; walking the file instead")
             return [], self.size
         data = os.pread(fd, footer - start, start)
         if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
@@ -226,25 +225,19 @@ class LogFile:
 
     def _indexed(self, summary: bytes, start: int) -> list[tuple[Part, int]] | None:
         """Return the chunks with where their indexes end; None (and note it) where this is no summary."""
-        found: dict[int, list[tuple[bytes, int]]] = {}
-        here = 0
-        while here < len(summary):
-            head = summary[here : here + HEAD.size]
-            opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (DAMAGE, 0)
-            content = summary[here + HEAD.size : here + HEAD.size + length]
-            if len(content) < length or (opcode <= Opcode.DATA_END and opcode not in _SUMMARY):
-                self._problem(start, "no summary is where the footer says; walking the file instead")
-                return None
-            found.setdefault(opcode, []).append((content, start + here))
-            here += HEAD.size + length
-        for opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            for content, offset in found.get(opcode, ()):
-                self._take(opcode, content, offset)
+        if not all(opcode in _SUMMARY or opcode > Opcode.DATA_END for opcode, _, _ in _records(summary)):
+            self._problem(start, "no summary is where the footer says; walking the file instead")
+            return None
+        for wanted in (Opcode.SCHEMA, Opcode.CHANNEL):
+            for opcode, here, end in _records(summary):
+                if opcode == wanted:
+                    self._take(opcode, summary[here:end], start + here)
         chunks, last = [], 0
-        for content, offset in found.get(Opcode.CHUNK_INDEX, ()):
-            index = self._parsed(records.ChunkIndex.read, content, offset)
-            if index is not None:
-                chunks.append(index)
+        for opcode, here, end in _records(summary):
+            if opcode == Opcode.CHUNK_INDEX:
+                index = self._parsed(records.ChunkIndex.read, summary[here:end], start + here)
+                if index is not None:
+                    chunks.append(index)
         chunks.sort(key=lambda index: index.chunk_start_offset)
         parts = []
         for index in chunks:
@@ -262,7 +255,7 @@ class LogFile:
     def _walk(self, fd: int, here: int, end: int) -> bool:
         """Note the parts between two places, and learn from what is between them; return whether all made sense."""
         sound = True
-        walk = Walk(fd, here, end)
+        walk = Walk(fd, here, end, self._most)
         for opcode, start, following, head, reason in walk:
             length = following - start - HEAD.size
             if opcode == DAMAGE:
@@ -276,7 +269,8 @@ class LogFile:
                 self.parts.append(Part(start, following - start, size, first, last, None, True))
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.parts:
                 self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
-            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA) and length <= RECORD_BYTES_MAX:
+            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
+                length = min(length, DESCRIBING_BYTES_MAX)  # of which nothing is taken
                 self._take(opcode, os.pread(fd, length, start + HEAD.size), start)
             elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
@@ -294,10 +288,13 @@ class LogFile:
         """Note a part of messages outside of chunks; return where it ends."""
         block = os.pread(fd, min(_BLOCK_BYTES, end - here), here)
         length = HEAD.unpack_from(block)[1]
-        if HEAD.size + length > len(block) and length <= RECORD_BYTES_MAX:
+        if len(block) < HEAD.size + length <= self._most:
             block = os.pread(fd, HEAD.size + length, here)
+        elif HEAD.size + length > self._most:
+            self._problem(here, f"a message was skipped: {TooLargeError(length, self._most)}")
+            return here + HEAD.size + int(length)
         columns = Columns(len(block) // (HEAD.size + 22) + 1)
-        size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX)[1]
+        size = columns.scan(block, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
             return here + HEAD.size + int(length)
@@ -323,9 +320,14 @@ class LogFile:
     def _take(self, opcode: int, content: bytes, offset: int) -> None:
         """Learn from a record; a repetition costs nothing."""
         key = (opcode, content[:2])
-        if self._known.get(key) == content and opcode != Opcode.METADATA:
+        if self._known.get(key) == content or (opcode == Opcode.CHANNEL and self._changes > CHANGES_MAX):
             return
-        self._known[key] = content
+        if not self._room.takes(_description(opcode, content), len(content)):
+            text = f"{DESCRIBING_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
+            self._problem(offset, text)
+            return
+        if opcode != Opcode.METADATA:
+            self._known[key] = content
         read = {Opcode.SCHEMA: records.Schema.read, Opcode.CHANNEL: records.Channel.read,
                 Opcode.METADATA: records.Metadata.read, Opcode.HEADER: records.Header.read}[Opcode(opcode)]  # fmt: skip
         record = self._parsed(read, content, offset)
@@ -349,6 +351,7 @@ class LogFile:
         if before is not None and before != channel:
             self._problem(offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here")
             self._prologue = b""
+            self._changes += 1
         self.channels[record.id] = channel
         self._set_code(record.id, self._code_of(channel))
 
@@ -379,28 +382,30 @@ class LogFile:
 
     def content(self, part: Part) -> bytes | None:
         """Return the part's records, or None (and note it) where they are damaged."""
+        if part.length > self._most + _BLOCK_BYTES:  # what cannot be compressed is a little more than it was
+            self._problem(part.offset, f"a chunk was skipped: {TooLargeError(part.length, self._most)}")
+            return None
         try:
             with opened(self.path) as fd:
-                data = os.pread(fd, min(part.length, RECORD_BYTES_MAX), part.offset)
+                data = os.pread(fd, part.length, part.offset)
         except RecordingError as error:
             self._problem(part.offset, str(error), error.errno)
             return None
         if len(data) < part.length:
             reason = f"{part.length} bytes were to be read, {len(data)} could be"
-            shrunk = part.length <= RECORD_BYTES_MAX  # parts lie within the file as it was
-            self._problem(part.offset, reason, errno.ESTALE if shrunk else None)
+            self._problem(part.offset, reason, errno.ESTALE)  # parts lie within the file as it was
             return None
         if not part.is_chunk:
             return data
         try:
-            return chunk_content(data)
+            return chunk_content(data, self._most)
         except ValueError as error:
             self._problem(part.offset, f"a chunk was skipped: {error}")
             return None
 
     def scan(self, part: Part, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
-        learning = position == 0
+        learning, others = position == 0, 0
         if learning and self._prologue and content.startswith(self._prologue):
             position = len(self._prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
@@ -411,9 +416,13 @@ class LogFile:
             if why == CUT:
                 self._problem(part.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
                 return len(content)
+            if why == ZERO or others > OTHERS_MAX:
+                reason = "zeros instead of a record" if why == ZERO else f"{others} records that are no plain messages"
+                self._problem(part.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})")
+                return len(content)
             if why != RECORD:
                 return position
-            position = self._other(part, content, position)
+            position, others = self._other(part, content, position), others + 1
 
     def _other(self, part: Part, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
@@ -437,7 +446,7 @@ class LogFile:
         if self._searched:
             return False
         try:
-            whole = LogFile(self.path, self._code_of, lambda _: None)
+            whole = LogFile(self.path, self._code_of, lambda _: None, most=self._most)
         except RecordingError:
             return False
         whole._searched = True
@@ -462,9 +471,21 @@ def _clip(part: Part, begin: int, end: int) -> Part | None:
     return replace(part, offset=first, length=last - first, size=last - first) if first < last else None
 
 
-def schema_of(name: str, encoding: str, data: bytes) -> Schema:
-    """Return a schema as files have it, of any size."""
-    try:
-        return Schema(name, encoding, data)
-    except ValueError:
-        return _ForeignSchema(name, encoding, data)
+def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
+    here = 0
+    while here < len(data):
+        opcode, length = HEAD.unpack_from(data, here) if here + HEAD.size <= len(data) else (DAMAGE, 0)
+        end = here + HEAD.size + length
+        if end > len(data) or opcode == DAMAGE:
+            yield DAMAGE, here, len(data)
+            return
+        yield opcode, here + HEAD.size, end
+        here = end
+
+
+def _description(opcode: int, content: bytes) -> tuple[int, bytes]:
+    """Return what a later description has in common with one that it replaces: the id, or the name of metadata."""
+    if opcode != Opcode.METADATA:
+        return opcode, content[:2]
+    return opcode, content[: 4 + int.from_bytes(content[:4], "little")]

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from heapq import heappop, heappush
-from itertools import pairwise
-from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +18,16 @@ from msgq.recording import layout
 from msgq.recording.decode import Decoders, struct_dtype
 from msgq.recording.files import TIME_MAX, Channel, LogFile, Part, Problem
 from msgq.recording.message import EndpointInfo, Message
+from msgq.recording.ordering import Found, Waiting
 from msgq.recording.scan import TALLY, UNWANTED, Columns
+from msgq.recording.walk import CHUNK_BYTES_MAX
 
 if TYPE_CHECKING:
     import pyarrow
 
 _ROWS = 16384
 _PROBLEMS_MAX = 1000
-_log_time = attrgetter("log_time")
+_OVERLAP = 4  # largest chunks whose messages may wait at the same time
 
 
 class LogReader:
@@ -50,6 +49,7 @@ class LogReader:
         start: int | None = None,
         end: int | None = None,
         span: tuple[int, int] | None = None,
+        max_chunk_bytes: int = CHUNK_BYTES_MAX,
     ) -> None:
         """Open files, and find out where their messages are.
 
@@ -60,6 +60,10 @@ class LogReader:
         exclude : not these.
         start, end : only messages with start <= log_time < end, ns since the epoch.
         span : of each file only what is between these two offsets, which are the beginnings or ends of records.
+        max_chunk_bytes : of a chunk before compression, a message outside of chunks, or a summary. What is larger is
+            skipped, as a `Problem`, as a few bytes can be compressed ones of any number: give more for recordings of
+            larger messages. So is what overlaps with so many other chunks in time that the four-fold would have to be
+            held at once, to give messages in their order.
 
         Raises
         ------
@@ -74,7 +78,8 @@ class LogReader:
         self.problems: list[Problem] = []
         self._channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
-        self.files = [LogFile(path, self._code_of, self._note, span) for path in _files(paths)]
+        self._most = max_chunk_bytes
+        self.files = [LogFile(path, self._code_of, self._note, span, max_chunk_bytes) for path in _files(paths)]
 
     def _note(self, problem: Problem) -> None:
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
@@ -177,46 +182,50 @@ class LogReader:
         """Give the messages in the order of log_time, those of one time in the order of the files."""
         columns = Columns(_ROWS)
         parts = sorted(self._parts(), key=lambda found: found[1].start)
-        waiting: list[tuple[int, int, Iterator[Message], Message]] = []
+        waiting = Waiting(_OVERLAP * self._most)
         for number, (file, part) in enumerate(parts):
-            yield from _before(waiting, part.start)
-            messages = self._messages(file, part, columns)
+            yield from waiting.before(part.start)
+            found = self._found(file, part, columns)
             following = parts[number + 1][1].start if number + 1 < len(parts) else TIME_MAX
-            if messages and not waiting and messages[-1].log_time <= following:
-                yield from messages
-            elif messages:
-                rest = iter(messages)
-                first = next(rest)
-                heappush(waiting, (first.log_time, number, rest, first))
-        yield from _before(waiting, TIME_MAX + 1)
+            if found is None:
+                continue
+            if not waiting and found.last_time <= following:
+                yield from self._messages(found)
+            elif not waiting.add(number, self._messages(found), found.size):
+                text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk)"
+                self._note(Problem(str(file.path), part.offset, f"a chunk was skipped: {text}"))
+        yield from waiting.before(TIME_MAX + 1)
 
-    def _messages(self, file: LogFile, part: Part, columns: Columns) -> list[Message]:
-        """Return the messages of a part in the order of log_time."""
+    def _found(self, file: LogFile, part: Part, columns: Columns) -> Found | None:
+        """Return the messages of a part in the order of log_time; None: there are none."""
         content = file.content(part)
-        found: list[Message] = []
+        found: list[Found] = []
         position = 0
         while content is not None and position < len(content):
             columns.clear()
             position = file.scan(part, content, position, columns, self._start, self._end)
-            found += self._rows(content, columns)
-        times = list(map(_log_time, found))
-        if any(after < before for before, after in pairwise(times)):
-            found.sort(key=_log_time)
-        return found
+            if columns.rows:
+                found.append(Found.of(content, columns))
+        return Found.together(found) if found else None
 
-    def _rows(self, content: bytes, columns: Columns) -> list[Message]:
-        rows = slice(columns.rows)
-        codes, begins = columns.code[rows].tolist(), columns.offset[rows]
-        ends = (begins + columns.length[rows]).tolist()
+    def _messages(self, found: Found) -> Iterator[Message]:
+        """Make messages, not all at once: a chunk may have millions."""
+        for begin in range(0, found.rows, _ROWS):
+            yield from self._rows(found, slice(begin, begin + _ROWS))
+
+    def _rows(self, found: Found, rows: slice) -> list[Message]:
+        content = found.content
+        codes, begins = found.code[rows].tolist(), found.offset[rows]
+        ends = (begins + found.length[rows]).tolist()
         endpoints = [channel.endpoint for channel in self._channels]
         epochs = [channel.epoch for channel in self._channels]
         schemas = [channel.schema for channel in self._channels]
         fields = zip(
             [endpoints[code] for code in codes],
             [content[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)],
-            columns.log_time[rows].tolist(),
-            columns.publish_time[rows].tolist(),
-            columns.sequence[rows].tolist(),
+            found.log_time[rows].tolist(),
+            found.publish_time[rows].tolist(),
+            found.sequence[rows].tolist(),
             [epochs[code] for code in codes],
             [schemas[code] for code in codes],
             strict=True,
@@ -259,7 +268,8 @@ class LogReader:
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
         paths = [file.path for file in self.files]
-        only = LogReader(*paths, endpoints=(endpoint,), start=self._start, end=self._end)
+        chosen: dict[str, Any] = {"start": self._start, "end": self._end, "max_chunk_bytes": self._most}
+        only = LogReader(*paths, endpoints=(endpoint,), **chosen)
         columns, ends = Columns(_ROWS), np.empty(_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
         for content in only._scans(columns):
@@ -365,16 +375,6 @@ def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
             raise RecordingError(f"{path} has no {layout.SUFFIX} file in it")
         found += segments
     return found
-
-
-def _before(waiting: list[tuple[int, int, Iterator[Message], Message]], time: int) -> Iterator[Message]:
-    """Give what waits and is older than `time`, oldest first."""
-    while waiting and waiting[0][0] < time:
-        _, number, rest, message = heappop(waiting)
-        yield message
-        following = next(rest, None)
-        if following is not None:
-            heappush(waiting, (following.log_time, number, rest, following))
 
 
 def _info(channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:

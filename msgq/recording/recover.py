@@ -21,19 +21,21 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.capture import RECORD_HEADER
 from msgq.recording.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
-from msgq.recording.files import TIME_MAX, LogFile
-from msgq.recording.scan import CUT, RECORD, UNWANTED, Columns
-from msgq.recording.walk import DAMAGE, RECORD_BYTES_MAX, Found, Walk, chunk_content
+from msgq.recording.describing import DESCRIBING_BYTES_MAX, Room
+from msgq.recording.files import OTHERS_MAX, TIME_MAX, LogFile
+from msgq.recording.scan import CUT, RECORD, UNWANTED, ZERO, Columns
+from msgq.recording.walk import CHUNK_BYTES_MAX, DAMAGE, Found, TooLargeError, Walk, chunk_content
 
 _RETIRED = 0xFF  # an opcode that is free for applications: readers pass over it
 _IDS = np.arange(1 << 16, dtype=np.int32)
-_DESCRIBING: dict[Opcode, Callable[[ReadDataStream, int], Any]] = {
-    Opcode.SCHEMA: lambda stream, _: records.Schema.read(stream),
-    Opcode.CHANNEL: lambda stream, _: records.Channel.read(stream),
-    Opcode.MESSAGE: records.Message.read,
-    Opcode.METADATA: lambda stream, _: records.Metadata.read(stream),
-    Opcode.ATTACHMENT: lambda stream, _: records.Attachment.read(stream),
+_DESCRIBING: dict[Opcode, Callable[[ReadDataStream], Any]] = {
+    Opcode.SCHEMA: records.Schema.read,
+    Opcode.CHANNEL: records.Channel.read,
+    Opcode.METADATA: records.Metadata.read,
 }
+_MESSAGE_TIME = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
+_ATTACHMENT_TIMES = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
+_TEXTS_BYTES = 1 << 16  # of an attachment's name and media type, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Recovery:
     damaged_bytes: int
 
 
-def recover(path: Path, output: Path | None = None) -> Recovery:
+def recover(path: Path, output: Path | None = None, max_chunk_bytes: int = CHUNK_BYTES_MAX) -> Recovery:
     """Make a file whole: cut off what is no whole record, and write a summary of all that is there.
 
     What is damaged within the file stays there, marked so that readers pass over it. A kill at any moment leaves a file
@@ -67,32 +69,45 @@ def recover(path: Path, output: Path | None = None) -> Recovery:
     ----------
     path : the file.
     output : leave the file alone, and recover a copy with this name; None recovers in place.
+    max_chunk_bytes : of a chunk before compression. A larger one may be a good one, and is not judged: see below.
 
     Raises
     ------
-    RecordingError : it is no MCAP file, somebody is writing it, or it cannot be read or written.
+    RecordingError : it is no MCAP file, somebody is writing it, a chunk is larger than `max_chunk_bytes`, or it cannot
+        be read or written. Nothing is changed then.
     """
     try:
-        LogFile(path, lambda _: UNWANTED, lambda _: None)  # says what is wrong with what is no MCAP file
-        if output is not None:
-            with output.open("xb") as copy, path.open("rb") as original:
-                shutil.copyfileobj(original, copy, 1 << 20)
-            path = output
-        with path.open("r+b") as file:
-            return _recover(file.fileno(), path)
+        _opened(path, max_chunk_bytes)  # says what is wrong with what is no MCAP file
+        if output is None:
+            with path.open("r+b") as file:
+                return _recover(file.fileno(), path, max_chunk_bytes)
+        with output.open("xb") as copy:
+            try:
+                with path.open("rb") as original:
+                    shutil.copyfileobj(original, copy, 1 << 20)
+                copy.flush()
+                with output.open("r+b") as file:
+                    return _recover(file.fileno(), output, max_chunk_bytes)
+            except RecordingError:
+                output.unlink()
+                raise
     except OSError as error:
         text = f"cannot recover {error.filename or path}: {error.strerror}"
         raise RecordingError(text, errno=error.errno) from error
 
 
-def _recover(fd: int, path: Path) -> Recovery:
+def _opened(path: Path, most: int) -> LogFile:
+    return LogFile(path, lambda _: UNWANTED, lambda _: None, most=most)
+
+
+def _recover(fd: int, path: Path, most: int) -> Recovery:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RecordingError(f"{path} is being written; recover it when its recorder is gone") from None
-    survey = _Survey(fd)
+    survey = _Survey(fd, path, most)
     size = os.fstat(fd).st_size
-    changed = bool(survey.damaged) or not LogFile(path, lambda _: UNWANTED, lambda _: None).complete
+    changed = bool(survey.damaged) or not _opened(path, most).complete
     if changed:
         for start, end in survey.damaged:
             os.pwrite(fd, HEAD.pack(_RETIRED, end - start - HEAD.size), start)
@@ -122,10 +137,15 @@ class _Survey:
     chunks : the good ones.
     damaged : what readers are to pass over, from where to where.
     counts : messages by channel id.
+
+    Raises
+    ------
+    RecordingError : a chunk has more than `most` bytes, and may be a good one.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: Path, most: int) -> None:
+        self._fd, self._path, self._most = fd, path, most
+        self._room = Room()
         self.end = len(MAGIC)
         self.chunks: list[records.ChunkIndex] = []
         self.damaged: list[tuple[int, int]] = []
@@ -137,7 +157,7 @@ class _Survey:
         self._last_content: bytes | None = None  # of the chunk whose index is being read
         self._columns = Columns(16384)
         size = os.fstat(fd).st_size
-        for found in Walk(fd, self.end, size):
+        for found in Walk(fd, self.end, size, most):
             if found.opcode == Opcode.DATA_END or (found.opcode == DAMAGE and found.end == size):
                 break
             self._add(found)
@@ -153,15 +173,19 @@ class _Survey:
         self._last_content = None
         if opcode == DAMAGE:
             self._add_damage(start, end)
-        elif end - start > RECORD_BYTES_MAX:
-            return
         elif opcode == Opcode.CHUNK:
             try:
-                self._add_chunk(start, end, chunk_content(os.pread(self._fd, end - start, start)))
+                self._add_chunk(start, end, self._content(start, end))
+            except TooLargeError as error:
+                raise RecordingError(f"{self._path} at byte {start}: a chunk cannot be judged: {error}") from None
             except ValueError:
                 self._add_damage(start, end)
-        elif opcode in _DESCRIBING:
-            self._add_other(opcode, os.pread(self._fd, end - start, start), start)
+        elif opcode == Opcode.MESSAGE and end - start >= RECORD_HEADER:
+            self._add_message(start)
+        elif opcode == Opcode.ATTACHMENT:
+            self._add_attachment(start, end)
+        elif opcode in _DESCRIBING and end - start <= DESCRIBING_BYTES_MAX:
+            self._add_describing(opcode, os.pread(self._fd, end - start, start), start)
 
     def _add_damage(self, start: int, end: int) -> None:
         if self.damaged and self.damaged[-1][1] == start:
@@ -177,18 +201,24 @@ class _Survey:
             self.chunks[-1].message_index_offsets[channel] = start
             self.chunks[-1].message_index_length += end - start
 
+    def _content(self, start: int, end: int) -> bytes:
+        if end - start > self._most + _TEXTS_BYTES:
+            raise TooLargeError(end - start, self._most)
+        return chunk_content(os.pread(self._fd, end - start, start), self._most)
+
     def _add_chunk(self, start: int, end: int, content: bytes) -> None:
         times: list[int] = []
         counts = np.zeros(1 << 16, np.int64)
-        described = {}
+        described: list[bytes] = []
         for columns, other in self._scans(content):
             if columns.rows:
                 log_time = columns.log_time[: columns.rows]
                 times += [int(log_time.min()), int(log_time.max())]
                 counts += np.bincount(columns.code[: columns.rows], minlength=1 << 16)
             if other[:1] in (bytes([Opcode.SCHEMA]), bytes([Opcode.CHANNEL])):
-                described[(other[0], other[HEAD.size : HEAD.size + 2])] = other
-        self._described |= described
+                described.append(other)
+        for other in described:
+            self._describe(other)
         self._times += times
         for channel in counts.nonzero()[0].tolist():
             self.counts[channel] = self.counts.get(channel, 0) + int(counts[channel])
@@ -209,62 +239,84 @@ class _Survey:
 
         Raises
         ------
-        ValueError : its records go beyond its end.
+        ValueError : its records make no sense.
         """
-        position = 0
+        position = others = 0
         while position < len(content):
             self._columns.clear()
             why, position = self._columns.scan(content, position, _IDS, 0, TIME_MAX)
-            if why == CUT:
-                raise ValueError("a record within goes beyond the end")
+            if why in (CUT, ZERO) or others > OTHERS_MAX:
+                raise ValueError("a record within goes beyond the end, is none, or is one too many that is no message")
             other = b""
             if why == RECORD:
+                others += 1
                 length = HEAD.unpack_from(content, position)[1]
                 other = content[position : position + HEAD.size + length]
                 position += len(other)
             yield self._columns, other
 
-    def _add_other(self, opcode: int, data: bytes, start: int) -> None:
-        """Note a record that is not in a chunk, if it is what it seems to be."""
+    def _add_message(self, start: int) -> None:
+        """Note a message that is not in a chunk."""
+        head = os.pread(self._fd, _MESSAGE_TIME.size, start + HEAD.size)
+        channel, log_time = _MESSAGE_TIME.unpack(head)
+        self.counts[channel] = self.counts.get(channel, 0) + 1
+        times = (*self._times, log_time)
+        self._times = [min(times), max(times)]
+
+    def _add_attachment(self, start: int, end: int) -> None:
+        """Note an attachment, of any size, if its lengths fit each other."""
+        data = os.pread(self._fd, min(end - start - HEAD.size, _TEXTS_BYTES), start + HEAD.size)
         try:
-            content = data[HEAD.size :]
-            record = _DESCRIBING[Opcode(opcode)](ReadDataStream(BytesIO(content)), len(content))
-            if opcode != Opcode.ATTACHMENT and encoded(record) != data:
+            stream = ReadDataStream(BytesIO(data[_ATTACHMENT_TIMES.size :]))
+            log_time, create_time = _ATTACHMENT_TIMES.unpack_from(data)
+            name, media_type = stream.read_prefixed_string(), stream.read_prefixed_string()
+            size = stream.read8()
+        except (McapError, ValueError, struct.error):
+            return
+        if _ATTACHMENT_TIMES.size + stream.count + size + 4 == end - start - HEAD.size:
+            index = records.AttachmentIndex(
+                offset=start, length=end - start, log_time=log_time, create_time=create_time, data_size=size, name=name,
+                media_type=media_type,
+            )  # fmt: skip
+            self._attachments.append(index)
+
+    def _add_describing(self, opcode: int, data: bytes, start: int) -> None:
+        """Note a schema, a channel or metadata outside of chunks, if it is what it seems to be."""
+        try:
+            record = _DESCRIBING[Opcode(opcode)](ReadDataStream(BytesIO(data[HEAD.size :])))
+            if encoded(record) != data:
                 return
         except (McapError, ValueError, struct.error, MemoryError):
             return
-        if isinstance(record, records.Message):
-            self.counts[record.channel_id] = self.counts.get(record.channel_id, 0) + 1
-            times = (*self._times, record.log_time)
-            self._times = [min(times), max(times)]
-        elif isinstance(record, records.Metadata):
+        if isinstance(record, records.Metadata):
             self._metadata.append(records.MetadataIndex(offset=start, length=len(data), name=record.name))
-        elif isinstance(record, records.Attachment):
-            index = records.AttachmentIndex(
-                offset=start, length=len(data), log_time=record.log_time, create_time=record.create_time,
-                data_size=len(record.data), name=record.name, media_type=record.media_type,
-            )  # fmt: skip
-            self._attachments.append(index)
         else:
-            self._described[(opcode, data[HEAD.size : HEAD.size + 2])] = data
+            self._describe(data)
+
+    def _describe(self, data: bytes) -> None:
+        """Note a schema or channel for the summary; without room for it, it is where it is only."""
+        key = (data[0], data[HEAD.size : HEAD.size + 2])
+        if self._described.get(key) != data and self._room.takes(key, len(data)):
+            self._described[key] = data
 
     def missing_index(self) -> bytes:
         """Return what the last chunk lacks of its index, and note it as being there: the file ended within it."""
         if self._last_content is None:
             return b""
-        entries: dict[int, list[tuple[int, int]]] = {}
+        channels, places = [np.empty(0, np.int32)], [np.empty((0, 2), np.int64)]
         for columns, _ in self._scans(self._last_content):
             rows = slice(columns.rows)
-            at = (columns.offset[rows] - RECORD_HEADER).tolist()
-            for channel, *entry in zip(columns.code[rows].tolist(), columns.log_time[rows].tolist(), at, strict=True):
-                entries.setdefault(channel, []).append((entry[0], entry[1]))
-        chunk, data = self.chunks[-1], b""
-        for channel, places in entries.items():
+            channels.append(columns.code[rows].copy())
+            places.append(np.column_stack((columns.log_time[rows], columns.offset[rows] - RECORD_HEADER)))
+        chunk, pieces, here = self.chunks[-1], [], self.end
+        for channel, entries in _by_channel(np.concatenate(channels), np.concatenate(places)):
             if channel not in chunk.message_index_offsets:
-                chunk.message_index_offsets[channel] = self.end + len(data)
-                data += encoded(records.MessageIndex(channel, places))
-        chunk.message_index_length += len(data)
-        return data
+                chunk.message_index_offsets[channel] = here
+                head = MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries))
+                pieces.append(head + entries)
+                here += len(pieces[-1])
+        chunk.message_index_length += here - self.end
+        return b"".join(pieces)
 
     def groups(self) -> list[tuple[Opcode, bytes]]:
         """Return the records of the summary."""
@@ -284,3 +336,11 @@ class _Survey:
             (Opcode.ATTACHMENT_INDEX, encoded(*self._attachments)),
             (Opcode.METADATA_INDEX, encoded(*self._metadata)),
         ]
+
+
+def _by_channel(channels: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> Iterator[tuple[int, bytes]]:
+    """Give each channel with the entries of its index, in their order."""
+    order = np.argsort(channels, kind="stable")
+    found, begins = np.unique(channels[order], return_index=True)
+    for channel, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
+        yield channel, places[rows].astype("<u8").tobytes()

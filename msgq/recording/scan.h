@@ -11,14 +11,17 @@
 
 #define MQ_RECORD_HEAD 9   /* opcode, length */
 #define MQ_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
+#define MQ_SCHEMA 0x03
+#define MQ_CHANNEL 0x04
 #define MQ_MESSAGE 0x05
 
 /* Why a scan stopped. */
 enum {
     MQ_SCAN_END,    /* at the end of the bytes */
     MQ_SCAN_FULL,   /* the columns have no row left */
-    MQ_SCAN_RECORD, /* at a whole record that is not a message, or a message that only the caller can judge */
+    MQ_SCAN_RECORD, /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
     MQ_SCAN_CUT,    /* at a record that goes beyond the end */
+    MQ_SCAN_ZERO,   /* at opcode 0, which MCAP keeps for what is no record */
 };
 
 /* What a channel's messages are given as code, besides the codes >= 0 that the caller hands out. */
@@ -29,6 +32,7 @@ typedef struct {
     int64_t channels;     /* so many codes; ids beyond are unknown */
     int64_t start;        /* log_time >= start */
     int64_t end;          /* log_time < end */
+    int strict;           /* whether to stop at records that chunks do not have, too; else they are passed over */
 } mq_selection;
 
 typedef struct {
@@ -60,9 +64,15 @@ static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_selection
     int why = MQ_SCAN_END;
     while (at < size) {
         if (size - at < MQ_RECORD_HEAD) { why = MQ_SCAN_CUT; break; }
+        const uint8_t opcode = bytes[at];
+        if (opcode == 0) { why = MQ_SCAN_ZERO; break; } /* of zeros there may be any number */
         const uint64_t length = mq_read_u64(bytes + at + 1);
         if (length > (uint64_t) (size - at - MQ_RECORD_HEAD)) { why = MQ_SCAN_CUT; break; }
-        if (bytes[at] != MQ_MESSAGE || length < MQ_MESSAGE_HEAD) { why = MQ_SCAN_RECORD; break; }
+        if (opcode != MQ_MESSAGE && opcode != MQ_SCHEMA && opcode != MQ_CHANNEL && !wanted->strict) {
+            at += MQ_RECORD_HEAD + (int64_t) length;
+            continue;
+        }
+        if (opcode != MQ_MESSAGE || length < MQ_MESSAGE_HEAD) { why = MQ_SCAN_RECORD; break; }
         const uint8_t *message = bytes + at + MQ_RECORD_HEAD;
         const uint16_t channel = mq_read_u16(message);
         const int32_t code = channel < wanted->channels ? wanted->codes[channel] : MQ_CODE_UNKNOWN;

@@ -4,11 +4,13 @@ from typing import Any, final
 
 import numpy as np
 
-#: Why a scan stopped: at the end, no row was left, at another record than a plain message, at a record that is cut.
+#: Why a scan stopped: at the end, no row was left, at a schema, a channel or no plain message, at a record that is cut,
+#: at opcode 0.
 END: int
 FULL: int
 RECORD: int
 CUT: int
+ZERO: int
 #: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
 UNKNOWN: int
 UNWANTED: int
@@ -74,7 +76,13 @@ class Columns:
         """Have no rows."""
 
     def scan(
-        self, data: bytes, position: int, codes: np.ndarray[Any, np.dtype[np.int32]], start: int, end: int
+        self,
+        data: bytes,
+        position: int,
+        codes: np.ndarray[Any, np.dtype[np.int32]],
+        start: int,
+        end: int,
+        strict: bool = False,
     ) -> tuple[int, int]:
         """Append the messages from a position on; return why that stopped, and the position there.
 
@@ -84,6 +92,7 @@ class Columns:
         position : of a record.
         codes : for each channel id; ids beyond are unknown.
         start, end : only messages with start <= log_time < end.
+        strict : whether to stop at records that chunks do not have as well; else they are passed over.
 
         Notes
         -----

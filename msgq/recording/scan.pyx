@@ -16,6 +16,7 @@ cdef extern from "scan.h" nogil:
         MQ_SCAN_FULL
         MQ_SCAN_RECORD
         MQ_SCAN_CUT
+        MQ_SCAN_ZERO
         MQ_CODE_UNKNOWN
         MQ_CODE_UNWANTED
     ctypedef struct mq_selection:
@@ -23,6 +24,7 @@ cdef extern from "scan.h" nogil:
         int64_t channels
         int64_t start
         int64_t end
+        int strict
     ctypedef struct mq_columns:
         int32_t *code
         int64_t *sequence
@@ -47,6 +49,7 @@ END = MQ_SCAN_END
 FULL = MQ_SCAN_FULL
 RECORD = MQ_SCAN_RECORD
 CUT = MQ_SCAN_CUT
+ZERO = MQ_SCAN_ZERO
 UNKNOWN = MQ_CODE_UNKNOWN
 UNWANTED = MQ_CODE_UNWANTED
 TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "sequence")])
@@ -86,7 +89,8 @@ cdef class Columns:
     def clear(self):
         self.rows = 0
 
-    def scan(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start, int64_t end):
+    def scan(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start, int64_t end,
+             bint strict=False):
         cdef mq_selection wanted
         cdef int64_t size = data.shape[0]
         cdef int64_t row = self.rows
@@ -95,7 +99,7 @@ cdef class Columns:
             raise InvalidValueError(f"position {position} is not within the {size} bytes")
         if size == 0:
             return MQ_SCAN_END, 0
-        wanted.channels, wanted.start, wanted.end = codes.shape[0], start, end
+        wanted.channels, wanted.start, wanted.end, wanted.strict = codes.shape[0], start, end, strict
         wanted.codes = &codes[0] if wanted.channels else NULL
         with nogil:
             why = mq_scan(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)

@@ -6,7 +6,6 @@ written, so that damage costs what it hit and nothing behind it.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -20,10 +19,11 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.compression import decompress
+from msgq.recording.compression import decompress, said_size
 from msgq.recording.container import CHUNK, HEAD, MAGIC
 from msgq.recording.scan import crc32
 
+CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
 DAMAGE = 0  # no opcode of MCAP's
@@ -32,6 +32,13 @@ _HEAD_BYTES = HEAD.size + CHUNK.size + _NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
 # A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
 _CHUNK = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
+
+
+class TooLargeError(ValueError):
+    """A chunk may be a good one, but takes more memory than it may."""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk)")
 
 
 class Found(NamedTuple):
@@ -81,9 +88,10 @@ class Walk:
     here : where the next record is; who has dealt with more than the last one sets it.
     """
 
-    def __init__(self, fd: int, here: int, end: int) -> None:
+    def __init__(self, fd: int, here: int, end: int, most: int) -> None:
+        """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
         self.here = here
-        self._fd, self._end = fd, end
+        self._fd, self._end, self._most = fd, end, most
         self._last = (-1, b"")
 
     def __iter__(self) -> Walk:
@@ -155,10 +163,20 @@ class Walk:
                 length = HEAD.unpack_from(block, found.start())[1]
                 if start + HEAD.size + length > self._end or length != _chunk_bytes(block[found.start() :]):
                     continue
-                with contextlib.suppress(ValueError):
-                    chunk_content(os.pread(self._fd, HEAD.size + length, start))
+                if self._is_chunk(start, HEAD.size + length):
                     return start
         return self._end
+
+    def _is_chunk(self, start: int, length: int) -> bool:
+        """Whether what looks like a chunk is one, as far as that may be looked at."""
+        try:
+            if length <= self._most + _HEAD_BYTES:
+                chunk_content(os.pread(self._fd, length, start), self._most)
+        except TooLargeError:
+            return True
+        except ValueError:
+            return False
+        return True
 
     def _ending(self, found: Found) -> Found:
         """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
@@ -200,12 +218,13 @@ def _chunk_bytes(head: bytes) -> int:
     return CHUNK.size + name_bytes + 8 + size
 
 
-def chunk_content(record: bytes) -> bytes:
+def chunk_content(record: bytes, most: int) -> bytes:
     """Return what a chunk record contains; what comes behind its known fields is ignored, as MCAP wants it.
 
     Raises
     ------
     ValueError : its bytes make no sense, or are not those that were written.
+    TooLargeError : it has more than `most` bytes, as all of it says.
     """
     opcode, length = HEAD.unpack_from(record)
     if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
@@ -219,7 +238,13 @@ def chunk_content(record: bytes) -> bytes:
     if size > RECORD_BYTES_MAX:
         raise ValueError(f"it claims to have {size} bytes")
     name = record[name_at : data_at - 8].decode(errors="replace")
-    content = decompress(name, memoryview(record)[data_at:end], size)
+    data = memoryview(record)[data_at:end]
+    if size > most:
+        said = said_size(name, data)
+        if said not in (None, size):
+            raise ValueError(f"it has {said} bytes instead of {size}")
+        raise TooLargeError(size, most)
+    content = decompress(name, data, size)
     if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")
     return content

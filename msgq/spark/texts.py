@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pyarrow.fs import FileType
 
-from msgq.recording.files import schema_of
+from msgq.recording.describing import schema_of
 from msgq.schema import Schema
 from msgq.spark.directory import Directory
 from msgq.spark.rows import schema_id

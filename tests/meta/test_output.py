@@ -1,0 +1,44 @@
+"""What the command prints goes through msgq/cli/render.py, where what a terminal would obey is escaped."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.meta.sources import ROOT
+
+VERBS = sorted(path for path in (ROOT / "msgq" / "cli").glob("*.py") if path.name != "render.py")
+#: How a text could get out in another way: functions by their names, and classes of rich that take text as it is.
+OTHER_WAYS = {"print", "click.echo", "click.secho", "click.echo_via_pager", "click.prompt", "click.confirm", "os.write",
+              "Text", "Text.from_markup", "Console", "Markdown", "Syntax", "Control", "rich.print"}  # fmt: skip
+STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
+
+
+def other_ways(source: str) -> Iterator[str]:
+    """Give the calls that print, or could, without msgq.cli.render."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in OTHER_WAYS or (called.startswith(STREAMS) and called.endswith(("write", "writelines"))):
+                yield f"line {node.lineno}: {called}"
+            if any(keyword.arg == "markup" for keyword in node.keywords):
+                yield f"line {node.lineno}: markup"
+        elif isinstance(node, ast.ImportFrom) and node.module == "rich.markup":
+            yield f"line {node.lineno}: rich.markup, which our console does not know"
+
+
+@pytest.mark.parametrize("path", VERBS, ids=lambda path: path.stem)
+def test_verbs_print_through_render_only(path: Path) -> None:
+    assert not list(other_ways(path.read_text())), "use echo, echo_json, echo_bytes, or console of msgq.cli.render"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["print('a')", "click.echo(a)", "sys.stdout.write(a)", "sys.stdout.buffer.write(a)", "x.add_row(Text(name))",
+     "Console().print(a)", "console().print(a, markup=True)", "from rich.markup import escape"],
+)  # fmt: skip
+def test_other_ways_are_found(source: str) -> None:
+    assert list(other_ways(source))

@@ -1,0 +1,242 @@
+"""Files of a few KB that say a lot: neither memory nor patience goes with what they say."""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import lz4.frame
+import pytest
+import zstandard
+from mcap import records
+
+from msgq.errors import RecordingError
+from msgq.recording import LogReader, compare
+from msgq.recording import comparing as comparing_module
+from msgq.recording.compression import decompress
+from msgq.recording.container import encoded as record
+from msgq.recording.container import summary
+from msgq.recording.recover import recover
+from tests.recording.logs import channel, chunk, encoded, head, message, write
+
+MIB = 1 << 20
+GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
+MEMORY = 1024 * MIB  # of address space, of which Python with its libraries takes about a half
+
+
+def raw_chunk(content: bytes, compression: str = "zstd", start: int = 0, end: int = 0) -> bytes:
+    compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
+    return encoded(records.Chunk(compression, compress(content), end, start, zlib.crc32(content), len(content)))
+
+
+def many_messages(count: int, first: int = 0) -> bytes:
+    """Return messages of nothing, one after the other."""
+    one = struct.pack("<BQHIQQ", 5, 22, 1, 0, first, first)
+    return encoded(channel(1, "a")) + one * count
+
+
+def sparse(path: Path, opcode: int, length: int) -> Path:
+    """Write a record with a hole for its content, and a good chunk behind it."""
+    with path.open("wb") as file:
+        file.write(head() + GOOD + struct.pack("<BQ", opcode, length))
+        file.seek(length, os.SEEK_CUR)
+        file.write(GOOD)
+    return path
+
+
+def with_summary(path: Path, *parts: bytes) -> Path:
+    """Write a file that was closed, with a summary of these records."""
+    data = head() + GOOD + record(records.DataEnd(0))
+    path.write_bytes(data + summary(len(data), [(3, b"".join(parts))]))  # type: ignore[list-item]  # any opcode will do
+    return path
+
+
+def million_channels() -> bytes:
+    parts = []
+    for number in range(1_000_000):
+        topic = b"topic%d" % number
+        content = struct.pack("<HHI", number % 65536, 0, len(topic)) + topic + bytes(8)
+        parts.append(struct.pack("<BQ", 4, len(content)) + content)
+    return b"".join(parts)
+
+
+ZEROS = bytes(256 * MIB)
+#: Write a file, and say what of it is to be read: the messages of the good chunks.
+BOMBS: dict[str, Callable[[Path], Path]] = {
+    "zeros, zstd": lambda path: write(path, GOOD, raw_chunk(ZEROS), GOOD),
+    "zeros, lz4": lambda path: write(path, GOOD, raw_chunk(ZEROS, "lz4"), GOOD),
+    "many zeros": lambda path: write(path, GOOD, *[raw_chunk(ZEROS)] * 4, GOOD),
+    "unknown records": lambda path: write(path, GOOD, raw_chunk(struct.pack("<BQ", 0x90, 0) * (200 * MIB // 9)), GOOD),
+    "channels": lambda path: write(path, GOOD, raw_chunk(struct.pack("<BQ", 4, 0) * (64 * MIB // 9)), GOOD),
+    "a large chunk": lambda path: write(path, GOOD, chunk(bytes(9), size=300 * MIB), GOOD),
+    "schemas": lambda path: write(
+        path, GOOD,
+        *(raw_chunk(encoded(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4)))) for i in
+          range(1, 200, 4)), GOOD,
+    ),
+    "a hole in a schema": lambda path: sparse(path, 3, 2**31 - 2),
+    "a hole in an attachment": lambda path: sparse(path, 9, 2**31 - 2),
+    "a hole in a message": lambda path: sparse(path, 5, 2**31 - 2),
+    "a hole in a chunk": lambda path: sparse(path, 6, 2**31 - 2),
+    "a hole in metadata": lambda path: sparse(path, 12, 2**36),
+    "an attachment of 2^60": lambda path: write(path, GOOD, struct.pack("<BQ", 9, 2**60), GOOD),
+    "a channel summary": lambda path: with_summary(path, million_channels()),
+}  # fmt: skip
+
+
+def in_little_memory(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run `msgq bag` with little address space."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    return subprocess.run(
+        [sys.executable, "-m", "msgq", "bag", *map(str, arguments)], capture_output=True, text=True, preexec_fn=limit,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_costs_little_memory_and_the_good_is_read(tmp_path: Path, bomb: str) -> None:
+    path = BOMBS[bomb](tmp_path / "a.mcap")
+    info = in_little_memory("info", path)
+    assert info.returncode == 0, info.stderr
+    good = 1 if bomb == "a channel summary" else 2
+    assert f"messages  {good}\n" in info.stdout, info.stderr
+    assert ("skipped: " in info.stderr) == (bomb not in ("unknown records", "a hole in an attachment"))
+    assert "MemoryError" not in info.stderr
+    assert in_little_memory("diff", path, path).stdout.startswith(f"the same: {good} messages")
+    if "a hole" in bomb:
+        return  # a copy would have no hole
+    done = in_little_memory("recover", path, "-o", tmp_path / "b.mcap")
+    assert done.returncode == (1 if bomb == "a large chunk" else 0), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+COUNT = """
+import resource, sys
+from msgq.recording import LogReader
+print(sum(1 for _ in LogReader(sys.argv[1])), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.watchdog(300)
+def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
+    """Of 31 bytes each, which compress to nothing: as objects of Python they would take fifteen times as much."""
+    path = write(tmp_path / "a.mcap", raw_chunk(many_messages(2 * MIB)))
+    said = subprocess.run([sys.executable, "-c", COUNT, path], capture_output=True, text=True, check=True).stdout
+    count, kib = map(int, said.split())
+    assert count == 2 * MIB
+    assert kib < 500 * 1024
+
+
+def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> None:
+    parts = [raw_chunk(many_messages(8000, first), start=0, end=10**6) for first in range(40)]
+    log = LogReader(write(tmp_path / "a.mcap", *parts), max_chunk_bytes=MIB)
+    times = [message.log_time for message in log]
+    assert times == sorted(times)
+    assert 0 < len(times) < 40 * 8000
+    assert any("overlap in time" in str(problem) and "--max-chunk" in str(problem) for problem in log.problems)
+    log = LogReader(tmp_path / "a.mcap", max_chunk_bytes=8 * MIB)
+    assert len(list(log)) == 40 * 8000
+    assert not log.problems
+
+
+def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
+    large = chunk(channel(1, "a"), message(1, 1, 6, b"x" * 2 * MIB))
+    path = write(tmp_path / "a.mcap", GOOD, large, encoded(message(1, 2, 7, bytes(3 * MIB))), GOOD)
+    assert [len(m.data) for m in LogReader(path)] == [4, 4, 2 * MIB, 3 * MIB]
+    log = LogReader(path, max_chunk_bytes=MIB)
+    assert [len(m.data) for m in log] == [4, 4]
+    assert len(log.problems) == 2
+    assert all("max_chunk_bytes (--max-chunk)" in str(problem) for problem in log.problems)
+    before = path.read_bytes()
+    for output in (None, tmp_path / "b.mcap"):
+        with pytest.raises(RecordingError, match="--max-chunk"):
+            recover(path, output, max_chunk_bytes=MIB)
+    assert path.read_bytes() == before
+    assert not (tmp_path / "b.mcap").exists()
+    assert recover(path).messages == 4
+
+
+def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
+    bad = chunk(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
+    path = write(tmp_path / "a.mcap", GOOD, bad, GOOD)
+    log = LogReader(path)
+    assert len(list(log)) == 3
+    assert "zeros instead of a record" in str(log.problems)
+    assert recover(path).damaged_bytes == len(bad)
+
+
+def test_what_is_no_message_is_passed_over_within_a_chunk_only(tmp_path: Path) -> None:
+    private = struct.pack("<BQ3s", 0x90, 3, b"abc")
+    loose = [encoded(message(1, 0, 5)), private, encoded(message(1, 1, 6))]
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), private, message(1, 0, 4), private), *loose)
+    log = LogReader(path)
+    assert [m.log_time for m in log] == [4, 5, 6]
+    assert not log.problems
+
+
+@pytest.mark.parametrize("kind", ["zstd", "zstd without size", "zstd in frames", "lz4", "lz4 in frames", "none"])
+def test_no_more_is_decompressed_than_the_header_says(kind: str) -> None:
+    content = bytes(64 * MIB)
+    packed = {
+        "zstd": lambda: zstandard.ZstdCompressor().compress(content),
+        "zstd without size": lambda: zstandard.ZstdCompressor(write_content_size=False).compress(content),
+        "zstd in frames": lambda: zstandard.ZstdCompressor().compress(content[:1000]) * 1000,
+        "lz4": lambda: lz4.frame.compress(content, store_size=False),
+        "lz4 in frames": lambda: lz4.frame.compress(content[:1000]) * 1000,
+        "none": lambda: content,
+    }[kind]()
+    name = kind.split()[0].replace("none", "")
+    for size in (0, 10, 999):
+        with pytest.raises(ValueError, match=f"{size}"):
+            decompress(name, memoryview(packed), size)
+    whole = {"zstd in frames": 1_000_000, "lz4 in frames": 1000}.get(kind, len(content))
+    assert decompress(name, memoryview(packed), whole) == bytes(whole)
+    with pytest.raises(ValueError, match="instead of"):
+        decompress(name, memoryview(packed), whole + 1)
+
+
+def test_a_long_text_is_said_in_part(tmp_path: Path) -> None:
+    bad = chunk(channel(1, "b" * MIB), message(1, 0, 1))
+    log = LogReader(write(tmp_path / "a.mcap", GOOD, bad))
+    assert len(list(log)) == 2
+    assert all(len(str(problem)) < 10_000 for problem in log.problems)
+
+
+def test_attachments_are_indexed_without_reading_them(tmp_path: Path) -> None:
+    attachment = records.Attachment(create_time=1, log_time=2, name="n", media_type="text/plain", data=b"x" * MIB)
+    path = write(tmp_path / "a.mcap", GOOD, attachment, GOOD)
+    recover(path)
+    from mcap.reader import make_reader
+
+    with path.open("rb") as file:
+        found = make_reader(file).get_summary()
+        assert found is not None
+        index = found.attachment_indexes[0]
+        assert (index.name, index.media_type, index.data_size, index.log_time, index.create_time) == (
+            "n", "text/plain", MIB, 2, 1)  # fmt: skip
+        assert [one.data for one in make_reader(file).iter_attachments()] == [attachment.data]
+
+
+def test_a_comparison_keeps_what_has_no_partner_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing_module, "_WAITING_BYTES_MAX", MIB)
+    logs = []
+    for name in ("a", "b"):
+        parts = chunk(channel(1, name), *(message(1, i, i) for i in range(4000)))
+        logs.append(write(tmp_path / f"{name}.mcap", parts))
+    with pytest.raises(RecordingError, match="compare fewer endpoints"):
+        compare(*logs)
+    assert compare(logs[0], logs[0])
+
+

@@ -1,0 +1,232 @@
+"""Names, schemas, payloads and texts of others never reach a terminal as they are: it would obey them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import msgq
+from msgq.cli.app import app
+from msgq.cli.render import console, echo, echo_json, printable, stacked, styled
+from tests.recording.logs import write_log
+
+#: Clears the screen, sets the title, turns the writing, hides, feeds lines; and rich's markup.
+EVIL = "\x1b[2J\x1b]0;t\x07\x9b31m\u202e\u2066\u200f\u061c\r\n\t\x7f[red]\u2028"
+OWN_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def bad(text: str, allowed: str = "\n") -> list[str]:
+    """Return the characters that a terminal would obey."""
+    categories = {character: unicodedata.category(character) for character in text if character not in allowed}
+    return [repr(one) for one, category in categories.items() if category[0] == "C" or category in ("Zl", "Zp")]
+
+
+def run(*arguments: object, code: int | None = 0) -> Result:
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert code is None or result.exit_code == code, result.output
+    assert not bad(result.output)
+    return result
+
+
+def test_what_is_not_printable_is_escaped_and_all_else_stays() -> None:
+    assert printable("a\x1b[2J\x9b\u202e\n\ud800") == r"a\x1b[2J\x9b\u202e\n\ud800"
+    plain = "Grüße, 日本\u3000語, 100\u00a0€ ▀ 🙂 [red] \\x1b"
+    assert printable(plain) == plain
+    assert printable(printable(EVIL)) == printable(EVIL)
+
+
+def test_echo_prints_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    echo(f"a{EVIL}b")
+    echo("ä\ud800", err=True)
+    said = capsys.readouterr()
+    assert said.out.count("\n") == 1
+    assert not bad(said.out)
+    assert said.err == "ä\\ud800\n"
+
+
+@pytest.mark.parametrize("value", ["\ud800", "\x1b\x7f\x9b", {"\udfff": float("nan")}, [float("inf"), -1e999], b"\xff"])
+def test_json_is_ascii_that_every_parser_takes(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(constant: str) -> object:
+        raise AssertionError(constant)
+
+    echo_json({"value": value})
+    line = capsys.readouterr().out
+    assert line.isascii()
+    assert not bad(line)
+    json.loads(line, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_the_console_prints_no_control_characters_but_its_own(
+    colours: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if colours:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm-256color")
+    table = Table(f"head{EVIL}", title=f"title{EVIL}")
+    table.add_row(EVIL)
+    table.add_row(styled(EVIL, "red"))
+    table.add_row(stacked([EVIL, "second"]))
+    table.add_row(Text(EVIL))  # not how a verb should do it
+    screen = console()
+    screen.print(table)
+    screen.print(f"text{EVIL}", EVIL, style="green")
+    said = capsys.readouterr().out
+    assert ("\x1b[" in said) == colours
+    assert not bad(OWN_COLOURS.sub("", said))
+    assert said.count("[red]") >= 7  # of markup nothing is left out
+
+
+PARTICIPANT = """
+import sys, msgq
+open("/proc/self/comm", "w").write("\\x1b[31m\\x9bx\\n[red]")
+with msgq.{kind}Socket() as socket:
+    socket.connect(msgq.context, sys.argv[1]{more})
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def hostile(prefix: str) -> Iterator[str]:
+    """An endpoint with such a name, a schema and participants that have them as well."""
+    endpoint = EVIL.replace("\n", "\n\n")
+    schema = ', schema=msgq.Schema("\\x1b[31m\\n\\u202e[red]", "json\\x1b", b"")'
+    started = []
+    for kind, more in (("Pub", schema), ("Sub", "")):
+        code = PARTICIPANT.format(kind=kind, more=more)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+    no_text = os.fsencode(f"/dev/shm/msgq_{prefix}/") + b"no text \xff\x1b"
+    Path(os.fsdecode(no_text)).write_bytes(b"x" * 1000)
+    yield endpoint
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+LOOKING = {
+    "list": ["--interval", 0],
+    "info": [".*", "--interval", 0.01],
+    "stat": ["--once", "--interval", 0.01],
+    "top": ["--once", "--interval", 0.01],
+    "hz": ["-n", 1, "--interval", 0.05, r"[\s\S]*"],
+    "clean": ["--dry-run"],
+    "doctor": [],
+}
+
+
+@pytest.mark.parametrize("verb", LOOKING)
+def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: str) -> None:
+    arguments = [r"[\s\S]*" if one == ".*" else one for one in LOOKING[verb]]
+    result = run(verb, *arguments, code=None)
+    shown = {"stat": "topics", "doctor": "participants"}.get(verb, r"\x1b[2J")
+    assert shown in result.output
+    as_json = run(verb, *arguments, "--json", code=None).stdout
+    for line in as_json.splitlines():
+        json.loads(line)
+
+
+def test_doctor_and_clean_say_the_names_of_what_is_damaged_or_dead_in_a_line(hostile: str, prefix: str) -> None:
+    Path(f"/dev/shm/msgq_{prefix}", f"damaged{EVIL}").write_bytes(b"x" * 100)
+    Path(f"/dev/shm/msgqside_{prefix}", f"orphan{EVIL}").write_bytes(b"x" * 100)
+    said = run("doctor", code=1).output
+    assert "damaged\\x1b[2J" in said
+    assert "orphan\\x1b[2J" in said
+    assert len(said.splitlines()) == len(run("doctor", "--json", code=1).stdout.splitlines())
+
+
+def test_echo_shows_payloads_of_any_text_in_one_line_each(prefix: str) -> None:
+    payloads = [json.dumps(EVIL + "\ud800").encode(), json.dumps({EVIL: 1}, ensure_ascii=False).encode(), b"\x1b\x9b"]
+    with msgq.PubSocket() as pub:
+        pub.connect(msgq.context, "texts", schema=msgq.Schema("text", "json"))
+        for arguments in ([], ["--json"], ["--hex"]):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "msgq", "echo", "texts", "-n", str(len(payloads)), *arguments],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            )  # fmt: skip
+            while process.poll() is None:
+                for payload in payloads:
+                    pub.send(payload)
+            said = process.communicate()[0].decode()
+            assert process.returncode == 0, said
+            assert not bad(said)
+            assert len([line for line in said.splitlines() if not line.startswith("msgq:")]) == len(payloads)
+
+
+def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
+    leader, terminal = os.openpty()
+    try:
+        with msgq.pub_sock("raw") as pub:
+            command = [sys.executable, "-m", "msgq", "echo", "raw", "--raw", "--once"]
+            for stdout in (terminal, subprocess.PIPE):
+                process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
+                while process.poll() is None:
+                    pub.send(b"\x1b[2J")
+                out, err = process.communicate()
+                assert process.returncode == (2 if stdout == terminal else 0)
+                assert (b"a terminal would obey" in err) == (stdout == terminal)
+                assert out == (None if stdout == terminal else b"\x1b[2J")
+    finally:
+        os.close(leader)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["info", "\x1bc\x9b\u202e\n"], ["list", "--prefix", f"{EVIL}/"], [EVIL], ["bag", "info", EVIL],
+     ["bag", "info", f"--x{EVIL}"], ["clean", EVIL], ["echo", f"*{EVIL}"]],
+)  # fmt: skip
+def test_errors_are_escaped(arguments: list[str]) -> None:
+    result = run(*arguments, code=None)
+    assert result.exit_code in (1, 2)
+    assert result.output.splitlines()[-1].startswith("Error: ")
+
+
+def test_names_that_a_shell_would_obey_are_not_offered_to_it(hostile: str, prefix: str) -> None:
+    with msgq.pub_sock("harmless"):
+        environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq info ", "COMP_CWORD": "2"}
+        command = [sys.executable, "-c", "from msgq.cli import main; main()"]
+        said = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    assert said.stdout == "plain,harmless\n"
+
+
+def test_logs_of_anybody_are_escaped(tmp_path: Path) -> None:
+    schema = msgq.Schema(f"s{EVIL}", "json", b"")
+    logs = []
+    for number in (1, 2):
+        path = tmp_path / f"{number}{EVIL}.mcap"
+        text = json.dumps({EVIL: number}).encode()
+        logs.append(write_log(path, (EVIL, 1, text), ("b", 2, b"\x1b"), schemas={EVIL: schema}))
+    logs[0].write_bytes(logs[0].read_bytes()[:-60])
+    said = run("bag", "info", logs[0]).output
+    assert r"\x1b[2J" in said
+    different = run("bag", "diff", *logs, code=1).output
+    assert r"\x1b[2J" in different
+    assert not [line for line in different.splitlines() if line.startswith("\t")]
+    run("bag", "filter", *logs, "-o", tmp_path / f"out{EVIL}.mcap")
+    run("bag", "recover", logs[0])
+    run("bag", "convert", *logs, "-o", tmp_path / f"out{EVIL}.jsonl")
+    run("play", logs[1], "--rate", "inf", "--remap", "b:=c", code=None)
+
+
+def test_click_errors_keep_their_usage() -> None:
+    result = run("list", "--nothing", code=2)
+    assert result.output.startswith("Usage: ")
+    assert "Try 'app list --help' for help.\n\nError: No such option '--nothing'.\n" in result.output
