@@ -244,23 +244,17 @@ def fake_events() -> bool:
 def toggle_fake_events(enabled: bool) -> None:
     """Choose whether subscribers that connect from now on, here and in child processes, stop at gates.
 
-    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C.
-
-    Raises
-    ------
-    InvalidValueError : to be enabled with another backend than the ring, whose subscribers would never stop.
+    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C. Only the
+    ring's subscribers stop: with another backend this is no error, and changes nothing.
     """
-    if enabled and backend_name() != "msgq":
-        text = f"fake events are of the ring, and MSGQ_BACKEND (or ZMQ) chooses {backend_name()!r}; its subscribers"
-        raise InvalidValueError(f"{text} never stop at a gate. Run it with MSGQ_BACKEND=msgq")
     if enabled:
         os.environ["CEREAL_FAKE"] = "1"
     else:
         os.environ.pop("CEREAL_FAKE", None)
 
 
-def get_fake_prefix() -> str:
-    """Return the identifier of the gates of this process and its child processes to come; "" for none.
+def fake_prefix() -> str:
+    """Return the identifier of the gates of this process, "" for none.
 
     Raises
     ------
@@ -270,7 +264,7 @@ def get_fake_prefix() -> str:
     return endpoint_name(value, "fake prefix (CEREAL_FAKE_PREFIX)") if value else ""
 
 
-def set_fake_prefix(prefix: str) -> None:
+def set_fake_prefix(prefix: str | bytes) -> None:
     """Choose the identifier of gates: handles and subscribers of different ones do not know each other.
 
     Sets the environment variable CEREAL_FAKE_PREFIX, as `toggle_fake_events` does; "" removes it.
