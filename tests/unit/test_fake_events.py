@@ -678,20 +678,23 @@ class TestProcessReplay:
         handle = msgq.fake_event_handle("can", enable=True)
         called, ready = handle.recv_called_event, handle.recv_ready_event
         cycles = []
-        with msgq.pub_sock("can") as pub, msgq.sub_sock("cycle", timeout=0) as sub:
-            with Child(actors.drainer, "can", "cycle") as child:
-                for i in range(6):
-                    called.wait(DEADLINE)
-                    pub.send(b"%d" % i)
-                    self.unlock([handle])
-                    called.wait(DEADLINE)
-                    called.clear()
-                    ready.set()
-                    called.wait(DEADLINE)
-                    cycles += sub.receive_many()
-                handle.enabled = False
-                pub.send(b"end")
-                assert child.result() == 7
+        with (
+            msgq.pub_sock("can") as pub,
+            msgq.sub_sock("cycle", timeout=0) as sub,
+            Child(actors.drainer, "can", "cycle") as child,
+        ):
+            for i in range(6):
+                called.wait(DEADLINE)
+                pub.send(b"%d" % i)
+                self.unlock([handle])
+                called.wait(DEADLINE)
+                called.clear()
+                ready.set()
+                called.wait(DEADLINE)
+                cycles += sub.receive_many()
+            handle.enabled = False
+            pub.send(b"end")
+            assert child.result() == 7
         assert cycles == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
     def test_a_process_with_a_submaster_stops_once_for_each_topic(self, prefix: str) -> None:
@@ -704,7 +707,7 @@ class TestProcessReplay:
                 for pub in pubs[i % 2 :]:
                     pub.send(b"%d" % i)
                 self.unlock(handles)
-            assert child.result() == [[name for name in names[i % 2 :]] for i in range(5)]
+            assert child.result() == [names[i % 2 :] for i in range(5)]
         assert all(idle(handle) for handle in handles)
 
 
