@@ -54,7 +54,8 @@ class Flow:
     lost : messages that were overwritten in the ring before the bridge read them. None: unknown, which it always is
         inwards, because ZMQ tells nobody what did not arrive.
     dropped : messages that the bridge had, but could not hand on. Outwards: a subscriber's queue was full (as
-        `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring, or the topic has another publisher here.
+        `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring, or
+        the topic has another publisher here.
     state : "carrying", or why not.
     """
 

@@ -167,7 +167,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         """Connect again if ZMQ gave the publisher up; there is no message, and the ticket is ours.
 
         It does so without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol, or
-        announces too large a message. Its monitor hears of the end of every connection, and then of trying again, or not.
+        announces too large a message. Its monitor hears of each connection's end, and at once of trying again, or not.
         """
         given_up = False
         while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], RETRIED_MS if given_up else 0):
