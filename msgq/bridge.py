@@ -54,7 +54,8 @@ class Flow:
     lost : messages that were overwritten in the ring before the bridge read them. None: unknown, which it always is
         inwards, because ZMQ tells nobody what did not arrive.
     dropped : messages that the bridge had, but could not hand on. Outwards: a subscriber's queue was full (as
-        `PublisherStats.dropped`). Inwards: too large for the ring, or the topic has another publisher here.
+        `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring, or
+        the topic has another publisher here.
     state : "carrying", or why not.
     """
 
@@ -314,8 +315,15 @@ class _Out(_Link):
             self.look(_topic(self._topic))
             if self._pub is None:
                 return
-        self._messages += self._pub.send_many(messages)
-        self._bytes += sum(map(len, messages))
+        for message in messages:
+            try:
+                self._pub.send(message)
+            except MessageSizeError as error:
+                self._dropped_before += 1
+                _log.warning("dropped: %s", error)
+            else:
+                self._messages += 1
+                self._bytes += len(message)
         self._dropped = self._dropped_before + self._pub.stats().dropped
 
 

@@ -81,7 +81,7 @@ class MessageSizeError(IpcError, ValueError):
 
 
 class MessageTooLargeError(MessageSizeError):
-    """A message is larger than a third of the ring (to send), or than the buffer given (to receive)."""
+    """A message is larger than a third of the ring or the limit of ZMQ (to send), or the buffer given (to receive)."""
 
 
 class EndpointClosedError(IpcError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgq.impl.gate import Event, SocketEventHandle, wait_for_one_event
-from msgq.naming import delete_fake_prefix, get_fake_prefix, set_fake_prefix, toggle_fake_events
+from msgq.naming import delete_fake_prefix, fake_prefix, set_fake_prefix, toggle_fake_events
 
 __all__ = [
     "Event",
@@ -15,6 +15,18 @@ __all__ = [
     "toggle_fake_events",
     "wait_for_one_event",
 ]
+
+
+def get_fake_prefix() -> bytes:
+    """Return the identifier of the gates of this process and its child processes to come; b"" for none.
+
+    Bytes, as stock does; `set_fake_prefix` and `fake_event_handle` take them.
+
+    Raises
+    ------
+    EndpointNameError : the environment variable CEREAL_FAKE_PREFIX holds what cannot be part of a file's name.
+    """
+    return fake_prefix().encode()
 
 
 def fake_event_handle(
@@ -33,4 +45,4 @@ def fake_event_handle(
     ------
     IpcError : as `SocketEventHandle`.
     """
-    return SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override, enable)
+    return SocketEventHandle(endpoint, fake_prefix() if identifier is None else identifier, override, enable)

@@ -11,8 +11,10 @@
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
+``MSGQ_ZMQ_STOCK``      anything but 0: ports and binding as stock has them, whatever the prefix
 ``MSGQ_ZMQ_MAP``        a TOML file: endpoint = "address"
 ``MSGQ_ZMQ_HWM``        messages in each queue of ZMQ; 1000 by default, 0 for no limit
+``MSGQ_ZMQ_MAX_BYTES``  the largest message over ZMQ; 268435456 by default, 0 for no limit
 ``MSGQ_ZMQ_CURVE``      a directory with certificates; encrypts everything
 ``CEREAL_FAKE``         when set (to anything), subscribers that connect stop at gates
 ``CEREAL_FAKE_PREFIX``  the identifier of those gates; none by default
@@ -168,9 +170,15 @@ def zmq_transport(endpoint: str) -> str:
     return value
 
 
+def zmq_as_stock() -> bool:
+    """Return whether ZMQ addresses are those of stock, which has no prefix in them (MSGQ_ZMQ_STOCK)."""
+    return environment("MSGQ_ZMQ_STOCK") not in (None, "", "0")
+
+
 def zmq_bind_host() -> str:
     """Return the host that publishers bind on tcp (MSGQ_ZMQ_BIND)."""
-    return getattr(_of_thread, "bind_host", None) or environment("MSGQ_ZMQ_BIND") or "127.0.0.1"
+    asked = getattr(_of_thread, "bind_host", None) or environment("MSGQ_ZMQ_BIND")
+    return asked or ("*" if zmq_as_stock() else "127.0.0.1")
 
 
 def zmq_map_path() -> str:
@@ -180,9 +188,22 @@ def zmq_map_path() -> str:
 
 def zmq_high_water_mark(endpoint: str) -> int:
     """Return how many messages ZMQ's queues hold (MSGQ_ZMQ_HWM): 1000, as ZMQ itself; 0 is no limit."""
-    value = environment("MSGQ_ZMQ_HWM") or "1000"
-    if not (value.isascii() and value.isdigit() and int(value) < 2**31):
-        raise InvalidValueError(f"MSGQ_ZMQ_HWM is {value!r}; it must be a number of messages, 0 for no limit", endpoint)
+    return _limit("MSGQ_ZMQ_HWM", 1000, 2**31 - 1, "messages", endpoint)
+
+
+def zmq_max_bytes(endpoint: str) -> int:
+    """Return how large a message over ZMQ may be (MSGQ_ZMQ_MAX_BYTES): 256 MiB; 0 is no limit.
+
+    That is above all that a ring of up to 768 MiB takes, and far below what a stranger would need to fill the memory by
+    announcing one message.
+    """
+    return _limit("MSGQ_ZMQ_MAX_BYTES", 2**28, 2**62, "bytes", endpoint)
+
+
+def _limit(variable: str, default: int, most: int, unit: str, endpoint: str) -> int:
+    value = environment(variable) or str(default)
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= most):
+        raise InvalidValueError(f"{variable} is {value!r}; it must be a number of {unit}, 0 for no limit", endpoint)
     return int(value)
 
 
@@ -278,23 +299,17 @@ def fake_events() -> bool:
 def toggle_fake_events(enabled: bool) -> None:
     """Choose whether subscribers that connect from now on, here and in child processes, stop at gates.
 
-    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C.
-
-    Raises
-    ------
-    InvalidValueError : to be enabled with another backend than the ring, whose subscribers would never stop.
+    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C. Only the
+    ring's subscribers stop: with another backend this is no error, and changes nothing.
     """
-    if enabled and backend_name() != "msgq":
-        text = f"fake events are of the ring, and MSGQ_BACKEND (or ZMQ) chooses {backend_name()!r}; its subscribers"
-        raise InvalidValueError(f"{text} never stop at a gate. Run it with MSGQ_BACKEND=msgq")
     if enabled:
         os.environ["CEREAL_FAKE"] = "1"
     else:
         os.environ.pop("CEREAL_FAKE", None)
 
 
-def get_fake_prefix() -> str:
-    """Return the identifier of the gates of this process and its child processes to come; "" for none.
+def fake_prefix() -> str:
+    """Return the identifier of the gates of this process, "" for none.
 
     Raises
     ------
@@ -304,7 +319,7 @@ def get_fake_prefix() -> str:
     return endpoint_name(value, "fake prefix (CEREAL_FAKE_PREFIX)") if value else ""
 
 
-def set_fake_prefix(prefix: str) -> None:
+def set_fake_prefix(prefix: str | bytes) -> None:
     """Choose the identifier of gates: handles and subscribers of different ones do not know each other.
 
     Sets the environment variable CEREAL_FAKE_PREFIX, as `toggle_fake_events` does; "" removes it.

@@ -37,7 +37,8 @@ from msgq.cli.signals import interruptible
 @click.option(
     "--bind",
     metavar="HOST",
-    help="The interface to publish on; * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1, which no other host sees]",
+    help="The interface to publish on; * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1, which no other host sees, "
+    "or * with MSGQ_ZMQ_STOCK]",
 )
 @click.option(
     "--segment-size",

@@ -96,7 +96,7 @@ cdef class Connection:
         self._spin_us = naming.spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watched = self._watch_failed = self._closing = self._let_through = False
-        self._gate = Gate(name, self._prefix, naming.get_fake_prefix()) if naming.fake_events() else None
+        self._gate = Gate(name, self._prefix, naming.fake_prefix()) if naming.fake_events() else None
         self._generation = fork_generation
         self._occupy()
         try:

@@ -147,6 +147,7 @@ cdef extern from "subscriber.h" nogil:
         uint64_t cursor
         uint64_t published
         uint64_t publisher_uid
+        uint64_t sequence_base
         uint64_t received
         uint64_t lost
         uint64_t resets

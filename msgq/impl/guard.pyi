@@ -84,10 +84,15 @@ class Sender(Guard):
     """A publisher's guard.
 
     Derived classes have `_look`, called at the first and every 1024th send, and `_send_past_full_queues`.
+
+    Attributes
+    ----------
+    _max_bytes : of a message; 0: no limit.
     """
 
     _messages: int
     _bytes: int
+    _max_bytes: int
 
     def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
         """Publish one message.
@@ -100,6 +105,7 @@ class Sender(Guard):
         Raises
         ------
         TypeError, BufferError : `data` has no contiguous bytes.
+        MessageTooLargeError : it is larger than subscribers take (MSGQ_ZMQ_MAX_BYTES).
 
         Notes
         -----
@@ -120,7 +126,7 @@ class Receiver(Guard):
     """A subscriber's guard.
 
     Derived classes have `_next`, which receives with everything considered and is called unless `_plain` is set, and
-    `_wake`, which ends a wait of another thread.
+    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait.
 
     Attributes
     ----------

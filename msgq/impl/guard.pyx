@@ -20,7 +20,9 @@ from msgq.impl.liveness cimport fork_generation
 
 import os
 
-from msgq.errors import EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError
+from msgq.errors import (
+    EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError, MessageTooLargeError,
+)
 from msgq.impl.habits import check_send_flags
 
 
@@ -184,6 +186,7 @@ cdef class Sender(Guard):
 
     cdef readonly int64_t _messages
     cdef readonly int64_t _bytes
+    cdef public int64_t _max_bytes
 
     def _open(self, call, not_now):
         self._messages = self._bytes = 0
@@ -208,6 +211,9 @@ cdef class Sender(Guard):
                 if not data.c_contiguous:
                     raise BufferError("a message must be contiguous bytes; copy it first")
                 size = data.nbytes
+            if self._max_bytes and size > self._max_bytes:
+                text = f"the message has {size} bytes, and subscribers take {self._max_bytes} (MSGQ_ZMQ_MAX_BYTES)"
+                raise MessageTooLargeError(f"{text}; set that higher on both sides", self._endpoint)
             try:
                 self._call(data, ZMQ_DONTWAIT)
             except self._not_now:
@@ -246,6 +252,7 @@ cdef class Receiver(Guard):
         try:
             return self._call(ZMQ_DONTWAIT)
         except self._not_now:
+            self._tend()
             if non_blocking or self._timeout_ms == 0:
                 raise
         if self._timeout_ms > 0:
@@ -257,6 +264,7 @@ cdef class Receiver(Guard):
             except self._not_now:
                 if not in_time:
                     raise
+                self._tend()
 
     def receive(self, bint non_blocking=False):
         self._take()

@@ -5,7 +5,9 @@ from msgq.impl.core cimport int64_t, mq_message, uint8_t, uint64_t
 cdef class SubSocket(Connection):
     cdef int _torn(self) except -1
     cdef int _corrupt(self) except -1
-    cdef int _at_gate(self) except -1
+    cdef bint _at_gate(self) except -1
+    cdef list _step(self, uint64_t most, bint wait_for_one, dtype)
+    cdef object _receive_element(self, dtype, bint non_blocking)
     cdef bytes _receive(self, bint non_blocking)
     cdef int _find(self, mq_message *message, bint non_blocking) except -1
     cdef bytes _copy_large(self, const mq_message *message)

@@ -14,7 +14,7 @@ from msgq.impl.core cimport (
     mq_subscriber_reset, mq_subscriber_take_block,
 )
 
-from msgq.errors import CorruptSegmentError, InvalidValueError, MessageSizeError, MessageTooLargeError
+from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
 from msgq.impl.habits import NOBLOCK as _NOBLOCK, again, check_before_connect, check_linger, check_rcvhwm
 from msgq.stats import SubscriberStats
 
@@ -47,12 +47,12 @@ cdef class SubSocket(Connection):
     def setTimeout(self, timeout):
         self._timeout_ms = checked_timeout(timeout, self._endpoint)
 
-    cdef int _at_gate(self) except -1:
-        """What each receive does first, when there may be a gate."""
-        if not self._let_through:
-            self._pass_gate()
-        self._let_through = False
-        return 0
+    cdef bint _at_gate(self) except -1:
+        """What each receive does first, when there may be a gate; True: one that is enabled was passed."""
+        if self._let_through:
+            self._let_through = False
+            return True
+        return self._pass_gate()
 
     def receive(self, bint non_blocking=False):
         enter(self)
@@ -127,8 +127,8 @@ cdef class SubSocket(Connection):
         cdef list messages = []
         cdef uint64_t most = self._most(max_messages)
         enter(self)
-        if self._gate is not None:
-            self._at_gate()
+        if self._gate is not None and most and self._at_gate():
+            return self._step(most, wait_for_one, None)
         if wait_for_one:
             if (first := self._receive(False) if most else None) is None:
                 return messages
@@ -144,6 +144,48 @@ cdef class SubSocket(Connection):
                 break
             messages.append(message)
         return messages
+
+    cdef list _step(self, uint64_t most, bint wait_for_one, dtype):
+        """Take messages at an enabled gate, which was passed for the first; with a dtype, as arrays of one element.
+
+        As in stock's loops, each is a receive that stops, and so is the one that finds nothing and ends it: the
+        controller decides what is taken together.
+        """
+        cdef list messages = []
+        cdef uint64_t taken, rest
+        try:
+            while len(messages) < most:
+                if messages:
+                    enter(self)
+                    if not self._at_gate():  # nobody holds us any more: what is there by now is all
+                        mq_subscriber_refresh(&self._subscriber)
+                        rest = mq_subscriber_pending_bytes(&self._subscriber) // mq_need(0)
+                        most = min(most, len(messages) + rest)
+                non_blocking = bool(messages) or not wait_for_one
+                message = self._receive(non_blocking) if dtype is None else self._receive_element(dtype, non_blocking)
+                if message is None:
+                    break
+                messages.append(message)
+        except IpcError:
+            if not messages:  # otherwise the next call finds it again; what was taken is not lost over it
+                raise
+        except BaseException:  # of a signal handler: nobody gets what was taken, so it is lost
+            taken = len(messages)
+            self._subscriber.received -= taken
+            self._subscriber.lost += taken
+            self._subscriber.sequence_base += taken
+            raise
+        return messages
+
+    cdef object _receive_element(self, dtype, bint non_blocking):
+        """The next message as an array of one element, waiting for it if wanted; None: there is none."""
+        import numpy
+        cdef mq_message message
+        while self._find(&message, non_blocking):
+            element = self._take_array(numpy, dtype, dtype.itemsize, 1)
+            if len(element):
+                return element
+        return None
 
     cdef uint64_t _most(self, max_messages) except? 0:
         if max_messages is None:
@@ -187,8 +229,13 @@ cdef class SubSocket(Connection):
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
         enter(self)
-        if self._gate is not None:
-            self._at_gate()
+        if self._gate is not None and most and self._at_gate():
+            elements = self._step(most, wait_for_one, dtype)
+            out = numpy.empty(len(elements), dtype)
+            for i, element in enumerate(elements):
+                out[i:i + 1] = element
+            self._settle_fd()
+            return out
         while True:
             if wait_for_one and most and not self._find(&message, False):
                 return numpy.empty(0, dtype)

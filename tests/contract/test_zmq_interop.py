@@ -37,6 +37,39 @@ def address(topic: str) -> str:
     return publisher_address(topic).uri
 
 
+@pytest.fixture
+def stock_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    """Ours, told to meet stock, with a prefix that stock's side of ZMQ does not look at."""
+    for variable in ("TRANSPORT", "BIND", "MAP"):
+        monkeypatch.delenv(f"MSGQ_ZMQ_{variable}", raising=False)
+    monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
+    monkeypatch.setenv("MSGQ_ZMQ_STOCK", "1")
+    backend = Backend("zmq")
+    yield backend
+    backend.close()
+
+
+def test_with_a_prefix_we_hear_a_stock_publisher(stock_backend: Backend, topic: str) -> None:
+    sub = stock_backend.sub(topic)
+    with Child(zmq_actors.plain_publisher, f"tcp://*:{port_of(topic)}") as stock:
+        assert [stock.hear(), stock.hear()] == ["bound", "subscribed"]
+        stock.say("of stock")
+        assert sub.receive() == b"of stock"
+        stock.say()
+        assert stock.process.wait() is not None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_with_a_prefix_a_stock_subscriber_hears_us_on_all_interfaces(
+    stock_backend: Backend, topic: str, host: str
+) -> None:
+    pub = stock_backend.pub(topic)
+    with Child(zmq_actors.plain_subscriber, f"tcp://{host}:{port_of(topic)}") as stock:
+        pub.wait_for_readers(DEADLINE, n=1)
+        pub.send(b"ours")
+        assert stock.hear() == "ours"
+
+
 def remove_socket_file(topic: str) -> None:
     """Plain ZMQ programs that are killed leave it."""
     if path := publisher_address(topic).path:

@@ -65,7 +65,7 @@ def look() -> None:
 def control() -> None:
     msgq.toggle_fake_events(True)
     msgq.set_fake_prefix("run")
-    assert_type(msgq.get_fake_prefix(), str)
+    assert_type(msgq.get_fake_prefix(), bytes)
     handle = msgq.fake_event_handle("topic", enable=True)
     assert_type(handle, msgq.SocketEventHandle)
     handle.enabled = False

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgq
 from msgq.errors import ControllerDiedError
-from tests.support import DEADLINE, hear, say
+from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 
 def repeater(source: str, target: str) -> None:
@@ -69,6 +69,40 @@ def forking(endpoint: str) -> list[str]:
         if os.getpid() != parent:
             os._exit(0)
     return []
+
+
+def drainer(source: str, target: str) -> int:
+    """Drain in cycles, as openpilot's card does: send what each brought; the number of cycles until "end"."""
+    pub, sub = msgq.pub_sock(target), msgq.sub_sock(source, timeout=20)
+    cycles = 0
+    messages: list[bytes] = []
+    while messages != [b"end"]:
+        messages = msgq.drain_sock_raw(sub, wait_for_one=True)
+        pub.send(b" ".join(messages))
+        cycles += 1
+    return cycles
+
+
+def submaster(topics: list[str], updates: int) -> list[list[str]]:
+    """Update so often, waiting for the first two topics; those that were updated each time."""
+    sm = msgq.SubMaster(topics, poll=topics[:2])
+    seen = []
+    for _ in range(updates):
+        sm.update(DEADLINE_MS)
+        seen.append([topic for topic in topics if sm.updated[topic]])
+    return seen
+
+
+def thrown_away(endpoint: str) -> list[object]:
+    """Drain until Ctrl-C, and then again; what came, and the counts."""
+    sub = msgq.sub_sock(endpoint)
+    say("connected")
+    try:
+        msgq.drain_sock_raw(sub)
+    except KeyboardInterrupt:
+        say("interrupted")
+    messages = [message.decode() for message in msgq.drain_sock_raw(sub)]
+    return [messages, sub.stats().received, sub.lost]
 
 
 def hostile(endpoint: str) -> None:

@@ -189,6 +189,20 @@ class TestOut:
             assert sent < 100_000
         assert crossing.flow().messages <= sent
 
+    def test_what_is_too_large_for_zmq_is_counted_and_logged(
+        self, here: Host, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
+        pub, crossing = here.pub(), here.bridge(TOPIC)
+        sub = attached_plain(here, crossing)
+        with caplog.at_level(logging.WARNING):
+            pub.send_many([b"a", bytes(1001), b"b"])
+            until(lambda: crossing.flow().messages == 2, crossing)
+        assert crossing.flow() == Flow(TOPIC, "out", "", 2, 2, 0, 1, CARRYING)
+        assert "MSGQ_ZMQ_MAX_BYTES" in caplog.text
+        sub.setTimeout(DEADLINE * 1000)
+        assert [sub.receive(), sub.receive()] == [b"a", b"b"]
+
     def test_a_port_that_is_taken_is_tried_again(self, hosts: list[Host]) -> None:
         first, second = hosts
         rival = first.socket("zmq", "PubSocket", TOPIC)

@@ -26,8 +26,10 @@ from msgq.errors import (
     EventTimeoutError,
     InvalidValueError,
     LayoutVersionError,
+    MessageSizeError,
     SegmentError,
 )
+from msgq.naming import backend_name
 from tests.support import DEADLINE, SHM, Child, Task, wait_asleep, wait_until
 from tests.unit import gate_actors as actors
 
@@ -215,7 +217,7 @@ class TestHandle:
         assert not handle.recv_called_event.peek()
         assert handle.recv_called_event.fd >= 0
         assert handle.recv_ready_event.fd >= 0
-        assert (handle.endpoint, handle.identifier) == (endpoint, msgq.get_fake_prefix())
+        assert (handle.endpoint, handle.identifier) == (endpoint, msgq.get_fake_prefix().decode())
         handle.enabled = True
         assert msgq.fake_event_handle(endpoint, override=False).enabled
 
@@ -319,20 +321,25 @@ def test_the_environment_functions(token: str) -> None:
     msgq.toggle_fake_events(True)
     assert os.environ["CEREAL_FAKE"] == "1"
     msgq.set_fake_prefix("p")
-    assert (msgq.get_fake_prefix(), os.environ["CEREAL_FAKE_PREFIX"]) == ("p", "p")
+    assert (msgq.get_fake_prefix(), os.environ["CEREAL_FAKE_PREFIX"]) == (b"p", "p")
+    msgq.set_fake_prefix("zoë")
+    msgq.set_fake_prefix(msgq.get_fake_prefix())
+    assert (msgq.get_fake_prefix(), os.environ["CEREAL_FAKE_PREFIX"]) == ("zoë".encode(), "zoë")
     msgq.set_fake_prefix("")
-    assert msgq.get_fake_prefix() == ""
+    assert msgq.get_fake_prefix() == b""
     assert "CEREAL_FAKE_PREFIX" not in os.environ
     msgq.delete_fake_prefix()
     with pytest.raises(EndpointNameError):
         msgq.set_fake_prefix("a/b")
 
 
-WAYS = {
+ONE_BY_ONE = {
     "receive": lambda sub: sub.receive(True),
-    "receive_many": lambda sub: sub.receive_many(),
     "receive_into": lambda sub: sub.receive_into(bytearray(8), True),
-    "receive_array": lambda sub: sub.receive_array(np.uint8).tolist(),
+}
+SEVERAL = {
+    "receive_many": lambda sub, wait=False: sub.receive_many(wait_for_one=wait),
+    "receive_array": lambda sub, wait=False: [bytes([x]) for x in sub.receive_array(np.uint8, wait_for_one=wait)],
     "drain": msgq.drain_sock_raw,
 }
 
@@ -358,12 +365,12 @@ class TestSubscriber:
             ready.set()
             child.result()
 
-    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("way", ONE_BY_ONE)
     def test_each_call_passes_the_gate_once(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(3):
-                task = Task(WAYS[way], sub)
+                task = Task(ONE_BY_ONE[way], sub)
                 handle.recv_called_event.wait(DEADLINE)
                 pub.send_many([b"x"] * 3)
                 handle.recv_ready_event.set()
@@ -525,6 +532,183 @@ class TestSubscriber:
                 step(handle)
                 step(handle)
                 assert child.result() == ["1", "2"]
+
+
+def idle(handle: msgq.SocketEventHandle) -> bool:
+    """Whether no call is announced, and none would be let through."""
+    return not handle.recv_called_event.peek() and not handle.recv_ready_event.peek()
+
+
+@pytest.mark.parametrize("way", SEVERAL)
+class TestSeveralAtOnce:
+    """What takes several messages is stock's loop of receives, each of which stops."""
+
+    @pytest.mark.parametrize("wait", [False, True])
+    @pytest.mark.parametrize("count", [1, 2, 5])
+    def test_it_stops_before_each_message_and_before_the_end(
+        self, endpoint: str, way: str, count: int, wait: bool
+    ) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            task = Task(SEVERAL[way], sub, wait)
+            sent = [b"%d" % i for i in range(count)]
+            for message in sent:
+                handle.recv_called_event.wait(DEADLINE)
+                pub.send(message)
+                step(handle)
+            step(handle)
+            assert task.result() == sent
+            assert idle(handle)
+
+    def test_nothing_is_one_stop_and_a_wait_for_the_first_follows_it(self, endpoint: str, way: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.sub_sock(endpoint, timeout=10) as sub:
+            for wait in (False, True):
+                task = Task(SEVERAL[way], sub, wait)
+                step(handle)
+                assert task.result() == []
+                assert idle(handle)
+
+    def test_after_a_poll_there_is_one_stop_less(self, endpoint: str, way: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        poller = msgq.Poller()
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
+            pub.send_many([b"1", b"2"])
+            polling = Task(poller.poll, -1)
+            step(handle)
+            assert polling.result() == [sub]
+            task = Task(SEVERAL[way], sub)
+            step(handle)
+            step(handle)
+            assert task.result() == [b"1", b"2"]
+            assert idle(handle)
+
+    def test_a_gate_that_is_disabled_meanwhile_lets_it_take_the_rest(self, endpoint: str, way: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            task = Task(SEVERAL[way], sub)
+            pub.send_many([b"1", b"2", b"3"])
+            step(handle)
+            handle.recv_called_event.wait(DEADLINE)
+            handle.enabled = False
+            assert task.result() == [b"1", b"2", b"3"]
+
+    def test_without_a_gate_nothing_stops(self, endpoint: str, way: str) -> None:
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send_many([b"1", b"2"])
+            assert SEVERAL[way](sub) == [b"1", b"2"]
+            handle = msgq.fake_event_handle(endpoint)
+            pub.send_many([b"3", b"4"])
+            assert SEVERAL[way](sub, True) == [b"3", b"4"]
+            assert idle(handle)
+
+    def test_what_was_taken_before_the_controller_died_is_not_lost(self, endpoint: str, way: str) -> None:
+        with Child(actors.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
+            assert owner.hear() == "made"
+            attached = msgq.fake_event_handle(endpoint, override=False)
+            with msgq.sub_sock(endpoint) as sub:
+                pub.send_many([b"1", b"2"])
+                task = Task(SEVERAL[way], sub)
+                step(attached)
+                attached.recv_called_event.wait(DEADLINE)
+                owner.kill()
+                assert task.result() == [b"1"]
+                with pytest.raises(ControllerDiedError):
+                    SEVERAL[way](sub)
+                assert sub.stats().received == 1
+            msgq.fake_event_handle(endpoint).close()
+
+
+class TestLoops:
+    def test_a_limit_that_is_reached_ends_without_a_stop(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send_many([b"1", b"2", b"3"])
+            assert sub.receive_many(0) == []
+            task = Task(sub.receive_many, 2)
+            step(handle)
+            step(handle)
+            assert task.result() == [b"1", b"2"]
+            assert idle(handle)
+
+    def test_an_array_ends_before_a_message_of_another_size(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send_many([b"12", b"34", b"other"])
+            task = Task(sub.receive_array, "S2")
+            for _ in range(3):
+                step(handle)
+            assert task.result().tolist() == [b"12", b"34"]
+            task = Task(sub.receive_array, "S2")
+            step(handle)
+            with pytest.raises(MessageSizeError, match="5 bytes"):
+                task.result()
+            assert idle(handle)
+
+    def test_what_a_handler_threw_away_is_counted(self, endpoint: str) -> None:
+        handle = msgq.fake_event_handle(endpoint, enable=True)
+        with msgq.pub_sock(endpoint) as pub, Child(actors.thrown_away, endpoint) as child:
+            assert child.hear() == "connected"
+            pub.send_many([b"1", b"2", b"3"])
+            step(handle)
+            step(handle)
+            handle.recv_called_event.wait(DEADLINE)
+            wait_asleep(child.pid)
+            child.kill(signal.SIGINT)
+            assert child.hear() == "interrupted"
+            step(handle)
+            step(handle)
+            assert child.result() == [["3"], 1, 2]
+            assert idle(handle)
+
+
+class TestProcessReplay:
+    """What openpilot's process_replay does in one step with a process, and what it counts on."""
+
+    @staticmethod
+    def unlock(handles: list[msgq.SocketEventHandle]) -> None:
+        called = [handle.recv_called_event for handle in handles]
+        for _ in handles:
+            i = msgq.wait_for_one_event(called, DEADLINE)
+            called[i].clear()
+            handles[i].recv_ready_event.set()
+
+    def test_a_process_that_drains_gets_each_step_in_one_cycle(self, prefix: str) -> None:
+        """The second time it is let through is for the empty receive that ends the loop."""
+        handle = msgq.fake_event_handle("can", enable=True)
+        called, ready = handle.recv_called_event, handle.recv_ready_event
+        cycles = []
+        with (
+            msgq.pub_sock("can") as pub,
+            msgq.sub_sock("cycle", timeout=0) as sub,
+            Child(actors.drainer, "can", "cycle") as child,
+        ):
+            for i in range(6):
+                called.wait(DEADLINE)
+                pub.send(b"%d" % i)
+                self.unlock([handle])
+                called.wait(DEADLINE)
+                called.clear()
+                ready.set()
+                called.wait(DEADLINE)
+                cycles += sub.receive_many()
+            handle.enabled = False
+            pub.send(b"end")
+            assert child.result() == 7
+        assert cycles == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+    def test_a_process_with_a_submaster_stops_once_for_each_topic(self, prefix: str) -> None:
+        names = ["a", "b", "c", "d"]
+        handles = [msgq.fake_event_handle(name, enable=True) for name in names]
+        pubs = [msgq.pub_sock(name) for name in names]
+        with Child(actors.submaster, names, 5) as child:
+            for i in range(5):
+                handles[0].recv_called_event.wait(DEADLINE)
+                for pub in pubs[i % 2 :]:
+                    pub.send(b"%d" % i)
+                self.unlock(handles)
+            assert child.result() == [names[i % 2 :] for i in range(5)]
+        assert all(idle(handle) for handle in handles)
 
 
 class TestController:
@@ -793,11 +977,15 @@ def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("variable", "value"), [("MSGQ_BACKEND", "zmq"), ("ZMQ", "1"), ("MSGQ_BACKEND", "fake")])
-def test_other_backends_have_no_gates(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_backends_have_no_gates_and_turning_them_on_is_no_error(
+    variable: str, value: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     msgq.toggle_fake_events(False)
     monkeypatch.delenv("MSGQ_BACKEND", raising=False)
     monkeypatch.setenv(variable, value)
-    with pytest.raises(InvalidValueError, match="MSGQ_BACKEND=msgq"):
-        msgq.toggle_fake_events(True)
-    assert "CEREAL_FAKE" not in os.environ
-    msgq.toggle_fake_events(False)
+    msgq.toggle_fake_events(True)
+    assert os.environ["CEREAL_FAKE"] == "1"
+    handle = msgq.fake_event_handle(endpoint, enable=True)
+    with msgq.sub_sock(endpoint, backend=backend_name()) as sub:
+        assert sub.receive(True) is None
+    assert idle(handle)

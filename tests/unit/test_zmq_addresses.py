@@ -21,7 +21,7 @@ from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.publisher import PubSocket
 from tests.support import DEADLINE, Child, hear, say
 
-VARIABLES = ("TRANSPORT", "BIND", "MAP", "CURVE")
+VARIABLES = ("TRANSPORT", "BIND", "MAP", "CURVE", "STOCK")
 TWINS = ("t141", "t480")  # two names of one port
 GOLDEN = [("can", 62300), ("carState", 9041), ("controlsState", 44127), ("a", 24219), ("foobar", 35063), ("zoë", 48715)]
 
@@ -96,6 +96,44 @@ class TestPorts:
     def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
         assert publisher_address("can").uri == f"tcp://*:{port_of('can')}"
+
+
+class TestAsStock:
+    """MSGQ_ZMQ_STOCK: the port of stock, and the interfaces of stock."""
+
+    @pytest.fixture(autouse=True)
+    def as_stock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_STOCK", "1")
+        monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
+
+    @pytest.mark.parametrize(("name", "port"), GOLDEN)
+    def test_the_port_is_that_of_the_endpoint_alone(self, name: str, port: int) -> None:
+        assert publisher_address(name).uri == f"tcp://*:{port}"
+        assert subscriber_address(name, "10.0.0.7").uri == f"tcp://10.0.0.7:{port}"
+        assert msgq.zeromq_address(name) == f"tcp://127.0.0.1:{port}"
+
+    def test_a_host_to_bind_that_was_given_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
+        assert publisher_address("can") == Address("127.0.0.2", 62300)
+        with naming.chosen(bind_host="127.0.0.3"):
+            assert publisher_address("can") == Address("127.0.0.3", 62300)
+
+    @pytest.mark.parametrize("value", ["", "0"])
+    def test_it_can_be_off(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_STOCK", value)
+        assert publisher_address("can") == Address("127.0.0.1", port_of("sim/can"))
+
+    def test_a_map_goes_first_and_its_names_keep_the_prefix(self, write_map: Callable[[str], None]) -> None:
+        write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
+        assert publisher_address("can") == Address("b", 2)
+
+    def test_two_prefixes_cannot_have_one_endpoint(
+        self, endpoint: str, publish: Callable[[str], PubSocket], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(endpoint)
+        monkeypatch.setenv("OPENPILOT_PREFIX", "other")
+        with pytest.raises(IpcError, match=f"'sim/{endpoint}'"):
+            publish(endpoint)
 
 
 class TestMap:

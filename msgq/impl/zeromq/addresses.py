@@ -47,7 +47,7 @@ def full_name(endpoint: str) -> str:
 
 
 def port_of(name: str) -> int:
-    """Return the port of a full name; without a prefix it is the one that stock msgq took."""
+    """Return the port of a full name; of a name without a prefix it is the one that stock msgq takes."""
     return FIRST_PORT + fnv1a(name.encode()) % PORTS
 
 
@@ -78,7 +78,7 @@ def _address(endpoint: str, host: str) -> Address:
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
         address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(host, port_of(name))
+        address = Address(host, port_of(endpoint if naming.zmq_as_stock() else name))
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)

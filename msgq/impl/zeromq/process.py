@@ -18,6 +18,8 @@ import zmq
 
 from msgq.errors import ConcurrentUseError, IpcError
 
+CURVE_BYTES = 33  # that encryption adds to a message
+MAX_SOCKETS = 4096  # of ZMQ's: a subscriber has three, with its monitor
 EPOLLS = 2  # that a context has: its I/O thread's and its reaper's
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -57,6 +59,7 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
     if _context is None:
         before = _open_epolls()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         context.socket(zmq.PAIR).close()  # the first one starts its threads
         made = _open_epolls() - before
         if _context is None:  # or another thread, or a signal handler, was faster
@@ -65,10 +68,30 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
     return _context
 
 
-def new_socket(kind: int, endpoint: str) -> zmq.Socket[bytes]:
-    """Return a new socket of ZMQ's; IpcError when there are no more to be had."""
+def new_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes]:
+    """Return a new socket of ZMQ's; IpcError when there are no more to be had.
+
+    Parameters
+    ----------
+    kind : of ZMQ's.
+    endpoint : for the error.
+    max_bytes : of a message that it takes; ZMQ hangs up on who announces a larger one, before there is memory for it. 0
+        is no limit.
+    """
     try:
-        return zmq_context().socket(kind)
+        socket: zmq.Socket[bytes] = zmq_context().socket(kind)
+        if max_bytes:
+            socket.set(zmq.MAXMSGSIZE, max_bytes + CURVE_BYTES)
+        return socket
+    except zmq.ZMQError as error:
+        raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
+
+
+def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
+    """Return what tells of the ends of a socket's connections, and of ZMQ trying again; IpcError as `new_socket`."""
+    try:
+        monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        return monitor
     except zmq.ZMQError as error:
         raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
 

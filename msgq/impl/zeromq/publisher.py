@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
+# What subscribers send are the starts of messages that they want.
+SUBSCRIPTION_MAX_BYTES = 65536
 LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
 
 
@@ -95,7 +97,8 @@ class PubSocket(Lingers, Sender):
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._address = publisher_address(name)
-        socket = process.new_socket(zmq.XPUB, name)
+        self._max_bytes = naming.zmq_max_bytes(name)
+        socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
         try:
             socket.linger = self._linger_ms
             socket.sndhwm = naming.zmq_high_water_mark(name)

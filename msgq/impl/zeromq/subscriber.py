@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
 import select
+import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
+RETRIED_MS = 20  # that it tries again, ZMQ says at once
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
 
@@ -54,6 +57,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
     """
 
     _socket: zmq.Socket[bytes]
+    _monitor: zmq.Socket[bytes]
     _recv: Callable[..., bytes]
     _address: Address
 
@@ -126,7 +130,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         self._address = subscriber_address(name, host)
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
-        socket = process.new_socket(zmq.SUB, name)
+        socket = process.new_socket(zmq.SUB, name, naming.zmq_max_bytes(name))
         try:
             self._set_up(socket)
         except BaseException as error:
@@ -150,6 +154,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             socket.ipv6 = True
         secure_subscriber(socket, self.endpoint)
         socket.subscribe(b"")
+        self._monitor = process.new_monitor(socket, self.endpoint)
         socket.bind(self._wake_address)
         socket.connect(self._address.uri)
 
@@ -159,6 +164,21 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 
+    def _tend(self) -> None:
+        """Connect again if ZMQ gave the publisher up; there is no message, and the ticket is ours.
+
+        It does so without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol, or
+        announces too large a message. Its monitor hears of each connection's end, and at once of trying again, or not.
+        """
+        given_up = False
+        while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], RETRIED_MS if given_up else 0):
+            event = self._monitor.recv_multipart(NOBLOCK)[0]
+            given_up = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
+        if given_up:
+            with contextlib.suppress(zmq.ZMQError):  # it is forgotten already
+                self._socket.disconnect(self._address.uri)
+            self._socket.connect(self._address.uri)
+
     def _disconnect(self) -> None:
         if self._loop_fd is not None:
             self._loop_fd.close()
@@ -166,6 +186,8 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         try:
             self._end_wait()
         finally:
+            self._socket.disable_monitor()
+            self._monitor.close()
             self._socket.close()
 
     def _forget(self) -> None:
@@ -447,8 +469,11 @@ def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     deadline = time.monotonic_ns() + milliseconds * 1_000_000 if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
     news = [socket._news for socket in sockets]
-    while not (found := zmq.zmq_poll(items, 0)) and sockets[0]._sleep(news, deadline):
-        pass
+    while not (found := zmq.zmq_poll(items, 0)):
+        for socket in sockets:
+            socket._tend()
+        if not sockets[0]._sleep(news, deadline):
+            break
     for socket in sockets:
         socket._settle_fd()
     return {id(socket) for socket, _ in found}
