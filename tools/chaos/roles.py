@@ -53,7 +53,11 @@ def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
         try:
             while steps and books.ending == 0:
                 steps -= 1
-                row.sent += roles.send_some(socket, stream, base + row.sent, rng)
+                if rng.random() < 0.03:
+                    _dawdle(socket, stream.message(base + row.sent), pause * rng.random())
+                    row.sent += 1
+                else:
+                    row.sent += roles.send_some(socket, stream, base + row.sent, rng)
                 if rng.random() < 0.2:
                     time.sleep(pause * rng.random())
         except MultiplePublishersError:
@@ -62,6 +66,15 @@ def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
         counted = socket.stats().messages - base
         assert counted == row.sent == row.made, f"{row.sent} sent, {row.made} made, {counted} counted"
     return 0
+
+
+def _dawdle(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
+    """Send a message that lies half written for a while: so that many a kill, stop and takeover falls into a send."""
+    half = len(message) // 2
+    with socket.reserve(len(message)) as view:
+        view[:half] = message[:half]
+        time.sleep(pause)
+        view[half:] = message[half:]
 
 
 def count(topic: Topic, books: Books, life: int, _: random.Random) -> int:

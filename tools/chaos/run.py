@@ -121,6 +121,12 @@ class Run:
             life.continues = time.monotonic() + self._chance.expovariate(1 / STOP)
             self.done["stops"] += 1
 
+    def _usurp(self, life: Life | None) -> None:
+        """Stop a publisher, perhaps in the middle of a send, and let another one take over meanwhile."""
+        if life:
+            self._stop(life)
+            self._start(life.topic, "publisher")
+
     def _continue(self, now: float) -> None:
         for life in self._running.values():
             if life.continues is not None and life.continues <= now:
@@ -133,8 +139,10 @@ class Run:
             self._kill(self._some(publishers=True, visitors=False))
         elif chance < 0.45:
             self._kill(self._some(publishers=False, visitors=True))
-        elif chance < 0.65:
+        elif chance < 0.6:
             self._stop(self._some(publishers=True, visitors=False))
+        elif chance < 0.7:
+            self._usurp(self._some(publishers=True, visitors=False))
         elif chance < 0.85:
             self._stop(self._some(publishers=False, visitors=True, residents=True))
         else:
