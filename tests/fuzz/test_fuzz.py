@@ -48,7 +48,7 @@ def test_python_survives_hostile_bytes(level, seed):
     check(fuzz_in_python(level, seed_of(seed), SECONDS))
 
 
-CAPTURE_ROOM = "            message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + message.size > chunk->room)\n"
+CAPTURE_ROOM = "message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + message.size > chunk->room)\n"
 
 
 @needs_sanitizer
@@ -59,8 +59,8 @@ CAPTURE_ROOM = "            message.size > chunk->room || chunk->used + MQ_RECOR
         ("core", "HEADERS", "position.h", "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
          "return (data_bytes || 1) &&"),
         ("core", "HEADERS", "meter.h", " && (uint64_t)m->stamp_offset <= message.size - 8", ""),
-        ("core", "LOG_HEADERS", "capture.h", CAPTURE_ROOM, "            0)\n"),
-        ("gates", "HEADERS", "gate.h", "        if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
+        ("core", "LOG_HEADERS", "capture.h", CAPTURE_ROOM, "0)\n"),
+        ("gates", "HEADERS", "gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
         ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
         ("logs", "LOG_HEADERS", "scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
         ("logs", "LOG_HEADERS", "scan.h", "|| length < MQ_MESSAGE_HEAD", ""),

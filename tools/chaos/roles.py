@@ -26,8 +26,10 @@ KINDS = {
     "batches": "many",
     "in place": "into",
     "slow": "slow",
+    "lagging": "lagging",
 }
 SUPERSEDED, REFUSED = 3, 4  # exit codes: another publisher took over; a publisher in the middle of a send did not yield
+LAG = 0.1  # seconds that a lagging subscriber sleeps at most, when it has read all: it reads the oldest that there is
 WAIT = 0.02  # seconds that a subscriber waits at most before it looks whether the run ends
 
 
@@ -90,7 +92,7 @@ def subscribe(topic: Topic, books: Books, life: int, kind: str, first: int | Non
     steps = rng.choice((1, 30, 1000, 10**9)) if first is None else -1
     options = {"conflate": kind == "conflating", "passive": kind == "passive"}
     with roles.subscriber(topic.endpoint, **options) as socket:
-        ledger, take = Ledger(stream, first, kind), _taker(KINDS[kind], socket, stream)
+        ledger, take = Ledger(stream, first, kind), _taker(KINDS[kind], socket, stream, rng)
         row.joined = 1
         while steps:
             steps -= 1
@@ -103,7 +105,7 @@ def subscribe(topic: Topic, books: Books, life: int, kind: str, first: int | Non
     return 0
 
 
-def _taker(kind: str, socket: msgq.SubSocket, stream: Messages) -> Callable[[], list[bytes]]:
+def _taker(kind: str, socket: msgq.SubSocket, stream: Messages, rng: random.Random) -> Callable[[], list[bytes]]:
     """Return a function that takes what is there, waiting a little when that is nothing."""
 
     def when_readable() -> list[bytes]:
@@ -111,8 +113,15 @@ def _taker(kind: str, socket: msgq.SubSocket, stream: Messages) -> Callable[[], 
         message = socket.receive(non_blocking=True)
         return [] if message is None else [message]
 
+    def now_and_then() -> list[bytes]:
+        if (message := socket.receive(non_blocking=True)) is None:
+            time.sleep(rng.random() * LAG)
+        return [] if message is None else [message]
+
     if kind == "fileno":
         return when_readable
+    if kind == "lagging":
+        return now_and_then
     if kind != "asyncio":
         return roles.taker(kind, socket, stream)
     loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""`python -m tools.fuzz --seconds N --seed S`: fuzz all levels, each for its share of the time; exit code 1 for a finding."""
+"""`python -m tools.fuzz --seconds N --seed S`: fuzz all levels, one after another; exit code 1 for a finding."""
 
 import argparse
 import secrets

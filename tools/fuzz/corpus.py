@@ -13,7 +13,8 @@ from tests.recording.logs import channel, chunk, message, write, write_foreign
 def make_corpus(folder: Path) -> list[Path]:
     """Write a few small files, of which each kind of record is in one at least; return their paths."""
     rng = random.Random(1)
-    messages = [message(1 + i % 7, i // 7, 1000 + 10 * i, rng.randbytes(rng.choice((0, 1, 8, 300)))) for i in range(200)]
+    payloads = [rng.randbytes(rng.choice((0, 1, 8, 300))) for _ in range(200)]
+    messages = [message(1 + i % 7, i // 7, 1000 + 10 * i, data) for i, data in enumerate(payloads)]
     wraps = [message(1, 2**32 - 2 + i & 2**32 - 1, 5 + i, b"wraps") for i in range(5)]
     back = [message(2, 9 - i, 100 - i, b"back") for i in range(9)]
     parts = {"plain": messages, "numbers": wraps + back, "mixed": [channel(1, "a"), *messages[:9], channel(2, "b")]}

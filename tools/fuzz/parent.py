@@ -54,12 +54,14 @@ def fuzz_in_c(
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
         program = driver or build(Path(folder), level)
         corpus = make_corpus(Path(folder)) if level == "logs" else []
-        code, out, err = _run([str(program), str(seed), str(first), str(count), str(seconds), *map(str, corpus)], seconds)
+        arguments = [str(word) for word in (seed, first, count, seconds, *corpus)]
+        code, out, err = _run([str(program), *arguments], seconds)
     if code == 0:
         return Outcome(True, out.strip())
     case = err.rpartition(f"driver {seed} ")[2].split()
     again = f" --first {case[0]} --count 1" if case else ""
-    return Outcome(False, f"exit code {code}\n{err[-8000:]}", f"python -m tools.fuzz --level {level} --seed {seed}{again}")
+    replay = f"python -m tools.fuzz --level {level} --seed {seed}{again}"
+    return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 
 
 def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:

@@ -1,8 +1,8 @@
 """One process of socket fuzzing: rounds of calls on a topic that a stranger scribbles on. Started by `parent`.
 
-Every call must end within CALL_SECONDS (see rounds.py), with a result or an IpcError; anything else ends the process, with the reason
-on its standard error. Half of the rounds scribble between the calls only, and can be replayed exactly; in the others a
-second process scribbles all the time.
+Every call must end in time (see rounds.py), with a result or an IpcError; anything else ends the process, with the
+reason on its standard error. Half of the rounds scribble between the calls only, and can be replayed exactly; in the
+others a second process scribbles all the time.
 """
 
 from __future__ import annotations
