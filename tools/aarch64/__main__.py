@@ -1,4 +1,4 @@
-"""`python -m tools.aarch64 [arguments of pytest]`: ends with pytest's exit code, or with 2 when a package is missing."""
+"""`python -m tools.aarch64 [arguments of pytest]`: ends with its exit code, or with 2 when a package is missing."""
 
 from __future__ import annotations
 
