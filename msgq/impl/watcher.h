@@ -23,7 +23,10 @@
 #include "subscriber.h"
 #include "thread.h"
 
-enum { MQ_WATCH_LOOK_NS = 1000000 }; /* where no futex tells: passive subscribers, old kernels, over 127 sockets */
+enum {
+    MQ_WATCH_LOOK_NS = 1000000, /* where no futex tells: passive subscribers, old kernels, over 127 sockets */
+    MQ_WATCH_RARE_NS = 100 * MQ_WATCH_LOOK_NS, /* who looks more rarely looks only for what no futex tells of */
+};
 
 typedef struct {
     const mq_ring_header *ring;
@@ -31,6 +34,7 @@ typedef struct {
     mq_u32 *attention;
     int fd;
     bool ready, passive;
+    bool unheard;    /* no futex of its own is slept on */
     int64_t look_ns; /* while quiet, look by the clock so often: what the subscriber itself would sleep at most */
 } mq_watch;
 
@@ -82,7 +86,8 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t
     for (size_t i = 0; i < mq_watcher.count; i++) {
         mq_watch *watch = &mq_watcher.list[i];
         uint32_t expected = mq_watch_look(watch);
-        int64_t look_ns = blind || count == MQ_FUTEX_MANY ? MQ_WATCH_LOOK_NS : watch->look_ns;
+        watch->unheard = blind || count == MQ_FUTEX_MANY;
+        int64_t look_ns = watch->unheard ? MQ_WATCH_LOOK_NS : watch->look_ns;
         if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))
             *nap_ns = look_ns;
         if (count < MQ_FUTEX_MANY) {
@@ -109,7 +114,7 @@ static void *mq_watcher_run(void *unused) {
         else if (mq_futex_wait_many(words, count, until) < 0) /* EFAULT: a ring was unmapped just now */
             blind = errno == ENOSYS || errno == EPERM;
         /* Who looks only for what no futex tells of looks thrice as late each time. */
-        patience = errno == ETIMEDOUT && nap_ns > 100 * (int64_t)MQ_WATCH_LOOK_NS ? 3 * patience : 1;
+        patience = errno == ETIMEDOUT && nap_ns > MQ_WATCH_RARE_NS ? 3 * patience : 1;
     }
     return unused;
 }
@@ -180,10 +185,13 @@ static inline void mq_watcher_quiet(mq_subscriber *s, int fd, int64_t nap_ns) {
     int64_t look_ns = nap_ns < MQ_WATCH_LOOK_NS ? MQ_WATCH_LOOK_NS : nap_ns;
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find(fd);
-    if (watch && watch->ready && read(fd, &events, sizeof events) != 0)
+    bool emptied = watch && watch->ready && read(fd, &events, sizeof events) != 0;
+    if (emptied)
         watch->ready = false;
-    if (watch && look_ns < watch->look_ns)
-        mq_watcher_kick(); /* it may sleep for longer just now */
+    /* The thread may sleep for longer just now, or for ever, as it did not look at one that was ready by the clock. */
+    bool by_clock = watch && (watch->unheard || look_ns <= MQ_WATCH_RARE_NS);
+    if (watch && (look_ns < watch->look_ns || (emptied && by_clock)))
+        mq_watcher_kick();
     if (watch)
         watch->look_ns = look_ns;
     pthread_mutex_unlock(&mq_watcher.mutex);

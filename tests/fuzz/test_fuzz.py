@@ -1,9 +1,10 @@
-"""Hostile bytes, for a bounded time: what may a stranger do to us by writing in the segment?
+"""Hostile bytes, for a bounded time: what may a stranger do to us by writing where we read?
 
-What: a few seconds of both levels of `tools.fuzz`, from a fixed seed and from a new one.
-Why: every word of a segment can be written by any process of the user, by a bug of a stock program as well.
-A failure would mean: one bad word in shared memory crashes or hangs a process, or makes it read where it must not. The
-output names the command that replays the case.
+What: a few seconds of each level of `tools.fuzz`, from a fixed seed and from a new one.
+Why: every word of a segment can be written by any process of the user, by a bug of a stock program as well; a recording
+or a request may come from anybody.
+A failure would mean: one bad word in shared memory, in a file or in a request crashes or hangs a process, or makes it
+read where it must not. The output names the command that replays the case.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.fuzz import build
-from tools.fuzz.parent import Outcome, build_core, fuzz_core, fuzz_sockets
+from tools.fuzz import build, parent
+from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
 
 SECONDS = 4.0
 pytestmark = pytest.mark.watchdog(300.0)  # above those of the levels themselves, which say more
@@ -23,11 +24,6 @@ SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
 )
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Path:
-    return build_core(tmp_path)
 
 
 def seed_of(seed: int | None) -> int:
@@ -39,33 +35,47 @@ def check(outcome: Outcome) -> None:
 
 
 @needs_sanitizer
-@SEEDS
-def test_core_survives_hostile_bytes(driver, seed):
-    check(fuzz_core(seed_of(seed), SECONDS, driver=driver))
+@pytest.mark.parametrize("level", DRIVERS)
+def test_c_survives_hostile_bytes(tmp_path, level):
+    driver = parent.build(tmp_path, level)
+    for seed in (1, None):
+        check(fuzz_in_c(level, seed_of(seed), SECONDS / 2, driver=driver))
 
 
 @SEEDS
-def test_sockets_survive_hostile_bytes(seed):
-    check(fuzz_sockets(seed_of(seed), SECONDS))
+@pytest.mark.parametrize("level", ["sockets", "frames"])
+def test_python_survives_hostile_bytes(level, seed):
+    check(fuzz_in_python(level, seed_of(seed), SECONDS))
+
+
+CAPTURE_ROOM = "message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + message.size > chunk->room)\n"
 
 
 @needs_sanitizer
 @pytest.mark.parametrize(
-    ("header", "safe", "unsafe"),
+    ("level", "folder", "header", "safe", "unsafe"),
     [
-        ("subscriber.h", "offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&", ""),
-        ("position.h", "return mq_offset(position) <= mq_lap_end(data_bytes) &&", "return (data_bytes || 1) &&"),
+        ("core", "HEADERS", "subscriber.h", "offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&", ""),
+        ("core", "HEADERS", "position.h", "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
+         "return (data_bytes || 1) &&"),
+        ("core", "HEADERS", "meter.h", " && (uint64_t)m->stamp_offset <= message.size - 8", ""),
+        ("core", "LOG_HEADERS", "capture.h", CAPTURE_ROOM, "0)\n"),
+        ("gates", "HEADERS", "gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
+        ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
+        ("logs", "LOG_HEADERS", "scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
+        ("logs", "LOG_HEADERS", "scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
     ],
-    ids=["size", "position"],
-)
-def test_fuzzer_finds_a_bound_that_is_missing(tmp_path, monkeypatch, header, safe, unsafe):
-    """A fuzzer that finds nothing may be blind: take a bound of the core away and let it look."""
-    headers = Path(shutil.copytree(build.HEADERS, tmp_path / "impl", ignore=shutil.ignore_patterns("*.so")))
+    ids=["size", "position", "stamp", "chunk", "event", "row", "head", "short"],
+)  # fmt: skip
+def test_fuzzer_finds_a_bound_that_is_missing(tmp_path, monkeypatch, level, folder, header, safe, unsafe):
+    """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
+    source = getattr(build, folder)
+    headers = Path(shutil.copytree(source, tmp_path / "impl", ignore=shutil.ignore_patterns("*.so")))
     text = (headers / header).read_text()
     assert safe in text
     (headers / header).write_text(text.replace(safe, unsafe, 1))
-    monkeypatch.setattr(build, "HEADERS", headers)
-    outcome = fuzz_core(1, SECONDS, driver=build_core(tmp_path))
+    monkeypatch.setattr(build, folder, headers)
+    outcome = fuzz_in_c(level, 1, SECONDS, driver=parent.build(tmp_path, level))
     assert not outcome.ok
-    assert "AddressSanitizer" in outcome.text or "beyond the ring" in outcome.text
+    assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

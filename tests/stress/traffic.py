@@ -45,6 +45,10 @@ class Stream:
         start = (word >> 40) % 4096
         return (stamp + self._noise[start : start + size])[:size]
 
+    def agrees(self, message: bytes, number: int) -> bool:
+        """Whether this is the message of that number, whole."""
+        return message == self.message(number)
+
 
 def number_of(message: bytes) -> int | None:
     """Return the number that a message carries; None when it is too short."""
@@ -83,7 +87,7 @@ class Ledger:
             number = self.first + self.received + lost if exact else number_of(message)
             if number is None:  # too short to tell: it cannot be older than this
                 number = self.last + 1
-            elif message != self.stream.message(number):
+            elif not self.stream.agrees(message, number):
                 self._complain(message, number, lost)
             assert number > self.last, f"message {number} came after {self.last}"
             self.last = number
@@ -93,7 +97,7 @@ class Ledger:
 
     def _complain(self, message: bytes, number: int, lost: int) -> None:
         found = number_of(message)
-        whole = found is not None and message == self.stream.message(found)
+        whole = found is not None and self.stream.agrees(message, found)
         kind = f"is message {found}, whole" if whole else f"is torn: {message[:STAMP].hex()}..., {len(message)} bytes"
         so_far = f"{self.received} received, {lost} lost so far"
         raise AssertionError(f"{self.kind}: expected message {number}; this {kind} ({so_far})")

@@ -7,6 +7,7 @@ import mmap
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import msgq
-from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, wait_asleep, wait_until
 from tests.unit import actors
 from tests.unit.ringfile import RingFile, ring_path
 
@@ -187,3 +188,17 @@ def test_a_descriptor_wakes_after_a_wake_for_what_was_read_before(endpoint: str)
         wait_until(lambda: attention.value & waiters, "somebody asks for the next wake")
         pub.send(b"next")
         assert select.select([fd], [], [], DEADLINE)[0] == [fd]
+
+
+def test_a_passive_descriptor_becomes_readable_again_and_again(endpoint: str) -> None:
+    """No futex tells of its messages, so its thread must look by the clock again as soon as all was read."""
+    with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
+        sub.connect(msgq.context, endpoint, passive=True)
+        for _ in range(5):
+            pub.send(b"x")
+            assert select.select([sub], [], [], DEADLINE)[0]
+            # Let its thread find that there is nothing to look for any more, as the descriptor is readable.
+            for task in Path("/proc/self/task").iterdir():
+                if int(task.name) != threading.get_native_id():
+                    wait_asleep(os.getpid(), int(task.name))
+            assert sub.receive_many() == [b"x"]

@@ -1,5 +1,16 @@
-"""A fuzzer of hostile bytes: whatever a stranger writes in a segment, calls return, raise an IpcError, or count a loss.
+"""A fuzzer of hostile bytes: whatever a stranger writes, calls return, raise an IpcError, or count a loss.
 
-Two levels: `sockets` drives the real sockets on a real topic while another process scribbles, `core` drives the C core
-on memory whose neighbours fault. ``python -m tools.fuzz --seconds 60 --seed 1`` runs both.
+======= ===============================================================================================================
+level   what is hostile
+======= ===============================================================================================================
+core    a topic's two files, under the C core: publishers, subscribers, and a meter, a recorder and event loops
+gates   the words of a gate
+leases  the table of leases that a server of frames shares with its clients
+logs    files of MCAP, mutated, under the scan of recordings
+sockets a topic's two files, under the real sockets, while another process scribbles
+frames  what clients ask a server of frames, what a server answers, and its packets
+======= ===============================================================================================================
+
+The first four are C on memory whose neighbours fault, built with the address and undefined behaviour sanitizers.
+``python -m tools.fuzz --seconds 60 --seed 1`` runs all.
 """

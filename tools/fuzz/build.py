@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "msgq" / "impl"
 FRAME_HEADERS = ROOT / "visionipc" / "impl"
+LOG_HEADERS = ROOT / "msgq" / "recording"
 # Not optimised: that is compiled in a tenth of the time, runs at half the speed, and hides nothing.
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -22,11 +23,11 @@ def compiler() -> str:
     return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
 
 
-def compile_program(source: Path, target: Path, *flags: str) -> Path:
-    """Compile `source` to `target`; raises RuntimeError with the compiler's words."""
-    folders = (f"-I{HEADERS}", f"-I{FRAME_HEADERS}")
+def compile_program(source: Path, target: Path, *flags: str, compiler_name: str | None = None) -> Path:
+    """Compile `source` to `target`, by the usual compiler or another; RuntimeError with its words if it refuses."""
+    folders = (f"-I{HEADERS}", f"-I{FRAME_HEADERS}", f"-I{LOG_HEADERS}")
     common = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread", *folders)
-    command = [compiler(), *common, *flags, "-o", str(target), str(source)]
+    command = [compiler_name or compiler(), *common, *flags, "-o", str(target), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")

@@ -1,11 +1,12 @@
 /* Fuzzes the C core: publishers and subscribers on shared bytes that a stranger rewrites before, between and during
- * their calls. Usage: driver SEED FIRST COUNT [SECONDS]. Cases FIRST to FIRST + COUNT - 1 are run, as many as the time
- * allows; each follows from SEED and its number alone. Ends with 0, or with what went wrong and how to replay it.
+ * their calls, and a meter, a recorder and an event loop that look on. Usage: driver SEED FIRST COUNT [SECONDS]. Cases
+ * FIRST to FIRST + COUNT - 1 are run, as many as the time allows; each follows from SEED and its number alone. Ends with
+ * 0, or with what went wrong and how to replay it.
  *
  * Built with the address and undefined behaviour sanitizers. What is checked: no access outside the two segments or a
  * caller's buffer, no write by a passive subscriber, no undefined arithmetic, and that every call ends.
  */
-#include "hostile.h"
+#include "topic.h"
 
 #include "snapshot.h"
 
@@ -20,11 +21,6 @@ static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_nam
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
 static mq_side *side(void) { return (mq_side *)(void *)fuzz_side.writable; }
-
-static void check(bool fact, const char *what) {
-    if (!fact)
-        fuzz_fail(what);
-}
 
 /* ---- publishing, as publisher.pyx does it ---- */
 
@@ -122,6 +118,8 @@ static void publish(void) {
     }
 }
 
+#include "onlookers.h"
+
 /* ---- subscribing, as subscriber.pyx does it ---- */
 
 static void join(int i) {
@@ -218,6 +216,7 @@ static void subscribe(void) {
     case 6: fuzz_op = "reset"; mq_subscriber_reset(s); break;
     case 7:
         fuzz_op = "rejoin";
+        unwatch(i); /* as a forked child does */
         mq_subscriber_leave(s);
         if (!s->passive && s->side)
             mq_subscriber_rejoin(s, &self, (uint32_t)fuzz_random());
@@ -226,6 +225,7 @@ static void subscribe(void) {
         break;
     case 8:
         fuzz_op = "close (subscriber)";
+        unwatch(i);
         mq_subscriber_leave(s);
         joined[i] = false;
         break;
@@ -282,16 +282,14 @@ static void fill(void) {
         send_message(&publishers[0]);
 }
 
-static void run_case(uint64_t number) {
+static void run_case(void) {
     static const uint64_t rates[] = {0, 8, 64, 512};
-    fuzz_case = number;
-    fuzz_state = fuzz_seed * 0x2545f4914f6cdd1dull + number;
     fuzz_data_bytes = (uint32_t)(128 + (fuzz_one_in(8) ? fuzz_below(FUZZ_ROOM - 512 - 128) : fuzz_below(900)));
     fuzz_use(&fuzz_ring, MQ_RING_HEADER + fuzz_data_bytes);
     fuzz_use(&fuzz_side, MQ_SIDE_BYTES);
-    fuzz_rate = fuzz_loads = 0;
     memset(started, 0, sizeof started);
     memset(joined, 0, sizeof joined);
+    forget_onlookers();
     mq_side_init(side(), ring(), 1, fuzz_data_bytes, 1);
     start_publisher(0);
     fill();
@@ -300,26 +298,19 @@ static void run_case(uint64_t number) {
         fuzz_loads = 0;
         for (uint64_t words = fuzz_one_in(2) ? 0 : fuzz_below(4); words > 0; words--)
             fuzz_scribble();
-        switch (fuzz_below(16)) {
+        switch (fuzz_below(20)) {
         case 0: look_on(); break;
         case 1: reckon(); break;
         case 2: case 3: case 4: case 5: publish(); break;
+        case 6: case 7: case 8: onlook(); break;
         default: subscribe();
         }
     }
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4)
-        fuzz_fail("usage: driver SEED FIRST COUNT [SECONDS]");
-    fuzz_seed = strtoull(argv[1], NULL, 10);
-    uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10), done = 0;
-    int64_t end = argc > 4 ? mq_now_ns() + (int64_t)(atof(argv[4]) * 1e9) : INT64_MAX;
-    __sanitizer_set_death_callback(fuzz_say);
     fuzz_map(&fuzz_ring, FUZZ_ROOM);
     fuzz_map(&fuzz_side, FUZZ_SIDE);
-    while (done < count && mq_now_ns() < end)
-        run_case(first + done++);
-    printf("%llu cases, %llu calls\n", (unsigned long long)done, (unsigned long long)(done * OPS));
-    return 0;
+    fuzz_scribble = fuzz_scribble_topic;
+    return fuzz_main(argc, argv, run_case, OPS);
 }

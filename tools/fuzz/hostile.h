@@ -12,8 +12,10 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#endif
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,9 +28,12 @@
 
 #include "atomics.h"
 
+#ifndef __SANITIZE_ADDRESS__ /* where there is none, as under an emulator, the pages that fault remain */
+#define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
+#endif
+
 enum {
-    FUZZ_ROOM = 1 << 16,        /* the largest ring of the fuzzer, header included */
-    FUZZ_SIDE = 65536,
     FUZZ_LOADS_MAX = 5000000,   /* shared loads in one call: beyond, it hangs. The honest need some thousand */
 };
 
@@ -55,11 +60,34 @@ static void fuzz_say(void) {
             (unsigned long long)fuzz_loads, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
 }
 
+static void fuzz_segfault(int number) { /* only printf of what is static; better than nothing, and we die anyway */
+    fuzz_say();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void fuzz_on_death(void) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_set_death_callback(fuzz_say);
+    (void)fuzz_segfault;
+#else
+    signal(SIGSEGV, fuzz_segfault);
+    signal(SIGBUS, fuzz_segfault);
+#endif
+}
+
 static void fuzz_fail(const char *what) {
     fprintf(stderr, "fuzz: %s\n", what);
     fuzz_say();
+#ifdef __SANITIZE_ADDRESS__
     __sanitizer_print_stack_trace();
+#endif
     _exit(2);
+}
+
+static inline void check(bool fact, const char *what) {
+    if (!fact)
+        fuzz_fail(what);
 }
 
 /* ---- memory ---- */
@@ -71,7 +99,7 @@ typedef struct {
     size_t room, bytes;
 } fuzz_memory;
 
-static void fuzz_map(fuzz_memory *m, size_t room) {
+static inline void fuzz_map(fuzz_memory *m, size_t room) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int fd = memfd_create("msgq-fuzz", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)room) != 0)
@@ -88,7 +116,7 @@ static void fuzz_map(fuzz_memory *m, size_t room) {
 }
 
 /* Use the last `bytes` bytes; what is left of their last word and all before them is poisoned. */
-static void fuzz_use(fuzz_memory *m, size_t bytes) {
+static inline void fuzz_use(fuzz_memory *m, size_t bytes) {
     size_t start = m->room - ((bytes + 7) & ~(size_t)7);
     for (int i = 0; i < 2; i++) {
         ASAN_UNPOISON_MEMORY_REGION(m->bases[i], m->room);
@@ -102,68 +130,13 @@ static void fuzz_use(fuzz_memory *m, size_t bytes) {
     m->bytes = bytes;
 }
 
-static fuzz_memory fuzz_ring, fuzz_side;
-static uint32_t fuzz_data_bytes;
+/* ---- the stranger ---- */
+
 static uint64_t fuzz_rate; /* a hostile store before one in so many loads; 0: none */
-
-/* ---- hostile words ---- */
-
-static uint64_t *fuzz_ring_word(uint64_t offset) { return (uint64_t *)(void *)(fuzz_ring.writable + offset); }
-static uint64_t *fuzz_side_word(uint64_t offset) { return (uint64_t *)(void *)(fuzz_side.writable + offset); }
-
-static uint64_t fuzz_edge_offset(void) {
-    uint64_t bases[] = {0, 8, fuzz_data_bytes, (fuzz_data_bytes - 9) & ~7u, fuzz_data_bytes / 3, fuzz_data_bytes / 2,
-                        fuzz_data_bytes + 384, 1ull << 31, UINT32_MAX, (uint32_t)*fuzz_ring_word(8)};
-    return bases[fuzz_below(sizeof bases / sizeof *bases)] + (fuzz_below(7) - 3) * (fuzz_one_in(4) ? 1 : 8);
-}
-
-static uint64_t fuzz_position(void) {
-    uint64_t cycles[] = {0, 1, UINT32_MAX, UINT32_MAX - 1, 1ull << 31, *fuzz_ring_word(8) >> 32};
-    uint64_t cycle = cycles[fuzz_below(sizeof cycles / sizeof *cycles)] + fuzz_below(3) - 1;
-    return cycle << 32 | (uint32_t)(fuzz_one_in(3) ? fuzz_below(fuzz_data_bytes) & ~7ull : fuzz_edge_offset());
-}
-
-static uint64_t fuzz_uid(void) {
-    static const uint32_t threads[] = {0, 1, 7, INT32_MAX, UINT32_MAX};
-    return (fuzz_random() & 0xffffff00) << 32 | fuzz_below(140) << 32 | threads[fuzz_below(5)];
-}
-
-static uint64_t fuzz_value(void) {
-    switch (fuzz_below(9)) {
-    case 0: return fuzz_random();
-    case 1: return fuzz_below(24);
-    case 2: return 0 - fuzz_below(9);
-    case 3: return (1ull << 63) + fuzz_below(3) - 1;
-    case 4: return fuzz_edge_offset();
-    case 5: return fuzz_uid();
-    case 6: return *fuzz_ring_word(8) + (fuzz_below(65) - 32) * 8;
-    case 7: return *fuzz_side_word(128 + 8 * fuzz_below(6)) + fuzz_below(3) - 1;
-    default: return fuzz_position();
-    }
-}
-
-static uint64_t *fuzz_target(void) {
-    uint64_t words = fuzz_data_bytes / 8;
-    switch (fuzz_below(10)) {
-    case 0: return fuzz_ring_word(8);                                /* write_pointer */
-    case 1: return fuzz_ring_word(8 * fuzz_below(48));               /* the header */
-    case 2: return fuzz_ring_word(384);                              /* the first message */
-    case 3: return fuzz_ring_word(384 + ((uint32_t)*fuzz_ring_word(8) / 8 % words) * 8); /* the next message */
-    case 4: case 5: return fuzz_ring_word(384 + 8 * fuzz_below(words));
-    case 6: return fuzz_side_word(8 * fuzz_below(26));               /* all before the entries */
-    case 7: return fuzz_side_word(128 + 8 * fuzz_below(6));          /* the grant */
-    case 8: return fuzz_side_word(256 + 8 * fuzz_below(2304));       /* the entries */
-    default: return fuzz_side_word(18688 + 8 * fuzz_below(64));      /* the schema */
-    }
-}
-
-static void fuzz_scribble(void) {
-    uint64_t *word = fuzz_target(), value = fuzz_value();
-    __atomic_store_n(word, value, __ATOMIC_RELAXED);
-}
+static void (*fuzz_scribble)(void); /* stores one hostile word somewhere */
 
 /* Before every shared load of the core. */
-static void fuzz_look(void) {
+static inline void fuzz_look(void) {
     if (++fuzz_loads > FUZZ_LOADS_MAX)
         fuzz_fail("this call does not end");
     if (fuzz_rate && fuzz_one_in(fuzz_rate))
@@ -172,25 +145,25 @@ static void fuzz_look(void) {
 
 /* ---- a kernel that says anything ---- */
 
-static int fuzz_answer(void) {
+static inline int fuzz_answer(void) {
     static const int errors[] = {ESRCH, ENOENT, EPERM, EINVAL, EACCES};
     if (!fuzz_one_in(3))
         return 0;
     errno = errors[fuzz_below(5)];
     return -1;
 }
-static long fuzz_syscall(long number, ...) { return number == SYS_gettid ? 7 : fuzz_answer(); }
-static int fuzz_kill(pid_t pid, int signal_number) { return pid < 0 || signal_number < 0 ? -1 : fuzz_answer(); }
-static int fuzz_open(const char *path, int flags) { return path[0] != '/' || flags < 0 ? -1 : fuzz_answer(); }
-static int fuzz_close(int fd) { return fd; }
-static int fuzz_stat(const char *path, struct stat *out) {
+static inline long fuzz_syscall(long number, ...) { return number == SYS_gettid ? 7 : fuzz_answer(); }
+static inline int fuzz_kill(pid_t pid, int signal_number) { return pid < 0 || signal_number < 0 ? -1 : fuzz_answer(); }
+static inline int fuzz_open(const char *path, int flags) { return path[0] != '/' || flags < 0 ? -1 : fuzz_answer(); }
+static inline int fuzz_close(int fd) { return fd; }
+static inline int fuzz_stat(const char *path, struct stat *out) {
     memset(out, 0, sizeof *out);
     out->st_ino = fuzz_below(2) * (path[0] == '/');
     return fuzz_answer();
 }
 
 /* A file of /proc, whole, cut, or nonsense. */
-static ssize_t fuzz_read(int fd, void *buffer, size_t room) {
+static inline ssize_t fuzz_read(int fd, void *buffer, size_t room) {
     char text[512];
     int n = 0;
     switch (fuzz_below(4) + (uint64_t)(fd != 0)) {
@@ -214,20 +187,51 @@ static ssize_t fuzz_read(int fd, void *buffer, size_t room) {
     return (ssize_t)(wanted < room ? wanted : room);
 }
 
-static ssize_t fuzz_pread(int fd, void *buffer, size_t room, off_t offset) {
+static inline ssize_t fuzz_write(int fd, const void *buffer, size_t n) {
+    return fd < 0 || !buffer || fuzz_answer() < 0 ? -1 : (ssize_t)n;
+}
+
+static inline ssize_t fuzz_pread(int fd, void *buffer, size_t room, off_t offset) {
     return offset == 0 && room > 0 && fd >= 0 ? fuzz_read(fd, buffer, room) : -1;
 }
 
 #define mq_load_relaxed_u64(word) (fuzz_look(), mq_load_relaxed_u64(word))
 #define mq_load_acquire_u64(word) (fuzz_look(), mq_load_acquire_u64(word))
 #define mq_load_relaxed_u32(word) (fuzz_look(), mq_load_relaxed_u32(word))
+#define mq_load_acquire_u32(word) (fuzz_look(), mq_load_acquire_u32(word))
+#define mq_compare_exchange_u32(word, expected, desired) (fuzz_look(), mq_compare_exchange_u32(word, expected, desired))
 #define mq_compare_exchange_u64(word, expected, desired) (fuzz_look(), mq_compare_exchange_u64(word, expected, desired))
 #define syscall fuzz_syscall
 #define kill fuzz_kill
 #define open fuzz_open
 #define read fuzz_read
 #define pread fuzz_pread
+#define write fuzz_write
 #define close fuzz_close
 #define stat(path, out) fuzz_stat(path, out)
+
+/* ---- the program ---- */
+
+/* Run cases FIRST to FIRST + COUNT - 1, as many as the time allows. `calls`: of one case, for the report. */
+static int fuzz_main(int argc, char **argv, void (*run_case)(void), uint64_t calls) {
+    struct timespec t;
+    if (argc < 4)
+        fuzz_fail("usage: PROGRAM SEED FIRST COUNT [SECONDS]");
+    fuzz_seed = strtoull(argv[1], NULL, 10);
+    uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10), done = 0;
+    double begun = 0, now = 0, seconds = argc > 4 ? atof(argv[4]) : 1e9;
+    fuzz_on_death();
+    for (; done < count && now - begun < seconds; done++) {
+        fuzz_case = first + done;
+        fuzz_state = fuzz_seed * 0x2545f4914f6cdd1dull + fuzz_case;
+        fuzz_rate = fuzz_loads = 0;
+        run_case();
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+        begun = done ? begun : now;
+    }
+    printf("%llu cases, %llu calls\n", (unsigned long long)done, (unsigned long long)(done * calls));
+    return 0;
+}
 
 #endif

@@ -1,4 +1,4 @@
-"""Runs the two levels in processes of their own, and says how to replay what ended them."""
+"""Runs the levels in processes of their own, and says how to replay what ended them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from .build import ROOT, SANITIZED, compile_program
+from .corpus import make_corpus
 
+DRIVERS = {"core": "driver", "gates": "gates", "leases": "leases", "logs": "logs"}
+LEVELS = (*DRIVERS, "sockets", "frames")
 FOR_EVER = 2**62
 GRACE_SECONDS = 120.0  # how much longer than asked for a level may take before it counts as hanging
 
@@ -39,36 +42,48 @@ def _run(command: list[str], seconds: float, environment: dict[str, str] | None 
     return process.returncode, out, err
 
 
-def build_core(folder: Path) -> Path:
-    """Build the driver of the C core; needs a compiler with the address sanitizer."""
-    return compile_program(Path(__file__).with_name("driver.c"), folder / "driver", *SANITIZED)
+def build(folder: Path, level: str) -> Path:
+    """Build the driver of a level in C; needs a compiler with the address sanitizer."""
+    return compile_program(Path(__file__).with_name(f"{DRIVERS[level]}.c"), folder / level, *SANITIZED)
 
 
-def fuzz_core(seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None) -> Outcome:
-    """Fuzz the C core, with a driver that was built already or with a new one."""
+def fuzz_in_c(
+    level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None
+) -> Outcome:
+    """Fuzz what is plain C, with a driver that was built already or with a new one."""
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
-        program = driver or build_core(Path(folder))
-        code, out, err = _run([str(program), str(seed), str(first), str(count), str(seconds)], seconds)
+        program = driver or build(Path(folder), level)
+        corpus = make_corpus(Path(folder)) if level == "logs" else []
+        arguments = [str(word) for word in (seed, first, count, seconds, *corpus)]
+        code, out, err = _run([str(program), *arguments], seconds)
     if code == 0:
         return Outcome(True, out.strip())
     case = err.rpartition(f"driver {seed} ")[2].split()
     again = f" --first {case[0]} --count 1" if case else ""
-    return Outcome(False, err[-8000:], f"python -m tools.fuzz --level core --seed {seed}{again}")
+    replay = f"python -m tools.fuzz --level {level} --seed {seed}{again}"
+    return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 
 
-def fuzz_sockets(seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
-    """Fuzz the sockets, on topics with a prefix of their own."""
+def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
+    """Fuzz what is above C, under a prefix of its own."""
     prefix = f"fuzz-{uuid4().hex[:12]}"
-    command = [sys.executable, "-m", "tools.fuzz.sockets", "--seed", str(seed), "--seconds", str(seconds)]
+    command = [sys.executable, "-m", f"tools.fuzz.{level}", "--seed", str(seed), "--seconds", str(seconds)]
     command += ["--first", str(first), "--rounds", str(count)]
     try:
         code, out, err = _run(command, seconds, {**os.environ, "OPENPILOT_PREFIX": prefix})
     finally:
         for kind in ("msgq_", "msgqside_"):
             shutil.rmtree(f"/dev/shm/{kind}{prefix}", ignore_errors=True)
+        for path in Path("/tmp").glob(f"{prefix}_*"):
+            path.unlink()
     rounds = out.split()
     if code == 0:
         return Outcome(True, f"{len(rounds)} rounds")
     again = f" --first {rounds[-1]} --count 1" if rounds else ""
-    replay = f"python -m tools.fuzz --level sockets --seed {seed}{again}"
+    replay = f"python -m tools.fuzz --level {level} --seed {seed}{again}"
     return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
+
+
+def fuzz(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
+    """Fuzz one of LEVELS for so long."""
+    return (fuzz_in_c if level in DRIVERS else fuzz_in_python)(level, seed, seconds, first, count)

@@ -1,30 +1,26 @@
 """One process of socket fuzzing: rounds of calls on a topic that a stranger scribbles on. Started by `parent`.
 
-Every call must end within CALL_SECONDS, with a result or an IpcError; anything else ends the process, with the reason
-on its standard error. Half of the rounds scribble between the calls only, and can be replayed exactly; in the others a
-second process scribbles all the time.
+Every call must end in time (see rounds.py), with a result or an IpcError; anything else ends the process, with the
+reason on its standard error. Half of the rounds scribble between the calls only, and can be replayed exactly; in the
+others a second process scribbles all the time.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import faulthandler
 import random
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgq
 from msgq import naming, stats
 from msgq.impl.segment import unlink_topic
 
+from .rounds import guarded, run_rounds
 from .scribble import Scribbler
 
 ENDPOINT = "topic"
-CALL_SECONDS = 20.0  # a watchdog, not a measure; a call may wait 1 s for a lock or a publisher
 STEPS = 80
 SIZES = (128, 200, 1024, 4096, 65536, 2**20)
 DTYPES = ("u1", "u8", "S24", "S100")
@@ -173,17 +169,6 @@ class Round:
                 socket.close()
 
 
-@contextlib.contextmanager
-def guarded() -> Iterator[None]:
-    """Let a call raise an IpcError, and nothing else, and not last too long."""
-    faulthandler.dump_traceback_later(CALL_SECONDS, exit=True)
-    try:
-        with contextlib.suppress(msgq.IpcError):
-            yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
 def check_fresh_topic() -> None:
     """With the files gone, the same name and the same process must work as if nothing had been."""
     unlink_topic(ENDPOINT)
@@ -215,20 +200,8 @@ def run_round(chance: random.Random, stranger: Stranger) -> None:
 
 def main() -> None:
     """Run rounds until the time or their number is over."""
-    parser = argparse.ArgumentParser()
-    for name in ("--seed", "--first", "--rounds"):
-        parser.add_argument(name, type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    options = parser.parse_args()
-    faulthandler.enable()
     stranger = Stranger()
-    end = time.monotonic() + options.seconds
-    done = options.first
-    while done < options.first + options.rounds and time.monotonic() < end:
-        sys.stdout.write(f"{done}\n")
-        sys.stdout.flush()
-        run_round(random.Random(f"{options.seed}/{done}"), stranger)
-        done += 1
+    run_rounds(lambda chance: run_round(chance, stranger))
     stranger.close()
 
 

@@ -1,0 +1,67 @@
+"""The soak of `tools.chaos`, in its short form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.stress.traffic import LONGER
+from tests.support import ROOT
+from tools.chaos.balance import balance
+from tools.chaos.books import Books
+from tools.chaos.roles import Topic
+from tools.chaos.run import Life, Run
+
+SECONDS = 12.0
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
+def test_books_balance_whoever_is_killed_or_stopped(seed: int) -> None:
+    """What: publishers and subscribers of all kinds come, go, are killed, stopped and superseded at random.
+
+    Why: all the ways to send, to receive, to end and to be disturbed meet here, as nobody planned it.
+
+    Failure would mean: a message is torn, doubled, out of order or lost without being counted; or somebody hangs, or
+    leaves files behind.
+    """
+    command = [sys.executable, "-m", "tools.chaos", "--seconds", str(SECONDS * LONGER), "--seed", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+
+
+def run_with(tmp_path, *publishers: tuple[int, int, int], received: int, lost: int, total: int) -> Run:
+    """Return a run that is over: publishers by base, sent, made; one subscriber that stayed."""
+    topic, books = Topic("topic", 4096, 0), Books()
+    run = Run(0, tmp_path, [topic], books, totals={"topic": total})
+    for number, (base, sent, made) in enumerate((*publishers, (total, 0, 0)), 1):
+        books[number].base, books[number].sent, books[number].made = base, sent, made
+        run.lives.append(Life(number, 0, topic, "publisher"))
+    books[99].received, books[99].lost = received, lost
+    run.lives.append(Life(99, 0, topic, "blocking", first=0))
+    return run
+
+
+def test_books_that_balance(tmp_path) -> None:
+    assert not balance(run_with(tmp_path, (0, 5, 5), (5, 3, 4), received=6, lost=3, total=9))
+    assert not balance(run_with(tmp_path, (0, 5, 5), (5, 0, 1), (5, 3, 4), received=6, lost=2, total=8))
+
+
+@pytest.mark.parametrize(
+    ("publishers", "received", "lost", "total", "wrong"),
+    [
+        (((0, 5, 5),), 4, 0, 5, "4 received, 0 lost, of 5"),
+        (((0, 5, 5),), 0, 5, 5, "received nothing"),
+        (((0, 5, 5), (4, 3, 3)), 7, 0, 7, "the next began at 4"),
+        (((0, 5, 6), (7, 3, 3)), 10, 0, 10, "the next began at 7"),
+        (((1, 5, 5),), 6, 0, 6, "the first publisher found 1"),
+    ],
+    ids=["a message is missing", "nothing came", "counted short", "counted long", "begun late"],
+)
+def test_books_that_do_not(tmp_path, publishers, received, lost, total, wrong) -> None:
+    """A test of the test."""
+    found = balance(run_with(tmp_path, *publishers, received=received, lost=lost, total=total))
+    assert wrong in "\n".join(found)

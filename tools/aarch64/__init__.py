@@ -1,0 +1,6 @@
+"""The fast tests on AArch64, emulated: ``python -m tools.aarch64`` brings all that it needs but a few packages.
+
+A folder (``build/aarch64``) gets Debian's Python for arm64, unpacked and not installed, NumPy and pytest from their
+wheels, a copy of this tree, and its extension modules, cross-compiled. Then pytest runs there under QEMU's user mode.
+What is not run, and why, is printed and stands in `tests.py`; what that proves, and what not, in docs/aarch64.md.
+"""

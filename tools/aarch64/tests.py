@@ -1,0 +1,49 @@
+"""What runs under the emulator, and what does not, with the reason."""
+
+from __future__ import annotations
+
+#: The ring, its sockets and its protocol, in Python and C.
+TESTS = (
+    *(
+        f"tests/unit/test_{name}.py"
+        for name in (
+            "segment", "ring_reader", "ring_slots", "ring_random", "wake", "liveness", "meter", "stats", "misuse",
+            "errors", "naming", "schema",
+        )
+    ),
+    *(
+        f"tests/contract/test_{name}.py"
+        for name in (
+            "pubsub", "conflate", "poller", "timeouts", "lifecycle", "buffers", "fork", "event_loop", "threads",
+            "signals",
+        )
+    ),
+    "tests/crash/test_publisher_killed.py",
+    "tests/crash/test_creation_killed.py",
+    "tests/sanitizers/test_tsan.py",
+    "tests/sanitizers/test_leases.py",
+)  # fmt: skip
+#: Other backends are not the matter here, and a stock process beside an emulated one cannot be judged (see below).
+WORDS = "not zmq and not fake and not stock"
+
+_SIGNALS = "QEMU catches every signal itself, so /proc says that a thread survives one that in truth kills it"
+#: Tests that are left out, and why.
+LEFT_OUT = {
+    "tests/unit/test_ring_slots.py::TestSlots::test_whose_slot_was_taken_joins_another": _SIGNALS,
+    "tests/unit/test_ring_slots.py::TestForStockSubscribers": _SIGNALS,
+    "tests/unit/test_liveness.py::test_identity_is_what_the_kernel_says":
+        "QEMU writes /proc/self/stat itself, with another start time than the kernel tells other processes",
+    "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again":
+        "it counts context switches, and QEMU's own are among them",
+    "tests/unit/test_misuse.py::test_a_lock_is_of_the_file_that_has_the_name":
+        "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow",
+}  # fmt: skip
+#: Whole folders, and why.
+NOT_RUN = {
+    "tests/unit (rest)": "command line, backends in Python and simulations: nothing in them depends on the machine",
+    "tests/fuzz": "the sanitizers do not run under QEMU; the drivers run without them, before pytest",
+    "tests/sanitizers (address, thread)": "the same",
+    "tests/crash (stopped, random), tests/stress": "hundreds of emulated processes take longer than the watchdogs",
+    "tests/contract (stock)": _SIGNALS,
+    "tests/visionipc, tests/recording, tests/spark": "not of the ring; their C is run by the fuzzer's drivers",
+}

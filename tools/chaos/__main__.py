@@ -1,0 +1,81 @@
+"""`python -m tools.chaos --seconds N [--seed S]`: soak the ring; exit code 1, with what broke, for a finding."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.stress.scene import ring
+from tests.support import ROOT, SHM
+from tools.chaos.balance import balance, table
+from tools.chaos.roles import Topic
+from tools.chaos.run import Run
+
+RINGS = (4096, 1 << 16, 1 << 20)  # data bytes of the topics
+
+
+@contextlib.contextmanager
+def folders(prefix: str) -> Iterator[Path]:
+    """Put the prefix in force; remove what a failed run leaves under it, and give a folder for complaints."""
+    os.environ["OPENPILOT_PREFIX"] = prefix
+    try:
+        with tempfile.TemporaryDirectory(prefix="msgq-chaos-") as folder:
+            yield Path(folder)
+    finally:
+        for path in left(prefix):
+            shutil.rmtree(path)
+
+
+def left(prefix: str) -> list[Path]:
+    """Return the folders of the prefix."""
+    return [path for path in SHM.iterdir() if path.name.endswith(f"_{prefix}")]
+
+
+def cleaned(prefix: str) -> list[str]:
+    """Run `msgq clean`, and return the names that are left."""
+    done = subprocess.run([sys.executable, "-m", "msgq", "clean"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return [f"msgq clean ended with {done.returncode}: {done.stderr}"]
+    return [f"{path} is left after msgq clean" for folder in left(prefix) for path in folder.iterdir()]
+
+
+def soak(seed: int, seconds: float) -> list[str]:
+    """Run once and print the figures; return what broke."""
+    chance, prefix = random.Random(f"{seed}/topics"), f"chaos-{secrets.token_hex(6)}"
+    topics = [Topic(f"ring-{size}", size, chance.getrandbits(32)) for size in RINGS]
+    with folders(prefix) as folder:
+        run = Run(seed, folder, topics)
+        with contextlib.ExitStack() as stack:
+            for topic in topics:
+                stack.enter_context(ring(topic.endpoint, topic.ring_bytes))
+            run.soak(seconds)
+        print(table(run))
+        return run.failures or balance(run) + cleaned(prefix)
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long lives come and go")
+    parser.add_argument("--seed", type=int, help="of what is done when; the machine's schedule is not in it")
+    options = parser.parse_args()
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    failures = soak(seed, options.seconds)
+    for failure in failures:
+        print(f"BROKEN: {failure}", file=sys.stderr)
+    print(f"seed {seed}: {len(failures)} failures" if failures else f"seed {seed}: the books balance")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What the processes of a run do. Each role is one life, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgq
+from msgq.errors import MultiplePublishersError
+from tests.stress import roles
+from tests.stress.traffic import Ledger, largest
+from tools.chaos.books import Books, Messages
+
+#: How subscribers take messages, by the name that the report gives it.
+KINDS = {
+    "blocking": "plain",
+    "polling": "poller",
+    "conflating": "conflate",
+    "passive": "passive",
+    "fileno": "fileno",
+    "asyncio": "asyncio",
+    "batches": "many",
+    "in place": "into",
+    "slow": "slow",
+    "lagging": "lagging",
+}
+SUPERSEDED, REFUSED = 3, 4  # exit codes: another publisher took over; a publisher in the middle of a send did not yield
+LAG = 0.1  # seconds that a lagging subscriber sleeps at most, when it has read all: it reads the oldest that there is
+WAIT = 0.02  # seconds that a subscriber waits at most before it looks whether the run ends
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the run; `seed` is that of its messages."""
+
+    endpoint: str
+    ring_bytes: int
+    seed: int
+
+
+def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
+    """Publish in all the ways there are, at a pace of this life, until the life is over; return an exit code."""
+    row, stream = books[life], Messages(books, topic.seed, largest(topic.ring_bytes), life)
+    steps, pause = rng.choice((5, 200, 5000, 10**9)), rng.choice((0, 0.0005, 0.005))
+    try:
+        socket = roles.publisher(topic.endpoint)
+    except MultiplePublishersError:
+        return REFUSED
+    with socket:
+        base = row.base = socket.stats().messages
+        try:
+            while steps and books.ending == 0:
+                steps -= 1
+                if rng.random() < 0.03:
+                    _dawdle(socket, stream.message(base + row.sent), pause * rng.random())
+                    row.sent += 1
+                else:
+                    row.sent += roles.send_some(socket, stream, base + row.sent, rng)
+                if rng.random() < 0.2:
+                    time.sleep(pause * rng.random())
+        except MultiplePublishersError:
+            row.sent = row.made = socket.stats().messages - base  # of a batch, some may have been sent
+            return SUPERSEDED
+        counted = socket.stats().messages - base
+        assert counted == row.sent == row.made, f"{row.sent} sent, {row.made} made, {counted} counted"
+    return 0
+
+
+def _dawdle(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
+    """Send a message that lies half written for a while: so that many a kill, stop and takeover falls into a send."""
+    half = len(message) // 2
+    with socket.reserve(len(message)) as view:
+        view[:half] = message[:half]
+        time.sleep(pause)
+        view[half:] = message[half:]
+
+
+def count(topic: Topic, books: Books, life: int, _: random.Random) -> int:
+    """As the last publisher: write down how many messages the topic has."""
+    with roles.publisher(topic.endpoint) as socket:
+        books[life].base = socket.stats().messages
+    return 0
+
+
+def subscribe(topic: Topic, books: Books, life: int, kind: str, first: int | None, rng: random.Random) -> int:
+    """Receive and check; a subscriber with `first` stays to the end, others leave when they like."""
+    row, stream = books[life], Messages(books, topic.seed, largest(topic.ring_bytes))
+    steps = rng.choice((1, 30, 1000, 10**9)) if first is None else -1
+    options = {"conflate": kind == "conflating", "passive": kind == "passive"}
+    with roles.subscriber(topic.endpoint, **options) as socket:
+        ledger, take = Ledger(stream, first, kind), _taker(KINDS[kind], socket, stream, rng)
+        row.joined = 1
+        while steps:
+            steps -= 1
+            ending = books.ending == 2
+            messages = take()
+            ledger.take(messages, socket.lost, kind != "batches")
+            row.received, row.lost = ledger.received, ledger.lost_before
+            if ending and not messages:
+                break
+    return 0
+
+
+def _taker(kind: str, socket: msgq.SubSocket, stream: Messages, rng: random.Random) -> Callable[[], list[bytes]]:
+    """Return a function that takes what is there, waiting a little when that is nothing."""
+
+    def when_readable() -> list[bytes]:
+        select.select([socket], [], [], WAIT)
+        message = socket.receive(non_blocking=True)
+        return [] if message is None else [message]
+
+    def now_and_then() -> list[bytes]:
+        if (message := socket.receive(non_blocking=True)) is None:
+            time.sleep(rng.random() * LAG)
+        return [] if message is None else [message]
+
+    if kind == "fileno":
+        return when_readable
+    if kind == "lagging":
+        return now_and_then
+    if kind != "asyncio":
+        return roles.taker(kind, socket, stream)
+    loop = asyncio.new_event_loop()
+
+    async def one() -> list[bytes]:
+        try:
+            async with asyncio.timeout(WAIT):
+                return [await socket.arecv()]
+        except TimeoutError:
+            return []
+
+    return lambda: loop.run_until_complete(one())

@@ -1,0 +1,29 @@
+"""Recordings to begin with: written by our recorder's own pieces and by the library `mcap`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from mcap.writer import CompressionType
+
+from tests.recording.logs import channel, chunk, message, write, write_foreign
+
+
+def make_corpus(folder: Path) -> list[Path]:
+    """Write a few small files, of which each kind of record is in one at least; return their paths."""
+    rng = random.Random(1)
+    payloads = [rng.randbytes(rng.choice((0, 1, 8, 300))) for _ in range(200)]
+    messages = [message(1 + i % 7, i // 7, 1000 + 10 * i, data) for i, data in enumerate(payloads)]
+    wraps = [message(1, 2**32 - 2 + i & 2**32 - 1, 5 + i, b"wraps") for i in range(5)]
+    back = [message(2, 9 - i, 100 - i, b"back") for i in range(9)]
+    parts = {"plain": messages, "numbers": wraps + back, "mixed": [channel(1, "a"), *messages[:9], channel(2, "b")]}
+    paths = [write(folder / f"{name}.mcap", chunk(*some, compression="")) for name, some in parts.items()]
+    plain = CompressionType.NONE
+    return [
+        *paths,
+        write_foreign(folder / "foreign.mcap", compression=plain),
+        write_foreign(folder / "backwards.mcap", order=-1, compression=plain),
+        write_foreign(folder / "compressed.mcap"),
+        write(folder / "loose.mcap", *messages[:20]),
+    ]

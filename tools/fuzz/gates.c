@@ -1,0 +1,87 @@
+/* Fuzzes the gate: events that are set, cleared, waited for and watched on words that a stranger rewrites before and
+ * during each call. Usage as of driver.c. What is checked: no access outside the gate, and that every call ends.
+ */
+#include "hostile.h"
+
+#include <sched.h>
+
+static int fuzz_yield(void) { return 0; }
+#define sched_yield fuzz_yield
+
+#include "gate.h"
+
+enum { OPS = 200, FIFO = 5 };
+
+static fuzz_memory memory;
+static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
+
+static uint64_t hostile_word(void) {
+    switch (fuzz_below(5)) {
+    case 0: return fuzz_random();
+    case 1: return fuzz_below(8);
+    case 2: return 0 - fuzz_below(8);
+    case 3: return (1ull << (31 + fuzz_below(33))) + fuzz_below(5) - 2;
+    default: return fuzz_below(8) << 32 | fuzz_below(8);
+    }
+}
+
+static void scribble(void) {
+    uint64_t *words = (uint64_t *)(void *)memory.writable, events[] = {8, 9, 16, 17};
+    uint64_t at = fuzz_one_in(2) ? fuzz_below(MQ_GATE_BYTES / 8) : fuzz_one_in(4) ? 6 : events[fuzz_below(4)];
+    __atomic_store_n(&words[at], hostile_word(), __ATOMIC_RELAXED);
+}
+
+/* As _await_one of gate.pyx, all but the sleep. */
+static void await(mq_gate *g, mq_event *e) {
+    mq_futex_many words[2] = {{.address = (uint64_t)(uintptr_t)mq_event_futex(e), .flags = MQ_FUTEX_32},
+                              {.address = (uint64_t)(uintptr_t)mq_event_futex(&g->recv_called), .flags = MQ_FUTEX_32}};
+    fuzz_op = "wait";
+    mq_event_spin(words, 1 + (unsigned)fuzz_below(2), 0);
+    uint32_t expected = mq_event_announce_sleep(e);
+    check(expected & MQ_EVENT_SLEEPERS, "a sleep without its flag");
+    if (expected < MQ_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
+        mq_futex_wait(mq_event_futex(e), expected, 0);
+        mq_futex_wait_many(words, 2, 0);
+        mq_gate_owner_life(g);
+    }
+}
+
+static void call(void) {
+    mq_gate *g = (mq_gate *)(void *)memory.writable;
+    mq_event *e = mq_gate_event(g, (int)fuzz_below(2));
+    switch (fuzz_below(10)) {
+    case 0: case 1: fuzz_op = "set"; if (mq_event_set(e)) mq_event_settle(e, FIFO); break;
+    case 2: case 3: fuzz_op = "clear"; if (mq_event_clear(e) == MQ_EVENT_CLEARED_TELL) mq_event_settle(e, FIFO); break;
+    case 4: fuzz_op = "fd"; mq_event_watch(e, mq_event_fifo(e) + fuzz_below(2), FIFO); break;
+    case 5: fuzz_op = "enable"; mq_gate_enable(g, fuzz_one_in(2)); break;
+    case 6: fuzz_op = "close"; mq_gate_close(g); break;
+    case 7: fuzz_op = "open"; mq_gate_check((const mq_gate *)(const void *)memory.readable); mq_gate_version(g); break;
+    default: await(g, e);
+    }
+}
+
+static void run_case(void) {
+    static const uint64_t rates[] = {0, 4, 16, 64};
+    fuzz_use(&memory, MQ_GATE_BYTES);
+    mq_gate_init((mq_gate *)(void *)memory.writable, &self);
+    fuzz_rate = rates[fuzz_below(4)];
+    for (int i = 0; i < OPS; i++) {
+        fuzz_loads = 0;
+        if (fuzz_one_in(4))
+            scribble();
+        call();
+    }
+    /* Once the stranger holds still, an event is what was done to it last. */
+    fuzz_rate = 0;
+    fuzz_use(&memory, MQ_GATE_BYTES);
+    mq_event *e = &((mq_gate *)(void *)memory.writable)->recv_ready;
+    mq_event_set(e);
+    check(mq_event_is_set(e) && mq_event_clear(e) != MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e), "an event that forgets");
+    check(mq_event_clear(e) == MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e), "an event that is set by clearing it");
+}
+
+int main(int argc, char **argv) {
+    fuzz_map(&memory, 4096);
+    fuzz_scribble = scribble;
+    return fuzz_main(argc, argv, run_case, OPS);
+}

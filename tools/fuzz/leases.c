@@ -1,0 +1,101 @@
+/* Fuzzes the table of leases: a server that admits, takes and publishes, and a client that holds, on words that a
+ * stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside the table, no
+ * row or buffer that is none, that every call ends, and that a stranger keeps no buffer from the server for ever.
+ */
+#include "hostile.h"
+
+#include "leases.h"
+
+enum { OPS = 200, SIZE = sizeof(mq_leases) };
+
+static fuzz_memory memory;
+static uint32_t generations[MQ_LEASE_BUFFERS], buffers, rows, published; /* the server's own */
+static bool taken[MQ_LEASE_ROWS];
+static uint32_t row; /* the client's */
+
+static mq_leases *table(void) { return (mq_leases *)(void *)memory.writable; }
+
+static uint32_t hostile_word(void) {
+    switch (fuzz_below(4)) {
+    case 0: return (uint32_t)fuzz_random();
+    case 1: return (uint32_t)fuzz_below(4);
+    case 2: return published - (uint32_t)fuzz_below(3); /* a lease that is one */
+    default: return generations[fuzz_below(MQ_LEASE_BUFFERS)];
+    }
+}
+
+static void scribble(void) {
+    uint64_t words = SIZE / 4, used = (128 + rows * sizeof(mq_lease_row) / 4) % words + 1;
+    uint64_t at = fuzz_below(4) ? fuzz_below(used) : fuzz_below(words);
+    __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
+}
+
+/* As ServerLeases.admit, where half of all clients are dead. */
+static void admit(void) {
+    uint32_t free = 0;
+    while (free < MQ_LEASE_ROWS && taken[free] && !mq_row_done(table(), free, generations) && fuzz_one_in(2))
+        free++;
+    if (free == MQ_LEASE_ROWS)
+        return;
+    taken[free] = true;
+    mq_row_reset(table(), free, MQ_ROW_TAKEN);
+    rows = rows > free ? rows : free + 1;
+}
+
+/* As ServerLeases.take and publish. */
+static void render(void) {
+    for (uint32_t buffer = 0; buffer < buffers; buffer++) {
+        int holder = mq_buffer_take(table(), rows, buffer, generations[buffer]);
+        check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
+        if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
+            mq_row_reset(table(), (uint32_t)holder, MQ_ROW_FREE);
+            taken[holder] = false;
+        }
+        if (holder >= 0)
+            continue;
+        published = published == UINT32_MAX ? 1 : published + 1;
+        generations[buffer] = published;
+        mq_buffer_publish(table(), buffer, published);
+        return;
+    }
+}
+
+static void call(void) {
+    uint32_t buffer = (uint32_t)fuzz_below(MQ_LEASE_BUFFERS), generation = (uint32_t)fuzz_random() | 1;
+    switch (fuzz_below(8)) {
+    case 0: fuzz_op = "admit"; admit(); break;
+    case 1: fuzz_op = "hold"; mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? generations[buffer] : generation); break;
+    case 2: fuzz_op = "let go"; mq_lease_return(table(), row, buffer); break;
+    case 3: fuzz_op = "leave"; mq_lease_leave(table(), row); row = (uint32_t)fuzz_below(MQ_LEASE_ROWS); break;
+    case 4: fuzz_op = "held"; mq_lease_holder(table(), rows, buffer, generations[buffer]); break;
+    default: fuzz_op = "render"; render();
+    }
+}
+
+static void run_case(void) {
+    static const uint64_t rates[] = {0, 4, 64, 512};
+    fuzz_use(&memory, SIZE);
+    memset(generations, 0, sizeof generations);
+    memset(taken, 0, sizeof taken);
+    buffers = 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS);
+    rows = 0;
+    row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
+    published = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
+    fuzz_rate = rates[fuzz_below(4)];
+    for (int i = 0; i < OPS; i++) {
+        fuzz_loads = 0;
+        if (fuzz_one_in(4))
+            scribble();
+        call();
+    }
+    fuzz_rate = 0; /* all clients are dead, say: then the next buffer is to be had */
+    for (uint32_t i = 0; i < rows; i++)
+        mq_row_reset(table(), i, MQ_ROW_FREE);
+    check(mq_buffer_take(table(), rows, 0, generations[0]) == -1, "nobody holds it, and yet it cannot be had");
+}
+
+int main(int argc, char **argv) {
+    fuzz_map(&memory, (SIZE + 4095) & ~4095);
+    fuzz_scribble = scribble;
+    return fuzz_main(argc, argv, run_case, OPS);
+}

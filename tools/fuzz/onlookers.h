@@ -1,0 +1,126 @@
+/* What reads a ring besides receives: a meter, a recorder, and the watcher of event loops. Part of driver.c. */
+#ifndef FUZZ_ONLOOKERS_H
+#define FUZZ_ONLOOKERS_H
+
+#include <sys/eventfd.h>
+
+static int fuzz_eventfd(unsigned start, int flags) {
+    static int last = 1000;
+    errno = EMFILE;
+    return start || flags < 0 || fuzz_one_in(8) ? -1 : ++last;
+}
+#define eventfd fuzz_eventfd
+
+#include "capture.h"
+#include "meter.h"
+#include "watcher.h"
+
+static mq_meter meter;
+static mq_capture capture;
+static mq_channel channels[MQ_CAPTURE_CHANNELS];
+static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
+
+/* Nobody looks on so far. The thread of the watcher is this one: the fuzzer scans when it likes. */
+static void forget_onlookers(void) {
+    memset(&meter, 0, sizeof meter);
+    meter.stamp_offset = (int64_t)fuzz_below(3) * 8 - 8;
+    if (fuzz_one_in(4))
+        meter.stamp_offset = INT64_MAX - (int64_t)fuzz_below(16);
+    capture = (mq_capture){.channels = channels, .channel_count = fuzz_one_in(8) ? MQ_CAPTURE_CHANNELS - 3 : 0};
+    memset(watched, 0, sizeof watched);
+    mq_watcher.count = 0;
+    mq_watcher.running = true;
+}
+
+/* ---- the meter ---- */
+
+static void measure(void) {
+    mq_histogram *histograms[] = {&meter.periods_ns, &meter.sizes, &meter.delays_ns};
+    fuzz_op = "meter";
+    if (!joined[PASSIVE])
+        return;
+    int64_t found = mq_meter_look(&meter, &subscribers[PASSIVE]);
+    check(found >= -1 && found <= fuzz_data_bytes / 8, "more messages than a ring can hold");
+    for (int i = 0; i < 3; i++) {
+        double middle = mq_histogram_percentile(histograms[i], (double)fuzz_below(1001) / 1000);
+        check(middle >= 0 && middle <= (double)histograms[i]->max, "a percentile beyond all values");
+    }
+    check(meter.sizes.count == 0 || meter.sizes.max < fuzz_data_bytes, "a message larger than the ring");
+}
+
+/* ---- the recorder ---- */
+
+/* Every entry must lead to a record that is as long as it says, the next one right behind it. */
+static void check_chunk(const mq_capture_chunk *chunk) {
+    uint64_t at = 0, length;
+    check(chunk->used <= chunk->room && chunk->entries_used <= chunk->entries_room, "a chunk beyond its room");
+    for (uint32_t i = 0; i < chunk->entries_used; i++) {
+        const mq_entry *entry = &chunk->entries[i];
+        check(entry->offset == at && at + MQ_RECORD_HEADER <= chunk->used, "an entry that leads nowhere");
+        memcpy(&length, chunk->bytes + at + 1, sizeof length);
+        check(length >= MQ_RECORD_HEADER - 9 && at + 9 + length <= chunk->used, "a record beyond the chunk");
+        check(entry->channel >= 1 && entry->channel <= capture.channel_count, "a channel that is none");
+        at += 9 + length;
+    }
+    check(at == chunk->used, "bytes that belong to no record");
+}
+
+static void record(void) {
+    mq_source sources[2] = {{.from = &subscribers[PASSIVE]}, {.from = &subscribers[WITHOUT_SIDE]}};
+    uint64_t enough = fuzz_below(4096), largest = fuzz_one_in(4) ? fuzz_below(64) : fuzz_data_bytes / 3;
+    fuzz_op = "record";
+    if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
+        return;
+    mq_capture_chunk chunk = {.room = enough + largest + MQ_RECORD_HEADER, .enough = enough};
+    chunk.entries_room = (uint32_t)(enough / 48 + 1);
+    chunk.bytes = malloc(chunk.room);
+    chunk.entries = malloc(chunk.entries_room * sizeof *chunk.entries);
+    for (int i = 0; i < 2; i++)
+        sources[i].publish_offset = fuzz_one_in(2) ? -1 : (int64_t)(fuzz_one_in(4) ? INT64_MAX : fuzz_below(64));
+    capture.sources = sources;
+    capture.source_count = 2;
+    if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
+        mq_subscriber_reset(sources[capture.stuck].from);
+    uint64_t size = fuzz_below(64);
+    mq_capture_append(&chunk, 1, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
+    capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
+    check_chunk(&chunk);
+    free(chunk.bytes);
+    free(chunk.entries);
+}
+
+/* ---- event loops ---- */
+
+static void unwatch(int i) {
+    if (watched[i])
+        mq_watcher_remove(watched[i]);
+    watched[i] = 0;
+}
+
+static void watch(void) {
+    static mq_futex_many words[MQ_FUTEX_MANY];
+    int i = (int)fuzz_below(WITHOUT_SIDE);
+    int64_t nap_ns;
+    fuzz_op = "watch";
+    if (!joined[i])
+        return;
+    if (!watched[i]) {
+        int fd = mq_watcher_add(&subscribers[i]);
+        watched[i] = fd < 0 ? 0 : fd;
+    } else if (fuzz_one_in(8))
+        unwatch(i);
+    if (watched[i] && fuzz_one_in(2))
+        mq_watcher_quiet(&subscribers[i], watched[i], (int64_t)fuzz_below(3) * 1000000000);
+    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns);
+    check(count >= 1 && count <= MQ_FUTEX_MANY && nap_ns >= -1, "a sleep that cannot be");
+}
+
+static void onlook(void) {
+    switch (fuzz_below(3)) {
+    case 0: measure(); break;
+    case 1: record(); break;
+    default: watch();
+    }
+}
+
+#endif
