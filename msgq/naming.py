@@ -6,6 +6,7 @@
 ``ZMQ``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
 ``MSGQ_MODE``           permissions of new segments, octal; 600 by default
 ``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
@@ -129,6 +130,19 @@ def mode(asked: int | None, endpoint: str) -> int:
 def preallocate() -> bool:
     """Return whether whole segments are to be mapped at once (MSGQ_PREALLOC)."""
     return environment("MSGQ_PREALLOC") is not None
+
+
+def guards_memory() -> bool:
+    """Return whether a ring that others make smaller shall be an error instead of SIGBUS (MSGQ_SIGBUS).
+
+    Raises
+    ------
+    InvalidValueError : it is neither 0 nor 1.
+    """
+    value = environment("MSGQ_SIGBUS") or "1"
+    if value not in ("0", "1"):
+        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; it must be 1, or 0 for no handler of the signal")
+    return value == "1"
 
 
 def spin_us(asked: int | None, endpoint: str) -> int:

@@ -108,6 +108,7 @@ static void claim(void)
     publisher.side = side;
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
+    publisher.whole = mq_whole_always();
     publisher.fences = !mq_membarrier_register();
     int entry = mq_free_publisher_entry(side);
     if (entry == MQ_NO_ENTRY)
@@ -131,6 +132,7 @@ static void join(void)
     subscriber.side = side;
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
+    subscriber.whole = mq_whole_always();
     if (mq_subscriber_join(&subscriber, &self, (uint32_t)random(), mq_free_reader_entry(side)) != MQ_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);

@@ -55,7 +55,7 @@ UPWARDS = {
 HEADER_LAYERS = [
     {"atomics.h", "scan.h", "thread.h"},
     {"layout.h", "leases.h"},
-    {"position.h", "futex.h", "liveness.h"},
+    {"position.h", "futex.h", "liveness.h", "whole.h", "mapguard.h"},
     {"slots.h", "helper.h", "gate.h"},
     {"publisher.h"},
     {"subscriber.h"},

@@ -35,6 +35,7 @@ static void start_publisher(int i) {
     p->side = side();
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
+    p->whole = mq_whole_always();
     p->fences = fuzz_one_in(2);
     int entry = mq_free_publisher_entry(side());
     started[i] = false;
@@ -133,6 +134,7 @@ static void join(int i) {
     s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
+    s->whole = mq_whole_always();
     int entry = passive || !s->side ? MQ_NO_ENTRY : mq_free_reader_entry(s->side);
     joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random(), entry) == MQ_OK;
     if (!joined[i])
