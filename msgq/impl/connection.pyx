@@ -12,9 +12,11 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_NO_ENTRY, MQ_OK, MQ_RING_HEADER, mq_free_reader_entry, mq_futex_many,
-    mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_is_whole, mq_message, mq_now_ns, mq_ring_header, mq_side,
+    mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_is_uncut, mq_is_whole, mq_message, mq_now_ns,
+    mq_ring_header, mq_side,
     mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
-    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh, mq_subscriber_refresh_survey,
+    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
+    mq_subscriber_refresh_survey,
     mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
     mq_watcher_follow, mq_watcher_quiet, mq_watcher_remove,
 )
@@ -161,12 +163,12 @@ cdef class Connection:
     cdef bint _follow(self) except -1:
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
-        cdef bint kept = mq_is_whole(&self._subscriber.whole)
+        cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
         cdef Topic topic = grown_topic(self._endpoint, former, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if topic is None:
-            if not kept:
+            if not whole:
                 raise resized(self._endpoint, former)
             return False
         topic.side = self._side
@@ -176,7 +178,7 @@ cdef class Connection:
         self._subscriber.outgrown = False
         if self._fd >= 0:
             mq_watcher_follow(&self._subscriber, self._fd)
-        if kept:
+        if uncut:
             mq_subscriber_survey_again(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
             mq_subscriber_reset(&self._subscriber)

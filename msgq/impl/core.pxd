@@ -47,6 +47,7 @@ cdef extern from "whole.h" nogil:
     ctypedef struct mq_whole:
         pass
     bint mq_is_whole(const mq_whole *whole)
+    bint mq_is_uncut(const mq_whole *whole)
     mq_whole mq_whole_always()
     mq_whole mq_whole_by(const mq_u64 *word)
     mq_whole mq_whole_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)

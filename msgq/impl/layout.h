@@ -104,7 +104,7 @@ typedef struct {
     mq_u64 publisher_count;
     mq_u64 reader_count;
     mq_u64 ring_inode;      /* the ring that this belongs to: a ring that was removed and made anew gets a new one */
-    mq_u64 ring_data_bytes;
+    mq_u64 ring_data_bytes; /* as large as it was ever found, under the lock */
     mq_u64 created_ns;      /* CLOCK_REALTIME */
 
     /* Subscribers set flags; the publisher clears them and counts a wake. The futex word of all sleepers. The publisher

@@ -342,9 +342,11 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
     finally:
         close(fd)
     check = mq_side_check(<mq_side *> side.address, ring.inode, data_bytes)
-    if check == MQ_SIDE_GOOD and not mq_ring_wiped(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
-        return side
-    if check == MQ_SIDE_GOOD or check == MQ_SIDE_STALE:
+    if check == MQ_SIDE_GOOD:
+        if not mq_ring_wiped(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
+            return side
+        check = MQ_SIDE_STALE
+    if check == MQ_SIDE_STALE:
         if writable:
             mq_ring_shorten(<mq_ring_header *> ring.address, <mq_side *> side.address, ring.inode, data_bytes)
             with contextlib.suppress(FileNotFoundError):

@@ -23,6 +23,9 @@ static inline bool mq_is_whole(const mq_whole *whole) {
     return mq_likely(mq_load_relaxed_u64(whole->word) == whole->value);
 }
 
+/* Was nothing cut off, though somebody with a larger ring may have written over the tail? */
+static inline bool mq_is_uncut(const mq_whole *whole) { return mq_load_relaxed_u64(whole->word) != 0; }
+
 /* By a word that is 1 as long as all is well. */
 static inline mq_whole mq_whole_by(const mq_u64 *word) {
     mq_whole whole = {.word = word, .value = 1};

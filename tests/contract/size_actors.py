@@ -1,4 +1,4 @@
-"""Processes whose ring another process makes smaller or larger; `tests.support.Child` starts these functions by name."""
+"""Processes whose ring others make smaller or larger; `tests.support.Child` starts these functions by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgq
-from msgq import stats
 from msgq.errors import SegmentSizeError
-from msgq.recording import Recorder
+from msgq.impl.snapshot import TopicWatch
+from msgq.recording import LogReader, Recorder
 from tests.stock import message, sequence_of
 from tests.support import DEADLINE, hear, in_fork, say, wait_until
 
@@ -144,15 +144,14 @@ def record(endpoint: str, segment_size: int, folder: str) -> list[Any]:
             hear()
             wait_until(lambda before=count: recorder.stats().messages > before, "the recorder goes on")
             say("goes on")
-    with msgq.recording.LogReader(f"{folder}/log.mcap") as log:
-        return [sequence_of(bytes(one.data)) for one in log]
+    return [sequence_of(bytes(one.data)) for one in LogReader(f"{folder}/log.mcap")]
 
 
 def look(endpoint: str, segment_size: int) -> list[Any]:
     """Read statistics again and again."""
     pub = _publisher(endpoint, segment_size)
     pub.send(b"x")
-    watch = stats.TopicWatch(endpoint, "")
+    watch = TopicWatch(endpoint, "")
     say(watch.counts().messages)
     hear()
     watch.counts()
@@ -188,7 +187,7 @@ def _fault() -> None:
 
 
 def survives(endpoint: str, segment_size: int, when: str) -> list[Any]:
-    """Be cut while faulthandler is enabled, before or after the handler is installed; then be killed by another fault."""
+    """Be cut with faulthandler enabled before or after the handler was installed; then be killed."""
     if when == "before":
         faulthandler.enable(file=sys.stderr)
     pub = _publisher(endpoint, segment_size)
@@ -246,5 +245,3 @@ def two_threads(endpoint: str, segment_size: int) -> list[Any]:
     except SegmentSizeError as error:
         errors.append(str(error))
     return errors
-
-

@@ -7,6 +7,7 @@ and may connect again; who is outgrown goes on. SIGBUS that is not ours does wha
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 
@@ -27,6 +28,12 @@ SIZE = actors.SIZE
 
 def cut(endpoint: str, stack, size: int = SMALL) -> StockSubscriber:
     return stack.enter_context(StockSubscriber(endpoint, size))
+
+
+def send_until_cut(pub: msgq.PubSocket, most: int) -> None:
+    """Send messages, of which one must raise."""
+    with pytest.raises(SegmentSizeError):
+        pub.send_many(message(i, SIZE) for i in range(most))
 
 
 def assert_names_both(text: str, now: int = SMALL) -> None:
@@ -50,7 +57,7 @@ def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint, stack, how):
             with msgq.pub_sock(endpoint) as pub:
                 pub.send(message(9, SIZE))
             assert sequence_of(sub.receive()) == 9
-        assert stock.drain().harm == (0, 0, 0)
+        assert stock.drain().torn == 0
         child.say()
         child.result()
 
@@ -81,9 +88,7 @@ def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint, stack, how, traf
             wait_asleep(child.pid)
         stock = cut(endpoint, stack)
         if traffic:
-            with pytest.raises(SegmentSizeError):
-                for i in range(3 * LARGE // SIZE):
-                    pub.send(message(i, SIZE))
+            send_until_cut(pub, 3 * LARGE // SIZE)
             pub.close()
         for text in child.hear():
             assert_names_both(text)
@@ -92,12 +97,16 @@ def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint, stack, how, traf
         assert child.hear() == "again"
         again.send(message(5, SIZE))
         assert child.result() == [5]
-        assert stock.drain().harm == (0, 0, 0)
+        assert stock.drain().torn == 0
 
 
 def test_bytes_that_were_cut_off_and_grew_back_are_no_messages(endpoint):
     """No access faults here: the file has its old size again, but zeros where messages were."""
-    with msgq.pub_sock(endpoint, LARGE) as pub, msgq.sub_sock(endpoint) as sub, subscriber(endpoint, passive=True) as other:
+    with (
+        msgq.pub_sock(endpoint, LARGE) as pub,
+        msgq.sub_sock(endpoint) as sub,
+        subscriber(endpoint, passive=True) as other,
+    ):
         pub.send_many([message(i, SIZE) for i in range(600)])
         assert sequence_of(sub.receive()) == 0
         for size in (384 + SMALL, 384 + LARGE):
@@ -105,9 +114,7 @@ def test_bytes_that_were_cut_off_and_grew_back_are_no_messages(endpoint):
         for reader in (sub, other):
             with pytest.raises(SegmentSizeError, match=f"set to {LARGE} again"):
                 reader.receive_many()
-        with pytest.raises(SegmentSizeError, match="again"):
-            for _ in range(100):
-                pub.send(message(0, SIZE))
+        send_until_cut(pub, 100)
         for socket in (pub, sub):
             socket.close()
         with msgq.sub_sock(endpoint) as sub2, msgq.pub_sock(endpoint) as pub2:
@@ -122,9 +129,10 @@ def test_a_message_cut_in_two_is_none(endpoint):
     with msgq.pub_sock(endpoint, LARGE) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([message(i, SIZE) for i in range(600)])
         os.truncate(segment_path(endpoint), 384 + 50 * (SIZE + 8) + 500)
+        got = []
         with pytest.raises(SegmentSizeError):
-            while (data := sub.receive(True)) is not None:
-                assert sequence_of(data) is not None
+            got.extend(iter(lambda: sub.receive(True), None))
+        assert None not in map(sequence_of, got)
 
 
 @pytest.mark.parametrize("passive", [False, True])
@@ -134,16 +142,16 @@ def test_a_subscriber_follows_a_stock_publisher_that_enlarges_the_ring(endpoint,
         sub = stack.enter_context(subscriber(endpoint, passive=passive, conflate=call == "conflate"))
     pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
     last = -1
-    for i in range(3000):  # many laps of the old ring, three of the new one
+    for i in range(3000):  # many laps of the old ring, five of the new one
         pub.send(i, SIZE)
-        if i % 7:
+        if i % 7 and call != "receive":
             continue
         got = sub.receive_many() if call == "receive_many" else [sub.receive()]
         assert None not in map(sequence_of, got)
         assert sequence_of(got[0]) > last
         last = sequence_of(got[-1])
-    assert last > 2900 if call != "receive" else last > 400
-    assert sub.lost is None or sub.lost + sub.stats().messages <= 3000
+    assert last > 2900
+    assert sub.lost is None or sub.lost + sub.stats().received <= 3000
 
 
 def test_a_subscriber_far_behind_a_publisher_that_enlarged_the_ring_gets_no_garbage(endpoint, stack):
@@ -194,9 +202,7 @@ def test_a_recorder_goes_on(endpoint, stack, tmp_path):
         pub = stack.enter_context(msgq.pub_sock(endpoint))
         pub.send_many([message(i, SIZE) for i in range(10)])
         cut(endpoint, stack)
-        with pytest.raises(SegmentSizeError):
-            for i in range(10, 2000):
-                pub.send(message(i, SIZE))
+        send_until_cut(pub, 2000)
         child.say(1)
         assert child.hear() == "noticed"
         pub.close()
@@ -216,8 +222,6 @@ def test_a_recorder_goes_on(endpoint, stack, tmp_path):
 
 
 def child_answers(child: Child) -> bool:
-    import select
-
     return bool(select.select([child.process.stdout], [], [], 0)[0])
 
 
