@@ -28,6 +28,7 @@ from msgq.errors import (
     MessageSizeError,
     MultiplePublishersError,
     SegmentError,
+    SegmentSizeError,
 )
 from msgq.impl import liveness
 
@@ -310,6 +311,10 @@ class _Out(_Link):
         except CorruptSegmentError as error:  # the next call goes on behind it
             _log.warning("%s", error)
             return
+        except SegmentSizeError as error:  # the next look connects again
+            self.close()
+            self._say(str(error))
+            return
         self._lost = _sum(self._lost_before, self._sub.lost)
         if time.monotonic() - self._known_s > TRUST_SECONDS:
             self.look(_topic(self._topic))
@@ -369,7 +374,7 @@ class _In(_Link):
     def _published(self, message: bytes) -> bool:
         try:
             self._pub.send(message)
-        except MultiplePublishersError as error:
+        except (MultiplePublishersError, SegmentSizeError) as error:
             self._close_pub()
             self._say(f"cannot come in: {error}")
         except MessageSizeError as error:

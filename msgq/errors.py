@@ -65,7 +65,10 @@ class SegmentError(IpcError):
 
 
 class SegmentSizeError(SegmentError):
-    """The segment exists with another size than the one asked for."""
+    """The segment exists with another size than the one asked for, or a stock process made it smaller during use.
+
+    Then the socket is of no use any more: close it, and connect again.
+    """
 
 
 class LayoutVersionError(SegmentError):

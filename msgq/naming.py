@@ -8,6 +8,7 @@
 ``MSGQ_GROUP``          group of new segments, by name or id; by default the one that the system gives them
 ``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
 ``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
+``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
@@ -143,6 +144,19 @@ def trust() -> str:
 def preallocate() -> bool:
     """Return whether whole segments are to be mapped at once (MSGQ_PREALLOC)."""
     return environment("MSGQ_PREALLOC") is not None
+
+
+def guards_memory() -> bool:
+    """Return whether a ring that others make smaller shall be an error instead of SIGBUS (MSGQ_SIGBUS).
+
+    Raises
+    ------
+    InvalidValueError : it is neither 0 nor 1.
+    """
+    value = environment("MSGQ_SIGBUS") or "1"
+    if value not in ("0", "1"):
+        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; it must be 1, or 0 for no handler of the signal")
+    return value == "1"
 
 
 def spin_us(asked: int | None, endpoint: str) -> int:

@@ -102,7 +102,8 @@ class VisionBuf(Picture, Frame):
 
         A stock server writes into buffers that are in use: copy what you need, then ask, then trust the copy.
         """
-        return self.leased or self._region.read_u64(len(self.view)) == self.frame_id
+        # In this order: reading what the server has cut off is what tells of it.
+        return self.leased or (self._region.read_u64(len(self.view)) == self.frame_id and not self._region.lost)
 
     def release(self) -> None:
         """Let go of the buffer, apart from the arrays that still look at it. Twice does nothing."""

@@ -36,6 +36,7 @@ cdef class Connection:
     cdef int _end_if_closing(self) except -1
     cdef int _join(self, Topic topic) except -1
     cdef int _map(self, Topic topic) except -1
+    cdef bint _follow(self) except -1
     cdef int _refuse(self) except -1
     cdef int _look_for_side(self) except -1
     cdef int _rejoin(self) except -1

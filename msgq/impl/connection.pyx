@@ -11,15 +11,19 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_OK, MQ_RING_HEADER, mq_futex_many,
-    mq_futex_wake_all, mq_helper_unwatch, mq_helper_watch, mq_message, mq_now_ns, mq_ring_header, mq_side,
+    MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_OK, MQ_RING_HEADER, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch,
+    mq_helper_watch, mq_is_uncut, mq_is_whole, mq_message, mq_now_ns, mq_ring_header, mq_side,
     mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
-    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh_survey,
-    mq_subscriber_rejoin, mq_subscriber_take_signals, mq_watcher_add, mq_watcher_quiet, mq_watcher_remove,
+    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
+    mq_subscriber_refresh_survey,
+    mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
+    mq_watcher_follow, mq_watcher_quiet, mq_watcher_remove,
 )
 from msgq.impl.gate cimport Gate
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
-from msgq.impl.segment cimport Topic, await_side, find_side, open_topic, watch_topic
+from msgq.impl.segment cimport (
+    Segment, Topic, await_side, find_side, grown_topic, open_topic, resized, watch_topic,
+)
 from msgq.impl.wake cimport sleep_on
 
 import math
@@ -137,6 +141,8 @@ cdef class Connection:
             self._map(topic)
             if mq_subscriber_join(&self._subscriber, this_process(), random_word()) != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
+                if not mq_is_whole(&topic.whole):
+                    raise resized(self._endpoint, topic.ring)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
@@ -150,8 +156,35 @@ cdef class Connection:
         self._subscriber.roll = NULL if topic.side is None else &topic.side.roll
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
+        self._subscriber.whole = topic.whole
+        self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
         return 0
+
+    cdef bint _follow(self) except -1:
+        """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
+        cdef Segment former = self._ring  # mapped until nobody looks at it
+        cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
+        cdef Topic topic = grown_topic(self._endpoint, former, not self._passive)
+        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+            self._refuse()
+        if topic is None:
+            if not whole:
+                raise resized(self._endpoint, former)
+            return False
+        topic.side = self._side
+        mq_helper_unwatch(self._subscriber.ring)
+        self._watched = False
+        self._map(topic)
+        self._subscriber.outgrown = False
+        if self._fd >= 0:
+            mq_watcher_follow(&self._subscriber, self._fd)
+        if uncut:
+            mq_subscriber_survey_again(&self._subscriber)
+        else:  # what is at the cursor may be what somebody cut off
+            mq_subscriber_reset(&self._subscriber)
+        mq_subscriber_refresh(&self._subscriber)
+        return True
 
     def close(self):
         if self._ticket == BUSY and self._generation == fork_generation:
@@ -221,8 +254,8 @@ cdef class Connection:
         try:
             topic = open_topic(self._endpoint, self._prefix, 0, None, self._trust)
             try:
-                # Was it removed and made anew? Then nobody new can see us, but what we have stays good.
-                if topic.ring.inode == self._ring.inode:
+                # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
+                if topic.ring.inode == self._ring.inode and mq_is_whole(&self._subscriber.whole):
                     self._map(topic)
                 mq_subscriber_rejoin(&self._subscriber, this_process(), random_word())
             finally:
@@ -268,8 +301,8 @@ cdef class Connection:
         return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
 
     cdef int _watch(self) except -1:
-        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._ring.path.encode(),
-                                       self._subscriber.publisher_uid)
+        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.whole,
+                                       self._ring.file, self._subscriber.publisher_uid)
         self._watched = self._helper != 0
         self._watch_failed = not self._watched
         return 0

@@ -41,6 +41,19 @@ cdef extern from "position.h" nogil:
     uint64_t mq_need_max(uint32_t data_bytes)
 
 
+cdef extern from "whole.h" nogil:
+    ctypedef struct mq_u64:
+        pass
+    ctypedef struct mq_whole:
+        pass
+    bint mq_is_whole(const mq_whole *whole)
+    bint mq_is_uncut(const mq_whole *whole)
+    mq_whole mq_whole_always()
+    mq_whole mq_whole_by(const mq_u64 *word)
+    mq_whole mq_whole_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
+    void mq_ring_sign(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
+
+
 cdef extern from "liveness.h" nogil:
     ctypedef enum mq_life:
         MQ_DEAD
@@ -111,6 +124,7 @@ cdef extern from "publisher.h" nogil:
         const mq_roll *roll
         void *hold
         uint8_t *data
+        mq_whole whole
         uint32_t data_bytes
         bint after_stock
         bint unordered
@@ -139,7 +153,11 @@ cdef extern from "subscriber.h" nogil:
         const mq_roll *roll
         void *hold
         const uint8_t *data
+        mq_whole whole
+        const char *path
+        uint64_t inode
         uint32_t data_bytes
+        bint outgrown
         bint passive
         bint announced
         bint lost_unknown
@@ -165,6 +183,7 @@ cdef extern from "subscriber.h" nogil:
     mq_status mq_subscriber_reset(mq_subscriber *s)
     int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     void mq_subscriber_refresh_survey(mq_subscriber *s)
+    void mq_subscriber_survey_again(mq_subscriber *s)
     void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
     bint mq_subscriber_lacks_side(mq_subscriber *s)
     void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
@@ -179,6 +198,9 @@ cdef extern from "registry.h" nogil:
     void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                       uint64_t created_ns)
     int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
+    bint mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
+    void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes)
+    void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_side_version(const mq_side *side)
     int mq_publisher_row_take(const mq_roll *roll, mq_side *side, void **hold)
     uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row)
@@ -197,13 +219,14 @@ cdef extern from "registry.h" nogil:
 
 
 cdef extern from "helper.h" nogil:
-    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path, uint64_t seen_uid)
+    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path, uint64_t seen_uid)
     void mq_helper_unwatch(mq_ring_header *ring)
 
 
 cdef extern from "watcher.h" nogil:
     int mq_watcher_add(mq_subscriber *s)
     void mq_watcher_quiet(mq_subscriber *s, int fd, int64_t nap_ns)
+    void mq_watcher_follow(const mq_subscriber *s, int fd)
     void mq_watcher_remove(int fd)
 
 

@@ -3,7 +3,8 @@
  * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
  * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
  * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
- * but it opened the ring's file, so inotify tells, and for two seconds the thread looks whether write_uid changed.
+ * but it opened the ring's file, so inotify tells, and for two seconds the thread looks whether write_uid changed, or
+ * whether it made the file smaller.
  *
  * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
  */
@@ -18,6 +19,7 @@
 #include "futex.h"
 #include "liveness.h"
 #include "thread.h"
+#include "whole.h"
 
 enum { MQ_LOOKS = 12 }; /* after 1, 2, 4, ... 2048 ms */
 enum { MQ_KEEP_OFF_MS = 10 };
@@ -25,6 +27,7 @@ enum { MQ_KEEP_OFF_MS = 10 };
 typedef struct {
     mq_ring_header *ring;
     mq_side *side;
+    mq_whole whole;
     int watch;
     uint64_t seen_uid;
     bool changed;
@@ -72,7 +75,7 @@ static inline void mq_helper_wake(bool all, bool restart) {
     for (size_t i = 0; i < mq_helper.count; i++) {
         mq_watched *w = &mq_helper.watched[i];
         uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
-        w->changed = (w->changed && !restart) || uid != w->seen_uid;
+        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_is_whole(&w->whole);
         w->seen_uid = uid;
         /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
         if (all || w->changed) {
@@ -153,7 +156,8 @@ static inline int mq_helper_launch(void) {
 
 /* Be told of stock publishers of this ring that come after `seen_uid`. Returns the helper's thread id, which they may
  * signal; 0: not possible. */
-static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, const char *path, uint64_t seen_uid) {
+static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path,
+                                       uint64_t seen_uid) {
     uint32_t thread_id = 0;
     pthread_mutex_lock(&mq_helper.mutex);
     if (mq_helper.count == mq_helper.room) {
@@ -169,7 +173,7 @@ static inline uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, cons
     int watch = inotify_add_watch(mq_helper.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
-    mq_watched added = {.ring = ring, .side = side, .watch = watch, .seen_uid = seen_uid};
+    mq_watched added = {.ring = ring, .side = side, .whole = whole, .watch = watch, .seen_uid = seen_uid};
     mq_helper.watched[mq_helper.count++] = added;
     thread_id = mq_helper.thread_id;
     /* One that opened the file just before was missed: open it ourselves, and the helper looks again and again. */

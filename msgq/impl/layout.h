@@ -107,7 +107,7 @@ typedef struct {
     mq_u64 publisher_count;
     mq_u64 reader_count;
     mq_u64 ring_inode;      /* the ring that this belongs to: a ring that was removed and made anew gets a new one */
-    mq_u64 ring_data_bytes;
+    mq_u64 ring_data_bytes; /* as large as it was ever found, under the lock */
     mq_u64 created_ns;      /* CLOCK_REALTIME */
 
     /* Subscribers set flags; the publisher clears them and counts a wake. The futex word of all sleepers. The publisher
@@ -125,7 +125,8 @@ typedef struct {
     mq_u64 schema_turn;
     mq_u64 schema_bytes;        /* of schema_data; 0 with an empty name: none */
     mq_u64 schema_spare;        /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
-    mq_u64 schema_pad[5];
+    mq_u64 ring_tail;           /* what the ring's tail is (whole.h). Under the lock. 0: the release before, which has none */
+    mq_u64 schema_pad[4];
 
     mq_publisher_entry publishers[MQ_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];

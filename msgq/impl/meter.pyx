@@ -144,8 +144,13 @@ def watch(list meters, double seconds, bint spin=False):
             PyErr_CheckSignals()
             if status >= 0 and mq_now_ns() >= until:
                 return
+            if status < 0:
+                meter = meters[-1 - status]
+                enter(meter._socket)
+                if meter._socket._follow():
+                    status = 0
         meter = meters[-1 - status]
-        text = "its bytes make no sense: somebody wrote nonsense there, or resized the ring (look again)"
+        text = "its bytes make no sense: somebody wrote nonsense there"
         raise CorruptSegmentError(text, meter.endpoint, meter._socket._ring.path)
     finally:
         prctl(PR_SET_TIMERSLACK, slack_ns)

@@ -7,12 +7,13 @@
 
 #include "futex.h"
 #include "slots.h"
+#include "whole.h"
 
 typedef enum {
     MQ_OK = 0,
     MQ_NOTIFY,      /* published; now call mq_publisher_notify */
     MQ_EMPTY,       /* nothing to read */
-    MQ_TAKEN_OVER,  /* another publisher owns the ring; nothing was published */
+    MQ_TAKEN_OVER,  /* another publisher owns the ring, or its file was made smaller; nothing was published */
     MQ_TOO_LARGE,   /* three messages of this size do not fit */
     MQ_CORRUPT,     /* the ring's bytes make no sense */
 } mq_status;
@@ -32,6 +33,7 @@ typedef struct {
     void *hold;               /* our row's lock; NULL: none */
     mq_publisher_entry *entry;
     uint8_t *data;
+    mq_whole whole;           /* whether the ring is still all there */
     uint32_t data_bytes;
     bool after_stock;         /* while starting: the former publisher was a stock one */
     bool unordered;           /* while starting: no membarrier, so the former publisher's `begun` may be seen late */
@@ -126,6 +128,10 @@ static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
 
 /* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
 static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
+    /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know of
+     * a file that was made smaller and larger again before we came to that part. */
+    if (mq_unlikely(!mq_is_whole(&p->whole)))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
     uint64_t chunk = mq_chunk(p->data_bytes), lap_end = mq_lap_end(p->data_bytes);
     uint64_t start = mq_offset(p->position);
     bool wraps = start + need > lap_end;

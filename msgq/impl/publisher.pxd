@@ -14,6 +14,7 @@ cdef class PubSocket:
     cdef int _await_former(self, uint64_t uid) except -1
     cdef int _refuse(self) except -1
     cdef int _settle(self, int status, uint64_t size) except -1
+    cdef int _check_whole(self) except -1
     cdef object _too_large(self, object size)
     cdef int _send_bytes(self, const void *data, uint64_t size) except -1
     cdef int _send_buffer(self, object data) except -1

@@ -19,7 +19,7 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_DEAD, MQ_NO_ROW, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_publisher_forget_stock, mq_publisher_row_take,
+    mq_is_whole, mq_publisher_forget_stock, mq_publisher_row_take,
     mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
@@ -27,7 +27,7 @@ from msgq.impl.core cimport (
     mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_side, mq_thread_life,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
-from msgq.impl.segment cimport Topic, open_topic
+from msgq.impl.segment cimport Topic, open_topic, resized
 from msgq.impl.wake cimport can_order_stores
 
 import time
@@ -115,6 +115,7 @@ cdef class PubSocket:
         self._publisher.side = <mq_side *> topic.side.address
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
+        self._publisher.whole = topic.whole
         self._publisher.fences = not can_order_stores()
         self._publisher.roll = &topic.side.roll
         row = mq_publisher_row_take(self._publisher.roll, self._publisher.side, &self._publisher.hold)
@@ -125,6 +126,7 @@ cdef class PubSocket:
         try:
             self._await_former(former)
             if mq_publisher_start(&self._publisher, this_process()) != MQ_OK:
+                self._check_whole()
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
@@ -186,9 +188,15 @@ cdef class PubSocket:
             return 0
         if status == MQ_TOO_LARGE:
             raise self._too_large(size)
+        self._check_whole()
         pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
         who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    cdef int _check_whole(self) except -1:
+        if not mq_is_whole(&self._publisher.whole):
+            raise resized(self._endpoint, self._ring)
+        return 0
 
     cdef object _too_large(self, object size):
         most = mq_need_max(self._publisher.data_bytes) - 8
@@ -334,6 +342,7 @@ cdef class PubSocket:
         cdef int attached = 0, updated = 0
         if self._ticket != fork_generation:
             self._refuse()
+        self._check_whole()
         mq_readers_count(&self._publisher, &attached, &updated)
         return 0 < attached == updated
 
@@ -345,6 +354,7 @@ cdef class PubSocket:
             if self._ticket != fork_generation:
                 self._refuse()
             PyErr_CheckSignals()  # one that came outside of the sleep
+            self._check_whole()
             mq_readers_count(&self._publisher, &attached, &updated)
             if attached >= n if n is not None else 0 < attached == updated:
                 return

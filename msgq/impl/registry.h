@@ -75,7 +75,7 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
 
 enum { MQ_SIDE_GOOD, MQ_SIDE_STALE, MQ_SIDE_VERSION_DIFFERS, MQ_SIDE_CORRUPT };
 
-/* May this file be used with this ring? Stale: it belongs to a ring that was removed. */
+/* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
 static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
         return MQ_SIDE_CORRUPT;
@@ -86,9 +86,36 @@ static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t da
                 mq_load_relaxed_u64(&side->reader_count) == MQ_READERS;
     if (!same)
         return MQ_SIDE_CORRUPT;
-    same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes;
+    same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
     return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
 }
+/* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
+static inline bool mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+    return tail && mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
+           mq_load_relaxed_u64(&side->ring_tail) && mq_load_relaxed_u64(tail) == 0;
+}
+
+/* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got. */
+static inline void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
+    mq_store_relaxed_u64(&side->ring_tail, tail ? mq_load_relaxed_u64(tail) : 0);
+}
+
+/* A ring that was made smaller may have its write_pointer behind the end, where nobody can go on: begin the next lap.
+ * Stock subscribers look anew when their flags say so. `side` is what belonged to the larger one. */
+static inline void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+    uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
+    uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
+    bool shorter = mq_load_relaxed_u64(&side->ring_inode) == inode && before > data_bytes && before <= UINT32_MAX;
+    if (!shorter || mq_position_possible(now, data_bytes) || !mq_position_possible(now, (uint32_t)before))
+        return;
+    mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now));
+    for (int i = 0; i < MQ_SLOTS; i++)
+        mq_store_release_u64(&ring->read_valids[i], 0);
+}
+
 static inline uint64_t mq_side_version(const mq_side *side) {
     return mq_load_relaxed_u64(&side->version); /* relaxed: constant */
 }

@@ -1,6 +1,6 @@
 from posix.stat cimport struct_stat
 
-from msgq.impl.core cimport mq_roll, uint8_t, uint32_t, uint64_t
+from msgq.impl.core cimport mq_roll, mq_whole, uint8_t, uint32_t, uint64_t
 
 
 cdef class Segment:
@@ -8,9 +8,10 @@ cdef class Segment:
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
+    cdef readonly bytes file    # the path, for system calls
     cdef uint8_t *address
-    cdef mq_roll roll               # where the locks of those who live in it are (life.h)
-    cdef bytes _encoded_path
+    cdef mq_roll roll           # where the locks of those who live in it are (life.h)
+    cdef void *guard            # see guard_mapping
 
 
 cdef class Topic:
@@ -19,6 +20,7 @@ cdef class Topic:
     cdef readonly Segment ring
     cdef readonly Segment side      # None: passive, and there is none
     cdef uint32_t data_bytes
+    cdef mq_whole whole             # tells whether the ring is still all there
     cdef int lock_fd
     cdef void unlock(self)
 
@@ -27,6 +29,15 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
 cdef Topic watch_topic(str endpoint, str in_prefix, object trust=*)
 cdef int await_side(Topic topic, str in_prefix, object trust=*) except -1
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring, object trust=*)
+
+# When the ring turns out to be another one than was mapped.
+cdef Topic grown_topic(str endpoint, Segment former, bint writable)
+cdef object resized(str endpoint, Segment ring)
+
+# A mapping whose file may be made smaller by others.
+cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL
+cdef void unguard_mapping(void *guard) noexcept
+cdef bint guard_lost(const void *guard) noexcept
 
 # One file, for those who make segments of their own.
 cdef object failure(str what, str endpoint, str path, int error, str advice=*)

@@ -19,9 +19,11 @@ from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.unistd cimport close, geteuid, usleep
 
 from msgq.impl.core cimport (
-    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_now_ns, mq_ring_header, mq_side,
-    mq_side_check, mq_side_init, mq_side_version,
+    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_is_whole, mq_now_ns, mq_ring_header,
+    mq_ring_shorten, mq_ring_sign, mq_ring_wiped, mq_side, mq_side_check, mq_side_follow, mq_side_init,
+    mq_side_version, mq_u64, mq_whole, mq_whole_always, mq_whole_by, mq_whole_ring,
 )
+from msgq.impl.liveness cimport random_word
 
 import contextlib
 import os
@@ -29,7 +31,7 @@ import time
 
 from msgq import naming, sharing
 from msgq.errors import (
-    CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError,
+    CorruptSegmentError, InvalidValueError, IpcError, LayoutVersionError, SegmentError, SegmentSizeError,
 )
 
 
@@ -74,6 +76,14 @@ cdef extern from "registry.h" nogil:
         MQ_SIDE_VERSION_DIFFERS
 
 
+cdef extern from "mapguard.h" nogil:
+    ctypedef struct mq_guard:
+        mq_u64 whole
+    bint mq_guard_install()
+    mq_guard *mq_guard_add(void *address, uint64_t size, int protection)
+    void mq_guard_remove(mq_guard *guard)
+
+
 cdef enum:
     DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
     LOCK_WAIT_NS = 5000000000        # held for microseconds, or 1 s by a publisher that waits for another's send
@@ -83,6 +93,7 @@ cdef enum:
 cdef class Segment:
     def __dealloc__(self):
         if self.address != NULL:
+            unguard_mapping(self.guard)
             munmap(self.address, self.size)
 
 
@@ -252,14 +263,62 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
     cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
     if address == MAP_FAILED:
         raise failure(f"cannot map {found.st_size} bytes", endpoint, path, errno)
-    segment.path = path
+    segment.path, segment.file = path, path.encode()
     segment.size = found.st_size
     segment.inode = found.st_ino
     segment.address = <uint8_t *> address
-    segment._encoded_path = path.encode()
-    segment.roll.path = segment._encoded_path
+    segment.roll.path = segment.file
     segment.roll.device, segment.roll.inode = found.st_dev, found.st_ino
     return segment
+
+
+cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
+    """Have zeros in the mapping where SIGBUS would end the process. NULL: it shall (MSGQ_SIGBUS)."""
+    cdef mq_guard *guard
+    if not naming.guards_memory():
+        return NULL
+    guard = mq_guard_add(address, size, protection) if mq_guard_install() else NULL
+    if guard == NULL:
+        raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 does without)", errno=errno)
+    return guard
+
+
+cdef void unguard_mapping(void *guard) noexcept:
+    if guard != NULL:
+        mq_guard_remove(<mq_guard *> guard)
+
+
+cdef bint guard_lost(const void *guard) noexcept:
+    """Whether there are zeros where the mapping was."""
+    cdef mq_whole whole
+    if guard == NULL:
+        return False
+    whole = mq_whole_by(&(<const mq_guard *> guard).whole)
+    return not mq_is_whole(&whole)
+
+
+cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable, str path) except -1:
+    """Map the ring, whose file others may make smaller."""
+    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+    if writable and found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
+        _allocate(fd, found.st_size, topic.endpoint, path)
+    topic.ring = map_file(fd, found, writable, topic.endpoint, path)
+    topic.ring.guard = guard_mapping(topic.ring.address, topic.ring.size, protection)
+    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    return 0
+
+
+cdef void _sign(Topic topic) noexcept:
+    mq_ring_sign(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
+
+
+cdef void _find_whole(Topic topic) noexcept:
+    """Take what tells whether the ring is whole; it has its tail, or never will."""
+    cdef mq_guard *guard = <mq_guard *> topic.ring.guard
+    if guard == NULL:  # to look at the tail would be SIGBUS
+        topic.whole = mq_whole_always()
+    else:
+        topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes, &guard.whole)
 
 
 cdef int lock_file(int fd, str endpoint, str path) except -1:
@@ -322,6 +381,7 @@ cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
 cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
     """Return the side segment if there is one for this ring, else None; a stale one is removed."""
     cdef struct_stat found
+    cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
     cdef Segment side
     cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
@@ -333,11 +393,14 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
         side = map_file(fd, &found, writable, endpoint, path)
     finally:
         close(fd)
-    check = mq_side_check(<mq_side *> side.address, ring.inode, ring.size - MQ_RING_HEADER)
+    check = mq_side_check(<mq_side *> side.address, ring.inode, data_bytes)
     if check == MQ_SIDE_GOOD:
-        return side
+        if not mq_ring_wiped(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
+            return side
+        check = MQ_SIDE_STALE
     if check == MQ_SIDE_STALE:
         if writable:
+            mq_ring_shorten(<mq_ring_header *> ring.address, <mq_side *> side.address, ring.inode, data_bytes)
             remove_file(endpoint, path)
         return None
     if check == MQ_SIDE_VERSION_DIFFERS:
@@ -363,9 +426,7 @@ cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) 
             _allocate(fd, MQ_RING_HEADER + wanted, topic.endpoint, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
-        if found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
-            _allocate(fd, found.st_size, topic.endpoint, path)
-        topic.ring = map_file(fd, &found, True, topic.endpoint, path)
+        _map_ring(topic, fd, &found, True, path)
         return True
     return False
 
@@ -376,7 +437,7 @@ cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except 
     topic.lock_fd = create_file(topic.endpoint, path, MQ_RING_HEADER + data_bytes, mode)
     lock_file(topic.lock_fd, topic.endpoint, path)
     check_file(topic.lock_fd, &found, topic.endpoint, path)
-    topic.ring = map_file(topic.lock_fd, &found, True, topic.endpoint, path)
+    _map_ring(topic, topic.lock_fd, &found, True, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True
     topic.ring = None
@@ -406,11 +467,13 @@ cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t 
     while not made and not _take_ring(topic, path, segment_size, wanted):
         made = _make_ring(topic, path, wanted, permissions)
     try:
-        topic.data_bytes = topic.ring.size - MQ_RING_HEADER
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True)
+            _sign(topic)  # not before: a tail that is missing tells what befell the ring
             if topic.side is None:
                 topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+        mq_side_follow(<mq_side *> topic.side.address, <mq_ring_header *> topic.ring.address, topic.data_bytes)
+        _find_whole(topic)
     except BaseException:
         if made:
             _abandon(topic)
@@ -454,10 +517,47 @@ cdef Topic watch_topic(str endpoint, str in_prefix, object trust=None):
     topic.endpoint = endpoint
     check_file(fd, &found, endpoint, path)
     _check_ring_size(&found, 0, endpoint, path)
-    topic.ring = map_file(fd, &found, False, endpoint, path)
-    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    _map_ring(topic, fd, &found, False, path)
     topic.side = find_side(endpoint, in_prefix, topic.ring)
+    _find_whole(topic)
     return topic
+
+
+cdef Topic grown_topic(str endpoint, Segment former, bint writable):
+    """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef struct_stat found
+    cdef int fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &found, endpoint, former.path)
+        if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
+            return None
+        _check_ring_size(&found, 0, endpoint, former.path)
+        topic.endpoint = endpoint
+        _map_ring(topic, fd, &found, writable, former.path)
+    finally:
+        close(fd)
+    if writable:
+        _sign(topic)
+    _find_whole(topic)
+    return topic
+
+
+cdef object resized(str endpoint, Segment ring):
+    """Return the exception for a ring of which something was cut off."""
+    had = ring.size - MQ_RING_HEADER
+    what = "removed"
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(ring.path)
+        now = max(0, found.st_size - MQ_RING_HEADER)
+        if found.st_ino == ring.inode:
+            what = f"set to {now}" + (" again" if now == had else "")
+    text = (f"was connected with segment_size {had}, which another process has since {what}: a stock process sets the "
+            "file to its own size when it opens the topic. Give all processes the same segment_size; close this socket "
+            "and connect again")
+    return SegmentSizeError(text, endpoint, ring.path)
 
 
 cdef int await_side(Topic topic, str in_prefix, object trust=None) except -1:

@@ -15,7 +15,11 @@ typedef struct {
     void *hold;
     uint64_t sideless_uid;        /* side is NULL: the publisher for which one was looked for last */
     const uint8_t *data;
+    mq_whole whole;               /* whether the ring is still all there */
+    const char *path;             /* of the ring's file; NULL: it never changes its size */
+    uint64_t inode;               /* of the file that is mapped */
     uint32_t data_bytes;
+    bool outgrown;                /* a stock publisher writes beyond what is mapped */
     bool passive;                 /* writes nothing to shared memory */
     bool announced;               /* the publisher announces its limit: it is ours */
     bool lost_unknown;
@@ -121,6 +125,9 @@ static inline void mq_subscriber_take_slot(mq_subscriber *s) {
     }
 }
 
+/* Are the bytes that were read before this those of the ring? */
+static inline bool mq_subscriber_whole(const mq_subscriber *s) { return mq_is_whole(&s->whole) && mq_likely(!s->outgrown); }
+
 /* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
  * started. */
 static inline void mq_subscriber_survey(mq_subscriber *s) {
@@ -137,6 +144,8 @@ static inline void mq_subscriber_survey(mq_subscriber *s) {
     }
     s->witness = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
     s->witness_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
+    /* A stock publisher sizes the file before it writes write_uid; that of a larger ring needs a larger margin. */
+    s->outgrown = !s->announced && s->path && mq_file_outgrows(s->path, s->inode, s->data_bytes);
 }
 
 /* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
@@ -163,7 +172,7 @@ static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
  * those is seen in the limit. Partner: mq_publisher_announce. */
 static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t position) {
     mq_fence_acquire();
-    return mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
+    return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
 }
 
 static inline mq_status mq_subscriber_locate(mq_subscriber *s);
@@ -275,6 +284,8 @@ static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64
  * the milestone, whose sequence is at hand; it lies at most a chunk before the present. */
 static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
     mq_milestone m;
+    if (!mq_subscriber_whole(s))
+        return MQ_CORRUPT;
     for (int tries = 0; tries < 8; tries++) {
         mq_subscriber_survey(s);
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
@@ -331,7 +342,7 @@ static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
         /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
         if (mq_unlikely(!mq_subscriber_witness_holds(s)))
             mq_subscriber_survey_again(s);
-        return MQ_EMPTY;
+        return mq_subscriber_whole(s) ? MQ_EMPTY : MQ_CORRUPT;
     }
     if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
         return MQ_CORRUPT;
@@ -498,9 +509,10 @@ static inline uint32_t mq_subscriber_announce_sleep(mq_subscriber *s) {
     return before | MQ_ATTENTION_WAITERS;
 }
 
-/* Is there anything behind the cursor (perhaps just a wrap mark)? EDGE commit: acquire. Partner: mq_publisher_commit */
+/* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner: mq_publisher_commit */
 static inline bool mq_subscriber_has_more(const mq_subscriber *s) {
-    return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor;
+    return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor ||
+           !mq_subscriber_whole(s);
 }
 
 #endif

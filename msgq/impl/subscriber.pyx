@@ -103,6 +103,7 @@ cdef class SubSocket(Connection):
                 return True
             if status != MQ_EMPTY:
                 self._corrupt()
+                continue
             if deadline == 0 or not wait_ready([self], deadline):
                 return False
             enter(self)  # a signal handler may have forked
@@ -116,10 +117,13 @@ cdef class SubSocket(Connection):
         return 0
 
     cdef int _corrupt(self) except -1:
+        """Raise, unless the ring has only grown: then look again."""
         cdef uint64_t cursor = self._subscriber.cursor
+        if self._follow():
+            return 0
         mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
-                "somebody wrote nonsense there, or resized the ring (close and connect again)")
+                "somebody wrote nonsense there")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, max_messages=None, bint wait_for_one=False):
@@ -209,6 +213,7 @@ cdef class SubSocket(Connection):
                         continue
                     if status != MQ_OK:
                         self._corrupt()
+                        continue
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, message.payload, message.size)

@@ -1,4 +1,5 @@
-/* A thread of the library's own: detached, and deaf to signals, which are the application's. */
+/* A thread of the library's own: detached, and deaf to signals, which are the application's. But not to SIGBUS, or the
+ * kernel would end the process when the thread looks into a ring that was made smaller (mapguard.h). */
 #ifndef MQ_THREAD_H
 #define MQ_THREAD_H
 
@@ -11,6 +12,7 @@ static inline bool mq_start_thread(void *(*run)(void *), void *argument) {
     pthread_attr_t attributes;
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

@@ -32,6 +32,7 @@ typedef struct {
     const mq_ring_header *ring;
     const mq_u64 *cursor; /* of the subscriber, as it shows it */
     mq_u32 *attention;
+    mq_whole whole;
     int fd;
     bool ready, passive;
     bool unheard;    /* no futex of its own is slept on */
@@ -54,7 +55,8 @@ static inline void mq_watch_mark(mq_watch *watch) {
 
 static inline bool mq_watch_has_more(const mq_watch *watch) {
     /* relaxed: a cursor of the past only costs a look; the mutex orders it with the end of a receive. */
-    return mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor);
+    return mq_load_acquire_u64(&watch->ring->write_pointer) != mq_load_relaxed_u64(watch->cursor) ||
+           !mq_is_whole(&watch->whole); /* then there is an error to be had */
 }
 
 /* Mark it if it has something; else see to it that we are woken. Returns what its futex word is if nothing happens.
@@ -153,7 +155,8 @@ static inline mq_watch *mq_watcher_find(int fd) {
 /* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_quiet. */
 static inline int mq_watcher_add(mq_subscriber *s) {
     mq_watch watch = {.ring = s->ring, .cursor = &s->entry->cursor, .attention = mq_subscriber_attention(s),
-                      .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .passive = s->passive, .look_ns = MQ_WATCH_LOOK_NS};
+                      .whole = s->whole, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .passive = s->passive,
+                      .look_ns = MQ_WATCH_LOOK_NS};
     if (watch.fd < 0)
         return -1;
     pthread_mutex_lock(&mq_watcher.mutex);
@@ -201,6 +204,17 @@ static inline void mq_watcher_quiet(mq_subscriber *s, int fd, int64_t nap_ns) {
     pthread_mutex_lock(&mq_watcher.mutex);
     if ((watch = mq_watcher_find(fd)))
         mq_watch_mark(watch);
+    pthread_mutex_unlock(&mq_watcher.mutex);
+}
+
+/* The subscriber has mapped its ring anew; to be called before the old one is unmapped. */
+static inline void mq_watcher_follow(const mq_subscriber *s, int fd) {
+    pthread_mutex_lock(&mq_watcher.mutex);
+    mq_watch *watch = mq_watcher_find(fd);
+    if (watch) {
+        watch->ring = s->ring;
+        watch->whole = s->whole;
+    }
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 

@@ -41,6 +41,7 @@ typedef struct {
     uint64_t era;                 /* of the subscriber's count, for `counted` */
     bool counted;
     bool begun;                   /* `channel` is the numbering that goes on */
+    bool ended;                   /* its ring was cut: nothing comes any more */
     uint32_t epoch;
     uint16_t channel;
 } mq_source;
@@ -114,6 +115,8 @@ static inline void mq_capture_record(mq_capture_chunk *chunk, const mq_source *s
 /* Take what is pending of one source, a turn's worth at most. */
 static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source, mq_capture_chunk *chunk) {
     mq_message message;
+    if (mq_unlikely(source->ended))
+        return MQ_CAPTURE_TIME;
     for (int taken = 0; taken < MQ_CAPTURE_TURN; taken++) {
         mq_status status = mq_subscriber_peek(source->from, &message);
         if (status == MQ_EMPTY)
@@ -147,6 +150,8 @@ static inline bool mq_capture_must_hurry(const mq_capture *c) {
         mq_subscriber *s = c->sources[i].from;
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
         bool same_lap = mq_cycle(now) == mq_cycle(s->cursor);
+        if (c->sources[i].ended)
+            continue;
         if (!same_lap || mq_offset(now) - mq_offset(s->cursor) > s->data_bytes / 64)
             return true;
     }

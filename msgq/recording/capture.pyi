@@ -100,6 +100,7 @@ class Capture:
         Raises
         ------
         CorruptSegmentError : a ring holds nonsense; what was recorded is in the chunk, and a next call goes on.
+        SegmentSizeError : somebody made a ring smaller; as above, but that source has ended until it is replaced.
         RecordingError : no channel is left, after 65535.
         """
 
@@ -122,3 +123,6 @@ class Capture:
 
     def unread(self, source: int) -> int | None:
         """Pass over what is pending, and return how many messages that was; None: unknown, the ring holds nonsense."""
+
+    def ended(self, source: int) -> bool:
+        """Return whether nothing comes from the source any more, because somebody made its ring smaller."""

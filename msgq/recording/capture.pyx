@@ -12,7 +12,7 @@ from msgq.impl.core cimport mq_now_ns, mq_subscriber, mq_subscriber_reset
 
 import time
 
-from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError
+from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError, SegmentSizeError
 
 
 cdef extern from "capture.h" nogil:
@@ -39,6 +39,7 @@ cdef extern from "capture.h" nogil:
         mq_subscriber *from_ "from"
         int64_t publish_offset
         bint begun
+        bint ended
     ctypedef struct mq_capture:
         mq_source *sources
         uint32_t source_count
@@ -179,6 +180,7 @@ cdef class Capture:
         enter(socket)
         self._sockets[source] = socket
         self._capture.sources[source].from_ = &socket._subscriber
+        self._capture.sources[source].ended = False
 
     def new_channel(self):
         if self._capture.channel_count + 1 >= MQ_CAPTURE_CHANNELS:
@@ -205,6 +207,12 @@ cdef class Capture:
 
     cdef int _resume(self, uint32_t source) except -1:
         cdef Connection socket = self._sockets[source]
+        try:
+            if socket._follow():
+                return 0
+        except SegmentSizeError:
+            self._capture.sources[source].ended = True
+            raise
         mq_subscriber_reset(&socket._subscriber)
         raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; recording "
                                   "goes on at the present", socket._endpoint, socket._ring.path)
@@ -220,5 +228,8 @@ cdef class Capture:
     def unread(self, uint32_t source):
         try:
             return len(self._sockets[source].receive_many())
-        except CorruptSegmentError:
+        except (CorruptSegmentError, SegmentSizeError):
             return None
+
+    def ended(self, uint32_t source):
+        return self._capture.sources[source].ended

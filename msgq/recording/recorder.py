@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, ForkedSocketError, InvalidValueError, RecordingError
+from msgq.errors import CorruptSegmentError, ForkedSocketError, InvalidValueError, RecordingError, SegmentSizeError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.frames import Feed, FrameChoice
@@ -275,7 +275,7 @@ class Recorder:
         """Fill a chunk and hand it on; return the next one to fill."""
         try:
             self._capture.run(chunk, seconds)
-        except CorruptSegmentError:
+        except (CorruptSegmentError, SegmentSizeError):  # the next look joins it again, if it must
             self._corrupt += 1
         for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]

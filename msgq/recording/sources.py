@@ -73,7 +73,7 @@ class Sources:
         self._turn = 0
 
     def look(self) -> None:
-        """Join endpoints that appeared or were made anew; notice schemas that changed."""
+        """Join endpoints that appeared, were made anew or changed their size; notice schemas that changed."""
         directory, start = naming.topic_files(self._prefix)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
             for entry in entries:
@@ -81,7 +81,7 @@ class Sources:
                 if not entry.name.startswith(start) or endpoint not in self._selection:
                     continue
                 index = self._known.get(endpoint)
-                if index is None or self.all[index].inode != entry.inode():
+                if index is None or self.all[index].inode != entry.inode() or self._capture.ended(index):
                     self._join(endpoint, index)
         self._look_at_schemas()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgq import backend, naming
-from msgq.errors import CorruptSegmentError, InvalidValueError
+from msgq.errors import CorruptSegmentError, InvalidValueError, SegmentSizeError
 from msgq.recording import layout
 from msgq.recording.capture import Capture, Chunk
 from msgq.recording.segment import ChannelRecords, channel_records
@@ -105,7 +105,7 @@ class RingFeed:
         full = False
         try:
             full = self._capture.run(chunk, seconds)
-        except CorruptSegmentError as error:
+        except (CorruptSegmentError, SegmentSizeError) as error:
             _log.warning("%s", error)
         for number, source, epoch, counted in self._capture.channels(len(self.channels) + 1):
             found = self._sources.all[source]

@@ -112,6 +112,7 @@ static void claim(void)
     publisher.side = side;
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
+    publisher.whole = mq_whole_always();
     publisher.fences = !mq_membarrier_register();
     publisher.roll = &roll;
     int row = mq_publisher_row_take(&roll, side, &publisher.hold);
@@ -137,6 +138,7 @@ static void join(void)
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
     subscriber.roll = &roll;
+    subscriber.whole = mq_whole_always();
     if (mq_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);

@@ -56,7 +56,7 @@ UPWARDS = {
 HEADER_LAYERS = [
     {"atomics.h", "scan.h", "thread.h"},
     {"layout.h", "leases.h"},
-    {"position.h", "futex.h", "liveness.h"},
+    {"position.h", "futex.h", "liveness.h", "whole.h", "mapguard.h"},
     {"life.h", "schema.h", "helper.h"},
     {"slots.h", "gate.h"},
     {"publisher.h"},

@@ -46,7 +46,8 @@ GOLDEN = {
         "schema_turn": (192, 8),
         "schema_bytes": (200, 8),
         "schema_spare": (208, 8),
-        "schema_pad": (216, 40),
+        "ring_tail": (216, 8),
+        "schema_pad": (224, 32),
         "publishers": (256, 2048),
         "readers": (2304, 16384),
         "schema_name": (18688, 192),
@@ -233,7 +234,8 @@ def test_golden_bytes_of_a_topic(prefix):
     assert data[:11] == bytes.fromhex("0300000000000000") + b"abc"
     assert data[16:32] == bytes.fromhex("0800000000000000") + b"01234567"
     assert data[32:40] == bytes(8), "an empty message is a size of 0"
-    assert not any(data[40:]), "nothing is written beyond the messages"
+    assert not any(data[40:-8]), "nothing is written beyond the messages"
+    assert any(data[-8:]), "but for the tail"
 
     assert side[:8] == b"GSQSIDE1"
     assert words(side, 8, 6) == (1, 65536, 16, 128, inode, 1024)

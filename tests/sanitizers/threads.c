@@ -86,6 +86,7 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
     p->side = side;
     p->data = (uint8_t *)ring + MQ_RING_HEADER;
     p->data_bytes = DATA_BYTES;
+    p->whole = mq_whole_always();
     p->fences = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
     int row = mq_publisher_row_take(NULL, side, &p->hold);
@@ -179,6 +180,7 @@ static void join(mq_subscriber *s, const mq_self *self, uint64_t *chance, _Atomi
     s->side = side;
     s->data = (uint8_t *)ring + MQ_RING_HEADER;
     s->data_bytes = DATA_BYTES;
+    s->whole = mq_whole_always();
     pthread_mutex_lock(&lock);
     if (mq_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_OK)
         fail("the ring makes no sense to a subscriber");

@@ -31,6 +31,7 @@ static void start_publisher(int i) {
     p->side = side();
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
+    p->whole = mq_whole_always();
     p->fences = fuzz_one_in(2);
     int row = mq_publisher_row_take(NULL, side(), &p->hold);
     started[i] = false;
@@ -131,6 +132,7 @@ static void join(int i) {
     s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
+    s->whole = mq_whole_always();
     joined[i] = mq_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_OK;
     if (!joined[i])
         mq_subscriber_leave(s);

@@ -5,6 +5,7 @@ cdef class Region:
     """Mapped memory; unmapped when the last reference goes."""
     cdef uint8_t *address
     cdef readonly size_t size
+    cdef void *guard            # for memory that its server makes smaller
     cdef int _check(self, size_t offset, size_t size) except -1
 
 

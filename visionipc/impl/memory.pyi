@@ -21,6 +21,10 @@ class Region:
         SegmentError : the system refuses.
         """
 
+    @property
+    def lost(self) -> bool:
+        """Whether somebody has made the memory smaller, and this process has run into it: there are zeros now."""
+
     def read_u64(self, offset: int) -> int:
         """Return the word at `offset` bytes, in this machine's order of bytes."""
 

@@ -8,6 +8,8 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 
 import os
 
+from msgq.impl.segment cimport guard_lost, guard_mapping, unguard_mapping
+
 from msgq.errors import EndpointClosedError, SegmentError
 
 
@@ -29,9 +31,11 @@ cdef class Region:
             raise SegmentError(text, endpoint, errno=errno)
         self.address = <uint8_t *> address
         self.size = size
+        self.guard = guard_mapping(address, size, protection)
 
     def __dealloc__(self):
         if self.address != NULL:
+            unguard_mapping(self.guard)
             munmap(self.address, self.size)
 
     def read_u64(self, size_t offset):
@@ -39,6 +43,10 @@ cdef class Region:
         self._check(offset, 8)
         mq_copy_out(&value, self.address + offset, 8)
         return value
+
+    @property
+    def lost(self):
+        return guard_lost(self.guard)
 
     cdef int _check(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:

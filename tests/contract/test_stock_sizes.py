@@ -1,0 +1,289 @@
+"""Stock processes that open a topic with another segment size: the file is cut or grows under everybody.
+
+What must hold: nobody crashes, hangs, or receives what was not sent; who is cut gets `SegmentSizeError` with both sizes
+and may connect again; who is outgrown goes on. SIGBUS that is not ours does what it did.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+import pytest
+
+import msgq
+from msgq.errors import SegmentSizeError
+from tests.contract import size_actors as actors
+from tests.stock import StockPublisher, StockSubscriber, message, segment_path, sequence_of
+from tests.stock.ours import LAP, SMALL_RING, subscriber
+from tests.support import Child, wait_asleep, wait_until
+
+pytest_plugins = ("tests.stock.fixtures",)
+
+LARGE, SMALL = 1 << 20, 250_000 // 8 * 8
+SIZE = actors.SIZE
+
+
+def cut(endpoint: str, stack, size: int = SMALL) -> StockSubscriber:
+    return stack.enter_context(StockSubscriber(endpoint, size))
+
+
+def send_until_cut(pub: msgq.PubSocket, most: int) -> None:
+    """Send messages, of which one must raise."""
+    with pytest.raises(SegmentSizeError):
+        pub.send_many(message(i, SIZE) for i in range(most))
+
+
+def assert_names_both(text: str, now: int = SMALL) -> None:
+    assert f"segment_size {LARGE}" in text
+    assert f"set to {now}" in text
+    assert "connect again" in text
+
+
+@pytest.mark.parametrize("how", ["send", "large", "send_many", "reserve"])
+def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint, stack, how):
+    with Child(actors.publish, endpoint, LARGE, how) as child:
+        assert child.hear() == "sending"
+        stock = cut(endpoint, stack)
+        texts = child.hear()
+        for text in texts:
+            assert_names_both(text)
+        child.say()
+        assert child.hear() == "sent"
+        stock.drain()
+        with subscriber(endpoint, timeout_ms=0) as sub:
+            with msgq.pub_sock(endpoint) as pub:
+                pub.send(message(9, SIZE))
+            assert sequence_of(sub.receive()) == 9
+        assert stock.drain().torn == 0
+        child.say()
+        child.result()
+
+
+def test_a_publisher_whose_ring_is_emptied_gets_an_error(endpoint):
+    with Child(actors.publish, endpoint, LARGE, "send") as child:
+        assert child.hear() == "sending"
+        os.truncate(segment_path(endpoint), 0)
+        assert_names_both(child.hear()[0], 0)
+        child.say()
+        assert child.hear() == "sent"
+        child.say()
+        child.result()
+
+
+@pytest.mark.parametrize("how", ["receive", "poll", "fd", "into", "many", "array", "async", "conflate", "passive"])
+@pytest.mark.parametrize("traffic", [True, False])
+def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint, stack, how, traffic):
+    """With traffic it may have any message in hand; without, it sleeps, and is woken for the error."""
+    with Child(actors.subscribe, endpoint, LARGE, how) as child:
+        assert child.hear() == "joined"
+        if traffic:
+            pub = stack.enter_context(msgq.pub_sock(endpoint))
+            for i in range(LARGE // SIZE):
+                pub.send(message(i, SIZE))
+                time.sleep(0.0001)
+        elif how != "passive":
+            wait_asleep(child.pid)
+        stock = cut(endpoint, stack)
+        if traffic:
+            send_until_cut(pub, 3 * LARGE // SIZE)
+            pub.close()
+        for text in child.hear():
+            assert_names_both(text)
+        again = stack.enter_context(msgq.pub_sock(endpoint))
+        child.say()
+        assert child.hear() == "again"
+        again.send(message(5, SIZE))
+        assert child.result() == [5]
+        assert stock.drain().torn == 0
+
+
+def test_bytes_that_were_cut_off_and_grew_back_are_no_messages(endpoint):
+    """No access faults here: the file has its old size again, but zeros where messages were."""
+    with (
+        msgq.pub_sock(endpoint, LARGE) as pub,
+        msgq.sub_sock(endpoint) as sub,
+        subscriber(endpoint, passive=True) as other,
+    ):
+        pub.send_many([message(i, SIZE) for i in range(600)])
+        assert sequence_of(sub.receive()) == 0
+        for size in (384 + SMALL, 384 + LARGE):
+            os.truncate(segment_path(endpoint), size)
+        for reader in (sub, other):
+            with pytest.raises(SegmentSizeError, match=f"set to {LARGE} again"):
+                reader.receive_many()
+        send_until_cut(pub, 100)
+        for socket in (pub, sub):
+            socket.close()
+        with msgq.sub_sock(endpoint) as sub2, msgq.pub_sock(endpoint) as pub2:
+            pub2.send_many([message(i, SIZE) for i in range(2000)])
+            got = sub2.receive_many()
+            assert None not in map(sequence_of, got)
+            assert len(got) + sub2.lost == 2000
+
+
+def test_a_message_cut_in_two_is_none(endpoint):
+    """The rest of the last page becomes zeros without any fault."""
+    with msgq.pub_sock(endpoint, LARGE) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send_many([message(i, SIZE) for i in range(600)])
+        os.truncate(segment_path(endpoint), 384 + 50 * (SIZE + 8) + 500)
+        got = []
+        with pytest.raises(SegmentSizeError):
+            got.extend(iter(lambda: sub.receive(True), None))
+        assert None not in map(sequence_of, got)
+
+
+@pytest.mark.parametrize("passive", [False, True])
+@pytest.mark.parametrize("call", ["receive", "receive_many", "conflate"])
+def test_a_subscriber_follows_a_stock_publisher_that_enlarges_the_ring(endpoint, stack, call, passive):
+    with msgq.pub_sock(endpoint, SMALL_RING):
+        sub = stack.enter_context(subscriber(endpoint, passive=passive, conflate=call == "conflate"))
+    pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
+    last = -1
+    for i in range(3000):  # many laps of the old ring, five of the new one
+        pub.send(i, SIZE)
+        if i % 7 and call != "receive":
+            continue
+        got = sub.receive_many() if call == "receive_many" else [sub.receive()]
+        assert None not in map(sequence_of, got)
+        assert sequence_of(got[0]) > last
+        last = sequence_of(got[-1])
+    assert last > 2900
+    assert sub.lost is None or sub.lost + sub.stats().received <= 3000
+
+
+def test_a_subscriber_far_behind_a_publisher_that_enlarged_the_ring_gets_no_garbage(endpoint, stack):
+    with subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING) as sub:
+        pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
+        for first in range(0, 5000, 500):
+            pub.flood(500, 64, SMALL_RING, first=first)
+            assert None not in map(sequence_of, sub.receive_many())
+        pub.send(9999)
+        assert sequence_of(sub.receive_many()[-1]) == 9999
+        assert sub.lost is None
+
+
+def test_an_asleep_subscriber_is_woken_in_the_larger_ring(endpoint, stack):
+    pub = stack.enter_context(msgq.pub_sock(endpoint, SMALL_RING))
+    sub = stack.enter_context(subscriber(endpoint))
+    fd = sub.fileno()
+    stock = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
+    for i in range(300):
+        stock.send(i, SIZE)
+        assert sequence_of(sub.receive()) == i
+    assert sub.fileno() == fd
+    ours = stack.enter_context(msgq.pub_sock(endpoint))
+    for i in range(300):
+        ours.send(message(i, SIZE))
+        assert sequence_of(sub.receive()) == i
+    with pytest.raises(msgq.IpcError):
+        pub.send(b"x")
+
+
+def test_our_publisher_goes_on_when_a_stock_subscriber_enlarges_the_ring(endpoint, stack):
+    """Positions say where a lap ends, so the stock reader, who has more mapped, reads it as it is."""
+    with msgq.pub_sock(endpoint, SMALL_RING) as pub, msgq.sub_sock(endpoint) as sub:
+        stock = stack.enter_context(StockSubscriber(endpoint, 8 * SMALL_RING))
+        late = stack.enter_context(subscriber(endpoint))
+        assert stock.receive().size == 0
+        for i in range(5 * LAP // SIZE):
+            pub.send(message(i, SIZE))
+            assert stock.receive().sequence == i
+            assert [sequence_of(one) for one in sub.receive_many()] == [i]
+            assert [sequence_of(one) for one in late.receive_many()] == [i]
+        assert sub.lost == late.lost == 0
+
+
+def test_a_recorder_goes_on(endpoint, stack, tmp_path):
+    with Child(actors.record, endpoint, LARGE, str(tmp_path)) as child:
+        assert child.hear() == "recording"
+        pub = stack.enter_context(msgq.pub_sock(endpoint))
+        pub.send_many([message(i, SIZE) for i in range(10)])
+        cut(endpoint, stack)
+        send_until_cut(pub, 2000)
+        child.say(1)
+        assert child.hear() == "noticed"
+        pub.close()
+        again = stack.enter_context(msgq.pub_sock(endpoint))
+        child.say(1)
+
+        def sent() -> bool:
+            again.send(message(77, SIZE))
+            return child_answers(child)
+
+        wait_until(sent, "the recorder goes on", interval=0.05)
+        assert child.hear() == "goes on"
+        child.say()
+        recorded = child.result()
+        assert None not in recorded
+        assert recorded[-1] == 77
+
+
+def child_answers(child: Child) -> bool:
+    return bool(select.select([child.process.stdout], [], [], 0)[0])
+
+
+def test_statistics_of_an_emptied_ring(endpoint):
+    with Child(actors.look, endpoint, LARGE) as child:
+        assert child.hear() == 1
+        os.truncate(segment_path(endpoint), 0)
+        child.say()
+        assert_names_both(child.result()[0], 0)
+
+
+@pytest.mark.parametrize("kind", ["sent", "fault", "faulthandler"])
+def test_a_foreign_sigbus_kills(endpoint, kind, capfd):
+    with Child(actors.sees_signals, kind, endpoint) as child:
+        assert child.hear() == "ready"
+        assert child.process.wait() == -signal.SIGBUS
+    assert ("Fatal Python error: Bus error" in capfd.readouterr().err) == (kind == "faulthandler")
+
+
+@pytest.mark.parametrize(("kind", "seen"), [("python", [signal.SIGBUS]), ("ignored", [])])
+def test_a_foreign_sigbus_reaches_the_former_handler(endpoint, kind, seen):
+    with Child(actors.sees_signals, kind, endpoint) as child:
+        assert child.hear() == "ready"
+        assert child.hear() == seen
+        assert child.result() is None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_faulthandler_may_be_enabled(endpoint, stack, when, capfd):
+    with Child(actors.survives, endpoint, LARGE, when) as child:
+        assert child.hear() == "sending"
+        cut(endpoint, stack)
+        assert_names_both(child.hear())
+        child.say()
+        assert child.process.wait() == -signal.SIGBUS
+    if when == "before":
+        assert capfd.readouterr().err.count("Fatal Python error: Bus error") == 1  # the one that killed it
+
+
+def test_two_threads_may_fault_at_once(endpoint, stack):
+    for _ in range(5):
+        with Child(actors.two_threads, endpoint, LARGE) as child:
+            assert child.hear() == "ready"
+            cut(endpoint, stack, 100_000)
+            child.say()
+            assert_names_both(child.result()[0], 100_000)
+        segment_path(endpoint).unlink()
+
+
+def test_forked_children_have_the_handler(endpoint, stack):
+    with Child(actors.forked, endpoint, LARGE) as child:
+        assert child.hear() == "ready"
+        cut(endpoint, stack)
+        child.say()
+        codes, of_sub, of_pub = child.result()
+        assert codes == [0, -signal.SIGBUS]
+        assert_names_both(of_sub)
+        assert_names_both(of_pub)
+
+
+def test_without_the_handler_sigbus_kills(endpoint, stack):
+    with Child(actors.publish, endpoint, LARGE, "send", env={"MSGQ_SIGBUS": "0"}) as child:
+        assert child.hear() == "sending"
+        cut(endpoint, stack)
+        assert child.process.wait() == -signal.SIGBUS
