@@ -50,8 +50,8 @@ def command(
     """Remove the segments of topics that nobody alive uses.
 
     Looks at all topics under the prefix, or at the ENDPOINTS given. A topic with a living publisher or subscriber is
-    never removed, not even by force. Of stock participants, and of those in other PID namespaces, nobody can say
-    whether they live: their topics stay, unless --force.
+    never removed, not even by force. Of stock participants nobody can say whether they live: their topics stay, unless
+    --force.
 
     What has lost its ring, because somebody removed the directory of a prefix for instance, is removed as well: under
     the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated runs and
@@ -85,10 +85,12 @@ def _chosen(endpoints: Sequence[str], found: Sequence[TopicStats]) -> list[str]:
 def _clean_topics(endpoints: Sequence[str], dry_run: bool, force: bool, prefix: str) -> Iterator[Outcome]:
     for endpoint in endpoints:
         try:
-            with TopicLock(endpoint, prefix):  # who connects now waits, and then makes the topic anew
+            with TopicLock(endpoint, prefix) as there:  # who connects now waits, and then makes the topic anew
+                if not there:  # somebody else removed it meanwhile
+                    continue
                 outcome = _clean(read_topic(endpoint, prefix), dry_run, force, prefix)
         except SegmentError as error:
-            if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
+            if error.errno == errno.ENOENT:  # as above
                 continue
             outcome = Outcome(endpoint, prefix, "kept", str(error), 0)
         yield outcome
@@ -137,6 +139,8 @@ def users(topic: TopicStats) -> tuple[list[str], list[str]]:
     if topic.publisher is not None:
         named.append(topic.publisher)
     living = [who(participant) for participant in named if participant.alive]
+    if topic.unlisted:
+        living.append("subscribers for whom the table had no room")
     unknown = [who(participant) for participant in named if participant.alive is None]
     if topic.publisher_kind == "stock":
         unknown.append("a stock publisher")

@@ -209,3 +209,15 @@ def test_a_topic_that_is_locked_does_not_keep_the_others(prefix: str) -> None:
         fcntl.flock(ring, fcntl.LOCK_EX)
         assert {one["endpoint"]: one["action"] for one in outcomes()} == {"free": "removed", "locked": "kept"}
     assert Path(naming.ring_path("locked", prefix)).exists()
+
+
+def test_subscribers_beyond_the_table_keep_their_topic(endpoint: str) -> None:
+    """The table has room for 128; the next one is in no list, and its topic was removed under it."""
+    subs = [msgq.sub_sock(endpoint) for _ in range(129)]
+    for sub in subs[:128]:
+        sub.close()
+    kept = json.loads(command.run("clean", "--json", endpoint, code=1).output)
+    assert (kept["action"], kept["reason"]) == ("kept", "in use by subscribers for whom the table had no room")
+    subs[128].close()
+    (removed,) = outcomes(endpoint)
+    assert removed["action"] == "removed"
