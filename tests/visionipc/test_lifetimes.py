@@ -7,6 +7,7 @@ import threading
 
 from tests.support import wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
+from visionipc.impl.memory import Region, View
 from visionipc.listener import Answer, Request
 
 
@@ -32,3 +33,21 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name):
     wait_until(lambda: not listener._thread.is_alive())
     assert not os.path.exists(wire.socket_path(name))
     VisionIpcServer(name).start_listener()
+
+
+def test_memory_that_a_stock_server_makes_smaller_does_not_kill():
+    """Zeros come instead, and whoever asks is told: frame 0 must not pass for valid because its id is 0 as well."""
+    fd = os.memfd_create("frame")
+    try:
+        os.ftruncate(fd, 1 << 16)
+        os.pwrite(fd, b"\7" * 8, (1 << 16) - 8)
+        region = Region(fd, 1 << 16, False, "frames")
+        view = memoryview(View(region, 1 << 15, False))
+        assert region.read_u64((1 << 16) - 8) == int.from_bytes(b"\7" * 8)
+        assert not region.lost
+        os.ftruncate(fd, 0)
+        assert region.read_u64((1 << 16) - 8) == 0
+        assert region.lost
+        assert not any(view)
+    finally:
+        os.close(fd)
