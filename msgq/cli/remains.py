@@ -86,12 +86,18 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Orphan]:
     for endpoint in found:
         if (orphan := _clear(endpoint, prefix, remove)) is not None:
             yield orphan
-    if remove and prefix:
-        for path in naming.directories(prefix)[0 if alone else 1 :]:
-            with contextlib.suppress(OSError):  # not empty, or somebody was faster
-                os.rmdir(path)
+    if remove and alone:
+        _remove_directories(*naming.directories(prefix))
     if bare:
         yield Orphan("", prefix, 0)
+
+
+def _remove_directories(rings: str, sides: str) -> None:
+    """Remove the directories of a prefix that ended; not when somebody has come, who has a ring before a side segment."""
+    with contextlib.suppress(OSError):  # not empty
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(rings)
+        os.rmdir(sides)
 
 
 def _clear(endpoint: str, prefix: str, remove: bool) -> Orphan | None:
