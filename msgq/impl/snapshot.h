@@ -47,7 +47,8 @@ static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy
 
 /* Somebody who judges subscribers as they judge themselves: a passive one, which reads nothing. */
 static inline mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes) {
-    return (mq_subscriber){.ring = ring, .side = side, .roll = roll, .data = (const uint8_t *)ring + MQ_RING_HEADER,
+    const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
+    return (mq_subscriber){.ring = ring, .side = side, .roll = roll, .whole = mq_whole_always(), .data = data,
                            .data_bytes = data_bytes, .passive = true, .slot = -1};
 }
 
