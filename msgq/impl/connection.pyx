@@ -13,7 +13,7 @@ from msgq.impl.context cimport BUSY, CLOSED, Context, check_open, misuse, rememb
 from msgq.impl.core cimport (
     MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_OK, MQ_RING_HEADER, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch,
     mq_helper_watch, mq_is_uncut, mq_is_whole, mq_message, mq_now_ns, mq_ring_header, mq_side,
-    mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
+    mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_disown, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
     mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
     mq_subscriber_refresh_survey,
     mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
@@ -250,6 +250,7 @@ cdef class Connection:
             self._generation = self._ticket = fork_generation
             return 0
         self._generation = fork_generation
+        mq_subscriber_disown(&self._subscriber)
         self._occupy()
         try:
             topic = open_topic(self._endpoint, self._prefix, 0, None, self._trust)

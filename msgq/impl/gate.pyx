@@ -231,6 +231,8 @@ cdef class SocketEventHandle:
         for which in range(2):
             if self._fifos[which] >= 0:
                 close(self._fifos[which])
+        if self._hold != NULL and self._generation == fork_generation:
+            mq_row_let_go(self._hold)
 
     def __repr__(self):
         state = "not managed" if self._gate == NULL else "closed" if mq_gate_closed(self._gate) else "open"
@@ -242,6 +244,7 @@ cdef class SocketEventHandle:
             mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
             remove_gate(self.endpoint, self._path, self._segment.inode)
             mq_row_let_go(self._hold)
+            self._hold = NULL
 
     def _close_at_exit(self):
         self.close()

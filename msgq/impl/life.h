@@ -35,19 +35,23 @@ typedef struct {
 
 enum { MQ_HOLD_BYTES = 4096 };
 
+static inline bool mq_roll_is(const mq_roll *roll, int fd) {
+    struct stat found;
+    return fstat(fd, &found) == 0 && found.st_ino == roll->inode && found.st_dev == roll->device;
+}
+
 /* Open the file anew. Returns a descriptor, or -1 with errno; ESTALE: there is none, or another file has the name. */
 static inline int mq_roll_open(const mq_roll *roll, int access) {
     char unnamed[40];
-    struct stat found;
     int fd = -1;
     errno = ESTALE;
     if (roll && roll->path)
         fd = open(roll->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    else if (roll) {
+    else if (roll && mq_roll_is(roll, roll->fd)) { /* the number may be another file's by now, which nobody opens */
         snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
-        fd = open(unnamed, access | O_CLOEXEC);
+        fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
     }
-    if (fd >= 0 && (fstat(fd, &found) != 0 || found.st_ino != roll->inode || found.st_dev != roll->device)) {
+    if (fd >= 0 && !mq_roll_is(roll, fd)) {
         close(fd);
         errno = ESTALE;
         return -1;
@@ -63,11 +67,12 @@ static pthread_mutex_t mq_hold_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void mq_hold_before_fork(void) { pthread_mutex_lock(&mq_hold_mutex); }
 static void mq_hold_after_fork(void) { pthread_mutex_unlock(&mq_hold_mutex); }
 
+static void mq_hold_register(void) { pthread_atfork(mq_hold_before_fork, mq_hold_after_fork, mq_hold_after_fork); }
+
 static inline void mq_hold_begin(void) {
-    static bool forks_wait;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mq_hold_register);
     pthread_mutex_lock(&mq_hold_mutex);
-    if (!forks_wait)
-        forks_wait = pthread_atfork(mq_hold_before_fork, mq_hold_after_fork, mq_hold_after_fork) == 0;
 }
 static inline void *mq_hold_end(int fd, void *hold) {
     int error = errno;
@@ -81,8 +86,10 @@ static inline void *mq_hold_end(int fd, void *hold) {
 /* Map a page of the open file, apart from children. NULL with errno. */
 static inline void *mq_hold_map(int fd) {
     void *hold = mmap(NULL, MQ_HOLD_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    if (hold == MAP_FAILED)
+    if (hold == MAP_FAILED) {
+        errno = errno == EAGAIN ? ENOMEM : errno; /* EAGAIN says that somebody else holds the lock */
         return NULL;
+    }
     if (madvise(hold, MQ_HOLD_BYTES, MADV_DONTFORK) == 0)
         return hold;
     int error = errno;

@@ -24,7 +24,7 @@ from msgq.impl.core cimport (
     mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
     mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
     mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
-    mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_side, mq_thread_life,
+    mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_self, mq_side, mq_thread_life,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, open_topic, resized
@@ -109,6 +109,7 @@ cdef class PubSocket:
     cdef int _start(self, Topic topic) except -1:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
+        cdef const mq_self *us = this_process()  # before a row is taken: it may raise
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._ring, self._side = topic.ring, topic.side
         self._publisher.ring = <mq_ring_header *> topic.ring.address
@@ -118,14 +119,15 @@ cdef class PubSocket:
         self._publisher.whole = topic.whole
         self._publisher.fences = not can_order_stores()
         self._publisher.roll = &topic.side.roll
-        row = mq_publisher_row_take(self._publisher.roll, self._publisher.side, &self._publisher.hold)
+        row = mq_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
+                                    &self._publisher.hold)
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former = mq_publisher_claim(&self._publisher, this_process(), random_word(), row)
+        former = mq_publisher_claim(&self._publisher, us, random_word(), row)
         try:
             self._await_former(former)
-            if mq_publisher_start(&self._publisher, this_process()) != MQ_OK:
+            if mq_publisher_start(&self._publisher, us) != MQ_OK:
                 self._check_whole()
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -142,7 +144,9 @@ cdef class PubSocket:
         if unheard or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(UNHEARD_SEND_US)
-        while (former := mq_other_send_in_progress(&self._publisher)) != NULL:
+        # After a while, only for those that are known to live: of the release before in another PID namespace, one may
+        # be dead, and nobody here could ever tell.
+        while (former := mq_other_send_in_progress(&self._publisher, mq_now_ns() > deadline)) != NULL:
             if mq_now_ns() > deadline:
                 text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)

@@ -27,8 +27,25 @@ static inline int mq_row_take(const mq_roll *roll, mq_side *side, int first, int
     mq_inquiry_end(&inquiry);
     return taken;
 }
-static inline int mq_publisher_row_take(const mq_roll *roll, mq_side *side, void **hold) {
-    return mq_row_take(roll, side, 0, MQ_PUBLISHERS, hold);
+
+/* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
+ * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
+static inline int mq_unknown_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    uint64_t current = mq_load_acquire_u64(&ring->write_uid);
+    int taken = MQ_NO_ROW;
+    for (int row = 0; row < MQ_PUBLISHERS && taken < 0; row++) { /* relaxed: as above */
+        bool spared = mq_load_relaxed_u64(&mq_row_identity(side, row)->uid) == current;
+        if (!spared && mq_row_life(&inquiry, side, row) == MQ_UNKNOWN && (*hold = mq_row_hold(roll, (uint64_t)row, false)))
+            taken = row;
+    }
+    mq_inquiry_end(&inquiry);
+    return taken;
+}
+
+static inline int mq_publisher_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
+    int row = mq_row_take(roll, side, 0, MQ_PUBLISHERS, hold);
+    return row == MQ_NO_ROW ? mq_unknown_row_take(roll, ring, side, hold) : row;
 }
 static inline int mq_reader_row_take(const mq_roll *roll, mq_side *side, void **hold) {
     return mq_row_take(roll, side, MQ_PUBLISHERS, MQ_READERS, hold);
@@ -134,15 +151,18 @@ static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
 
-/* A publisher, other than `p`, in the middle of a send and not known to be dead; NULL: none. All are asked, not only the
- * last: a newcomer that waited for one may have died, and the one waited for is still there. */
-static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p) {
+/* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
+ * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
+ * whom nobody can tell. */
+static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bool known) {
     mq_inquiry inquiry = mq_inquire(p->roll);
     const mq_publisher_entry *found = NULL;
     for (int row = 0; row < MQ_PUBLISHERS && !found; row++) {
         const mq_publisher_entry *other = &p->side->publishers[row];
-        if (other != p->entry && mq_load_acquire_u64(&other->who.uid) && mq_send_in_progress(other) &&
-            mq_row_life(&inquiry, p->side, row) != MQ_DEAD)
+        if (other == p->entry || !mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))
+            continue;
+        mq_life life = mq_row_life(&inquiry, p->side, row);
+        if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
             found = other;
     }
     mq_inquiry_end(&inquiry);
@@ -299,12 +319,17 @@ static inline void mq_subscriber_sweep(mq_subscriber *s) {
     }
 }
 
-/* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
-static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
+/* Have no row, slot or lock: those of a forked child are its parent's. */
+static inline void mq_subscriber_disown(mq_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
     s->entry = &s->private_entry;
     s->hold = NULL;
+}
+
+/* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
+static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
+    mq_subscriber_disown(s);
     int row = s->passive || !s->side ? MQ_NO_ROW : mq_reader_row_take(s->roll, s->side, &s->hold);
     if (row == MQ_NO_ROW) {
         if (!s->passive)

@@ -46,9 +46,10 @@ static inline void mq_copy_reader(const mq_side *side, int entry, mq_reader_copy
 }
 
 /* Somebody who judges subscribers as they judge themselves: a passive one, which reads nothing. */
-static inline mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes) {
+static inline mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
+                                     mq_whole whole) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
-    return (mq_subscriber){.ring = ring, .side = side, .roll = roll, .whole = mq_whole_always(), .data = data,
+    return (mq_subscriber){.ring = ring, .side = side, .roll = roll, .whole = whole, .data = data,
                            .data_bytes = data_bytes, .passive = true, .slot = -1};
 }
 
@@ -115,8 +116,8 @@ typedef struct {
 
 /* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
 static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
-                                  mq_counts *out) {
-    mq_subscriber judge = mq_judge(ring, side, roll, data_bytes);
+                                  mq_whole whole, mq_counts *out) {
+    mq_subscriber judge = mq_judge(ring, side, roll, data_bytes, whole);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
     for (int i = 0; side && i < MQ_PUBLISHERS; i++) { /* each goes on from its forerunner's */

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc
 from msgq.impl.core cimport (
     MQ_ALIVE, MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME,
     MQ_UNKNOWN, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_roll, mq_row_held, mq_row_life,
-    mq_schema_read, mq_side, mq_subscriber,
+    mq_schema_read, mq_side, mq_subscriber, mq_whole,
 )
 from msgq.impl.segment cimport Topic, find_side, watch_topic
 
@@ -37,9 +37,11 @@ cdef extern from "snapshot.h" nogil:
         uint64_t subscribers
         uint64_t lost
         uint64_t lost_unknown
-    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes, mq_counts *out)
+    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
+                        mq_whole whole, mq_counts *out)
     void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
-    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes)
+    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
+                           mq_whole whole)
     void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
     uint64_t mq_read_write_pointer(const mq_ring_header *ring)
     uint64_t mq_read_write_uid(const mq_ring_header *ring)
@@ -59,16 +61,16 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
     return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
 
 
-cdef tuple _subscribers(mq_ring_header *ring, mq_side *side, mq_inquiry *inquiry, uint64_t position,
-                        uint32_t data_bytes):
+cdef tuple _subscribers(Topic topic, mq_side *side, mq_inquiry *inquiry, uint64_t position):
     cdef mq_reader_copy reader
-    cdef mq_subscriber judge = mq_judge(ring, side, inquiry.roll, data_bytes)
+    cdef mq_subscriber judge = mq_judge(<mq_ring_header *> topic.ring.address, side, inquiry.roll, topic.data_bytes,
+                                        topic.whole)
     found = []
     for i in range(MQ_READERS):
         mq_judge_reader(&judge, i, &reader)
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
-            lag = _lag_bytes(position, reader.cursor, data_bytes)
+            lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
             who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_PUBLISHERS + i))
             found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
@@ -130,7 +132,8 @@ cdef class TopicWatch:
         cdef mq_counts now
         cdef mq_side *side = self._side()
         cdef const mq_roll *roll = NULL if side == NULL else &self._topic.side.roll
-        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes, &now)
+        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
+                       self._topic.whole, &now)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
             return TopicCounts(None, None, position, 0, None)
@@ -150,7 +153,7 @@ cdef class TopicWatch:
             inquiry = mq_inquire(&self._topic.side.roll)
             try:
                 publisher, messages, size = _publisher(side, &inquiry, uid)
-                subscribers = _subscribers(ring, side, &inquiry, position, self._topic.data_bytes)
+                subscribers = _subscribers(self._topic, side, &inquiry, position)
                 unlisted = mq_row_held(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
             finally:
                 mq_inquiry_end(&inquiry)

@@ -115,11 +115,11 @@ static void claim(void)
     publisher.whole = mq_whole_always();
     publisher.fences = !mq_membarrier_register();
     publisher.roll = &roll;
-    int row = mq_publisher_row_take(&roll, side, &publisher.hold);
+    int row = mq_publisher_row_take(&roll, ring, side, &publisher.hold);
     if (row == MQ_NO_ROW)
         fail("no publisher's row");
     mq_publisher_claim(&publisher, &self, (uint32_t)random(), row);
-    while (mq_other_send_in_progress(&publisher))
+    while (mq_other_send_in_progress(&publisher, false))
         usleep(50);
     if (mq_publisher_start(&publisher, &self) != MQ_OK)
         fail("corrupt");

@@ -89,11 +89,11 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
     p->whole = mq_whole_always();
     p->fences = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
-    int row = mq_publisher_row_take(NULL, side, &p->hold);
+    int row = mq_publisher_row_take(NULL, ring, side, &p->hold);
     if (row == MQ_NO_ROW)
         fail("no publisher's row is free");
     mq_publisher_claim(p, self, below(chance, UINT32_MAX), row);
-    while (mq_other_send_in_progress(p))
+    while (mq_other_send_in_progress(p, false))
         sched_yield();
     if (mq_publisher_start(p, self) != MQ_OK)
         fail("the ring makes no sense to a starting publisher");

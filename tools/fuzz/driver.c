@@ -33,12 +33,12 @@ static void start_publisher(int i) {
     p->data_bytes = fuzz_data_bytes;
     p->whole = mq_whole_always();
     p->fences = fuzz_one_in(2);
-    int row = mq_publisher_row_take(NULL, side(), &p->hold);
+    int row = mq_publisher_row_take(NULL, ring(), side(), &p->hold);
     started[i] = false;
     if (row == MQ_NO_ROW)
         return;
     uint64_t former_uid = mq_publisher_claim(p, &self, (uint32_t)fuzz_random(), row);
-    if (mq_other_send_in_progress(p) && fuzz_one_in(2)) {
+    if (mq_other_send_in_progress(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
         mq_publisher_unclaim(p, former_uid);
         return;
     }

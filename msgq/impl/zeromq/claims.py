@@ -59,11 +59,11 @@ class Claim:
     def _listen(self, endpoint: str) -> int:
         what = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
         try:
+            self._lock.write(json.dumps(what).encode())
             if self._address.path:
                 listener = _listen_at_path(self._address.path)
             else:
                 listener = _listen_at_port(endpoint, self._address)
-            self._lock.write(json.dumps(what).encode())
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _taken(endpoint, self._address, _holder_of_port(endpoint, self._address.port)) from error
