@@ -33,13 +33,13 @@ def trusted(endpoint: str = "") -> frozenset[int]:
         raise TypeError(f"trust is a str, names or ids of users and commas, not {type(names).__name__}")
     if not names:
         return frozenset()
-    return frozenset(_id(name.strip(), "MSGQ_TRUST (trust=)", endpoint) for name in names.split(","))
+    return frozenset(_id(name.strip(), False, endpoint) for name in names.split(","))
 
 
-def _id(name: str, variable: str, endpoint: str) -> int:
-    found = _lookup(name, variable == "MSGQ_GROUP")
+def _id(name: str, is_group: bool, endpoint: str) -> int:
+    found = _lookup(name, is_group)
     if found is None:
-        what = "group" if variable == "MSGQ_GROUP" else "user"
+        variable, what = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
         text = f"{variable} names {name!r}, which is no {what} of this machine; give names or ids"
         raise InvalidValueError(text, endpoint)
     return found
@@ -55,9 +55,9 @@ def _lookup(name: str, is_group: bool) -> int | None:
     return None
 
 
-def trusts(user: int) -> bool:
+def trusts(user: int, endpoint: str = "") -> bool:
     """Return whether files of this user are used."""
-    return user in (os.geteuid(), 0) or user in trusted()
+    return user in (os.geteuid(), 0) or user in trusted(endpoint)
 
 
 def check_owner(user: int, endpoint: str, path: str) -> None:
@@ -67,7 +67,7 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
     ------
     SegmentError : it says whose it is, and how that one would be trusted.
     """
-    if user not in (os.geteuid(), 0) and user not in trusted(endpoint):
+    if not trusts(user, endpoint):
         raise SegmentError(f"belongs to {user_name(user)}{how_to_trust(user)}", endpoint, path)
 
 
@@ -111,16 +111,16 @@ def group(endpoint: str = "") -> int | None:
     InvalidValueError : there is no such group.
     """
     name = naming.group()
-    return _id(name, "MSGQ_GROUP", endpoint) if name else None
+    return _id(name, True, endpoint) if name else None
 
 
-def share(path: str | int, permissions: int, endpoint: str, name: str = "") -> None:
+def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
     """Give what this process just made its group and its mode, whatever the umask says.
 
     Parameters
     ----------
     path : of a file, directory, FIFO or socket in a directory where others cannot replace it; or a descriptor.
-    name : its path, for the error; by default `path`.
+    name : its path, for the error.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def share(path: str | int, permissions: int, endpoint: str, name: str = "") -> N
         os.chmod(path, permissions)
     except OSError as error:
         text = f"cannot set group {wanted} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
-        raise SegmentError(text, endpoint, name or str(path), error.errno) from error
+        raise SegmentError(text, endpoint, name, error.errno) from error
 
 
 def directory_mode(permissions: int) -> int:

@@ -5,7 +5,8 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,18 +40,26 @@ class Orphan:
     kept: str = ""
 
 
+def files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
+    """Return the endpoints that have a plain file of a kind, `naming.ring_path` or `side_path`, and what is said of it.
+
+    Also those that cannot be read.
+    """
+    sample = Path(path_of("x", prefix))
+    start = sample.name.removesuffix("x")
+    found = {}
+    for path in sorted(sample.parent.glob(f"{start}?*")):
+        with contextlib.suppress(OSError):  # just removed
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found[path.name.removeprefix(start)] = status
+    return found
+
+
 def orphans(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
-    ring, side = Path(naming.ring_path("x", prefix)), Path(naming.side_path("x", prefix))
-    start, ring_start = side.name.removesuffix("x"), ring.name.removesuffix("x")
-    found = [path.name.removeprefix(start) for path in side.parent.glob(f"{start}?*") if _is_trusted_file(path)]
-    return sorted(name for name in found if not os.path.lexists(ring.parent / f"{ring_start}{name}"))
-
-
-def _is_trusted_file(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return path.is_file() and not path.is_symlink() and sharing.trusts(path.lstat().st_uid)
-    return False
+    found = [name for name, status in files(naming.side_path, prefix).items() if sharing.trusts(status.st_uid)]
+    return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
 
 
 def orphaned_prefixes() -> list[str]:

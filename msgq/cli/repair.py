@@ -1,32 +1,24 @@
 """What `msgq doctor --fix` does: removes what only the dead left, by the ways that participants use themselves."""
 
 import errno
-import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgq import naming, sharing
 from msgq.cli.clean import users
 from msgq.cli.machine import Check
-from msgq.cli.remains import clear_orphans
+from msgq.cli.remains import clear_orphans, files
 from msgq.errors import IpcError
 from msgq.impl.segment import TopicLock, unlink_topic
 from msgq.stats import topic, topics
 
 
-def _is_file(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
-
-
 def strangers(prefix: str | None) -> Iterator[tuple[str, bool]]:
     """Say of each segment whose owner or mode is unusual what is, and whether nobody here can use it."""
     where = naming.checked_prefix(prefix)
-    for found in topics_paths(where):
-        try:
-            status = os.lstat(found)
-        except FileNotFoundError:
-            continue
+    kinds = (naming.ring_path, naming.side_path)
+    segments = [(path_of(name, where), status) for path_of in kinds for name, status in files(path_of, where).items()]
+    for found, status in segments:
         mode = stat.S_IMODE(status.st_mode)
         if not sharing.trusts(status.st_uid):
             text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
@@ -34,13 +26,6 @@ def strangers(prefix: str | None) -> Iterator[tuple[str, bool]]:
         elif mode & 0o022 & ~naming.mode(None, ""):
             text = f"{found} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
             yield text, False
-
-
-def topics_paths(where: str) -> Iterator[Path]:
-    """Yield the files of all topics, rings and side segments, also those that cannot be read."""
-    for pattern in (naming.ring_path("x", where), naming.side_path("x", where)):
-        sample = Path(pattern)
-        yield from filter(_is_file, sorted(sample.parent.glob(f"{sample.name.removesuffix('x')}?*")))
 
 
 def repair(prefix: str | None) -> Check:

@@ -104,11 +104,12 @@ cdef class Connection:
         self._generation = fork_generation
         self._occupy()
         try:
-            if passive:
-                topic = watch_topic(name, self._prefix, trust)
-            else:
-                topic = open_topic(name, self._prefix, segment_size, mode, trust)
-            self._join(topic)
+            with naming.chosen(trust=trust):
+                if passive:
+                    topic = watch_topic(name, self._prefix)
+                else:
+                    topic = open_topic(name, self._prefix, segment_size, mode)
+                self._join(topic)
             self._ticket = self._generation
         finally:
             if self._ticket == BUSY:
@@ -137,7 +138,7 @@ cdef class Connection:
         """Subscribe from now on; the topic is locked, unless we are passive."""
         try:
             if topic.side is None:
-                await_side(topic, self._prefix, self._trust)
+                await_side(topic, self._prefix)
             self._map(topic)
             if mq_subscriber_join(&self._subscriber, this_process(), random_word()) != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
@@ -165,7 +166,9 @@ cdef class Connection:
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
         cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
-        cdef Topic topic = grown_topic(self._endpoint, former, not self._passive)
+        cdef Topic topic
+        with naming.chosen(trust=self._trust):
+            topic = grown_topic(self._endpoint, former, not self._passive)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if topic is None:
@@ -232,7 +235,8 @@ cdef class Connection:
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_subscriber_lacks_side(&self._subscriber):
             return 0
-        side = find_side(self._endpoint, self._prefix, self._ring, self._trust)
+        with naming.chosen(trust=self._trust):
+            side = find_side(self._endpoint, self._prefix, self._ring)
         if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._refuse()
         if side is not None:
@@ -253,7 +257,8 @@ cdef class Connection:
         mq_subscriber_disown(&self._subscriber)
         self._occupy()
         try:
-            topic = open_topic(self._endpoint, self._prefix, 0, None, self._trust)
+            with naming.chosen(trust=self._trust):
+                topic = open_topic(self._endpoint, self._prefix, 0, None)
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
                 if topic.ring.inode == self._ring.inode and mq_is_whole(&self._subscriber.whole):

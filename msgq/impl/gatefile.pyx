@@ -11,14 +11,13 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.core cimport (
-    MQ_ALIVE, MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, MQ_UNKNOWN, mq_gate,
-    mq_gate_check, mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_life,
+    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_gate, mq_gate_check,
+    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_life,
     mq_gate_version, mq_roll, mq_row_hold,
 )
-from msgq.impl.liveness cimport this_process
+from msgq.impl.liveness cimport is_alive, this_process
 from msgq.impl.segment cimport (
-    Segment, check_file, create_file, lock_file, map_file, name_file, open_file, remove_file,
-    unlock_file,
+    Segment, check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, unlock_file,
 )
 
 from msgq import naming
@@ -109,8 +108,7 @@ def gate_owner(str path):
     cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
     if segment is None:
         return None
-    life = mq_gate_owner_life(<mq_gate *> segment.address, &segment.roll)
-    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
+    alive = is_alive(mq_gate_owner_life(<mq_gate *> segment.address, &segment.roll))
     return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
 
 

@@ -55,7 +55,8 @@ cdef uint32_t random_word() noexcept:
     return word
 
 
-cdef object _answer(mq_life life):
+cdef object is_alive(mq_life life):
+    """True, False, or None when nobody can tell."""
     return None if life == MQ_UNKNOWN else life == MQ_ALIVE
 
 
@@ -63,11 +64,11 @@ def process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
     cdef mq_life life
     with nogil:
         life = mq_process_life(pid, start_time, pid_namespace)
-    return _answer(life)
+    return is_alive(life)
 
 
 def thread_alive(uint32_t thread_id):
-    return _answer(mq_thread_life(thread_id))
+    return is_alive(mq_thread_life(thread_id))
 
 
 cdef class LockFile:

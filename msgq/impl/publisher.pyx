@@ -92,7 +92,8 @@ cdef class PubSocket:
         self._endpoint = name
         self._generation, self._ticket = fork_generation, BUSY
         try:
-            topic = open_topic(name, naming.prefix(), segment_size, mode, trust)
+            with naming.chosen(trust=trust):
+                topic = open_topic(name, naming.prefix(), segment_size, mode)
             try:
                 self._start(topic)
                 if schema is not None:

@@ -25,10 +25,10 @@ cdef class Topic:
     cdef void unlock(self)
 
 
-cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode, object trust=*)
-cdef Topic watch_topic(str endpoint, str in_prefix, object trust=*)
-cdef int await_side(Topic topic, str in_prefix, object trust=*) except -1
-cdef Segment find_side(str endpoint, str in_prefix, Segment ring, object trust=*)
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
+cdef Topic watch_topic(str endpoint, str in_prefix)
+cdef int await_side(Topic topic, str in_prefix) except -1
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring)
 
 # When the ring turns out to be another one than was mapped.
 cdef Topic grown_topic(str endpoint, Segment former, bint writable)

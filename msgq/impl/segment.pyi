@@ -10,7 +10,7 @@ class TopicLock:
 
     Raises
     ------
-    SegmentError : another process holds it for over a second.
+    SegmentError : another process holds it for over 5 s.
     """
 
     def __init__(self, endpoint: str | bytes, in_prefix: str | None = None) -> None: ...

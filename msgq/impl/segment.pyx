@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memset
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.stat cimport S_ISREG, fstat, struct_stat
-from posix.unistd cimport close, geteuid, usleep
+from posix.unistd cimport close, usleep
 
 from msgq.impl.core cimport (
     MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_is_whole, mq_now_ns, mq_ring_header,
@@ -48,12 +48,7 @@ cdef extern from "fcntl.h" nogil:
 
 cdef extern from "unistd.h" nogil:
     int linkat(int from_dir, const char *source, int to_dir, const char *target, int flags)
-    int fchown(int fd, unsigned int owner, unsigned int group)
     int unlinkat(int directory, const char *path, int flags)
-
-
-cdef extern from "sys/stat.h" nogil:
-    int fchmod(int fd, unsigned int mode)
 
 
 cdef extern from "sys/file.h" nogil:
@@ -215,10 +210,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
         advice = sharing.closed_to_us(os.path.dirname(path)) if error == EACCES else ""
         raise failure("cannot create a file in its directory", endpoint, path, error, advice)
     try:
-        if (group := sharing.group(endpoint)) is not None and fchown(fd, -1, group) != 0:
-            raise failure(f"cannot give it to group {group} (MSGQ_GROUP)", endpoint, path, errno)
-        if fchmod(fd, mode) != 0:  # whatever the umask says
-            raise failure(f"cannot set mode {mode:#o}", endpoint, path, errno)
+        sharing.share(fd, mode, endpoint, path)
         if size:
             _allocate(fd, size, endpoint, path)
     except BaseException:
@@ -248,8 +240,7 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
         raise failure("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
-    if found.st_uid != geteuid() and found.st_uid != 0:
-        sharing.check_owner(found.st_uid, endpoint, path)
+    sharing.check_owner(found.st_uid, endpoint, path)
     if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
         raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
                            endpoint, path)
@@ -481,14 +472,8 @@ cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t 
     return topic
 
 
-cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode, object trust=None):
-    """Open or create both files for a participant. The topic is locked; unlock it after registering.
-
-    trust: as MSGQ_TRUST, None for that.
-    """
-    if trust is not None:
-        with naming.chosen(trust=trust):
-            return open_topic(endpoint, in_prefix, segment_size, mode)
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode):
+    """Open or create both files for a participant. The topic is locked; unlock it after registering."""
     cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
     cdef int permissions = naming.mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
@@ -502,12 +487,9 @@ cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object m
                 raise
 
 
-cdef Topic watch_topic(str endpoint, str in_prefix, object trust=None):
+cdef Topic watch_topic(str endpoint, str in_prefix):
     """Map both files read-only, without the lock and without a trace; the ring must exist."""
     cdef struct_stat found
-    if trust is not None:
-        with naming.chosen(trust=trust):
-            return watch_topic(endpoint, in_prefix)
     cdef Topic topic = Topic.__new__(Topic)
     path = naming.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
@@ -560,19 +542,16 @@ cdef object resized(str endpoint, Segment ring):
     return SegmentSizeError(text, endpoint, ring.path)
 
 
-cdef int await_side(Topic topic, str in_prefix, object trust=None) except -1:
+cdef int await_side(Topic topic, str in_prefix) except -1:
     """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
-    topic.side = find_side(topic.endpoint, in_prefix, topic.ring, trust)
+    topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
     topic.unlock()
     return 0
 
 
-cdef Segment find_side(str endpoint, str in_prefix, Segment ring, object trust=None):
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
-    if trust is not None:
-        with naming.chosen(trust=trust):
-            return find_side(endpoint, in_prefix, ring)
     return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False)
 
 

@@ -41,9 +41,6 @@ enum {
 static inline mq_identity *mq_row_identity(mq_side *side, int row) {
     return row < MQ_PUBLISHERS ? &side->publishers[row].who : &side->readers[row - MQ_PUBLISHERS].who;
 }
-static inline int mq_publisher_row(const mq_side *side, const mq_publisher_entry *entry) {
-    return (int)(entry - side->publishers);
-}
 static inline int mq_reader_row(const mq_side *side, const mq_reader_entry *entry) {
     return MQ_PUBLISHERS + (int)(entry - side->readers);
 }

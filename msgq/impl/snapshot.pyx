@@ -6,9 +6,10 @@ from libc.stdlib cimport free, malloc
 
 from msgq.impl.core cimport (
     MQ_ALIVE, MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, MQ_SCHEMA_DATA_MAX, MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME,
-    MQ_UNKNOWN, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_roll, mq_row_held, mq_row_life,
+    mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_ring_header, mq_roll, mq_row_held, mq_row_life,
     mq_schema_read, mq_side, mq_subscriber, mq_whole,
 )
+from msgq.impl.liveness cimport is_alive
 from msgq.impl.segment cimport Topic, find_side, watch_topic
 
 from msgq.schema import Schema
@@ -51,8 +52,7 @@ cdef extern from "snapshot.h" nogil:
 
 cdef object _participant(const mq_identity_copy *who, mq_life life):
     cdef bytes name = who.name
-    alive = None if life == MQ_UNKNOWN else life == MQ_ALIVE
-    return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), alive)
+    return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
 
 
 cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):

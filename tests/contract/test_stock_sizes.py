@@ -154,6 +154,17 @@ def test_a_subscriber_follows_a_stock_publisher_that_enlarges_the_ring(endpoint,
     assert sub.lost is None or sub.lost + sub.stats().received <= 3000
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+def test_a_larger_ring_of_a_trusted_user_is_followed(endpoint, stack):
+    with msgq.pub_sock(endpoint, SMALL_RING):
+        os.chown(segment_path(endpoint), 65001, -1)
+    sub = stack.enter_context(subscriber(endpoint, passive=True, trust="65001"))
+    pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
+    for i in range(3000):
+        pub.send(i, SIZE)
+        assert sequence_of(sub.receive()) == i
+
+
 def test_a_subscriber_far_behind_a_publisher_that_enlarged_the_ring_gets_no_garbage(endpoint, stack):
     with subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING) as sub:
         pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))

@@ -58,7 +58,7 @@ HEADER_LAYERS = [
     {"layout.h", "leases.h"},
     {"position.h", "futex.h", "liveness.h", "whole.h", "mapguard.h"},
     {"life.h", "schema.h", "helper.h"},
-    {"slots.h", "gate.h"},
+    {"slots.h", "gate.h", "walk.h"},
     {"publisher.h"},
     {"subscriber.h"},
     {"registry.h", "watcher.h"},
