@@ -234,6 +234,6 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
     directory, start = naming.topic_files(naming.checked_prefix(prefix))
     try:
         found = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it
         return {}
     return {name[len(start):]: inode for name, inode in sorted(found) if name.startswith(start) and name != start}

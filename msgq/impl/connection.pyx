@@ -16,7 +16,8 @@ from msgq.impl.core cimport (
     mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_disown, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
     mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
     mq_subscriber_refresh_survey,
-    mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
+    mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey,
+    mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
     mq_watcher_follow, mq_watcher_quiet, mq_watcher_remove,
 )
 from msgq.impl.gate cimport Gate
@@ -174,12 +175,14 @@ cdef class Connection:
         if topic is None:
             if not whole:
                 raise resized(self._endpoint, former)
+            mq_subscriber_survey(&self._subscriber)  # it may have grown for a moment
             return False
         topic.side = self._side
         mq_helper_unwatch(self._subscriber.ring)
         self._watched = False
         self._map(topic)
         self._subscriber.outgrown = False
+        mq_subscriber_survey(&self._subscriber)  # at once: nothing may point into the former mapping
         if self._fd >= 0:
             mq_watcher_follow(&self._subscriber, self._fd)
         if uncut:

@@ -46,6 +46,7 @@ cdef extern from "whole.h" nogil:
         pass
     ctypedef struct mq_whole:
         pass
+    bint mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes)
     bint mq_is_whole(const mq_whole *whole)
     bint mq_is_uncut(const mq_whole *whole)
     mq_whole mq_whole_always()
@@ -184,6 +185,7 @@ cdef extern from "subscriber.h" nogil:
     int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     void mq_subscriber_refresh_survey(mq_subscriber *s)
     void mq_subscriber_survey_again(mq_subscriber *s)
+    void mq_subscriber_survey(mq_subscriber *s)
     void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
     bint mq_subscriber_lacks_side(mq_subscriber *s)
     void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)

@@ -25,6 +25,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -65,38 +66,43 @@ static inline mq_guard *mq_guard_hold(uint64_t address) {
     return NULL;
 }
 
-/* Put zeros in place of the mapping with this address. False: it is none of ours, or the kernel refuses; or the signal
- * was raised, and what lies there are zeros already, where nothing faults. */
-static inline bool mq_guard_replace(uint64_t address, bool raised) {
+/* Put zeros in place of the mapping with this address. False: it is none of ours, or the kernel refuses. */
+static inline bool mq_guard_replace(uint64_t address) {
     mq_guard *guard = mq_guard_hold(address);
     if (!guard)
         return false;
     void *start = (void *)(uintptr_t)mq_load_acquire_u64(&guard->start);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-    bool replaced = !(raised && mq_load_acquire_u64(&guard->whole) == 0) &&
-                    mmap(start, guard->bytes, guard->protection, flags, -1, 0) == start;
+    bool replaced = mmap(start, guard->bytes, guard->protection, flags, -1, 0) == start;
     if (replaced)
         mq_store_release_u64(&guard->whole, 0);
     mq_fetch_add_u32(&guard->inside, (uint32_t)-1);
     return replaced;
 }
 
+/* Would a look at this address fault? The kernel looks for us. */
+static inline bool mq_guard_faults(uint64_t address) {
+    char byte;
+    struct iovec to = {&byte, 1}, from = {(void *)(uintptr_t)address, 1};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1;
+}
+
 /* Where this thread faulted; 0: the signal tells of no such fault. A handler that was installed after ours, and calls us
- * by raising the signal again (as Python's faulthandler does), hides the address; the CPU's registers still have it. One
- * that is left from an earlier fault is of a mapping which was replaced then, or unmapped since. */
+ * by raising the signal again (as Python's faulthandler does), hides the address; the CPU's registers still have it, if
+ * it was a fault: that they have one from an earlier fault shows in that nothing faults there now. */
 static inline uint64_t mq_guard_address(const siginfo_t *info, const ucontext_t *context) {
     if (info->si_code == BUS_ADRERR)
         return (uint64_t)(uintptr_t)info->si_addr;
-    if (info->si_code != SI_TKILL || info->si_pid != getpid())
-        return 0;
+    uint64_t address = 0;
 #if defined(__x86_64__)
-    return (uint64_t)context->uc_mcontext.gregs[REG_CR2];
+    address = (uint64_t)context->uc_mcontext.gregs[REG_CR2];
 #elif defined(__aarch64__)
-    return context->uc_mcontext.fault_address;
+    address = context->uc_mcontext.fault_address;
 #else
     (void)context;
-    return 0;
 #endif
+    bool raised = info->si_code == SI_TKILL && info->si_pid == getpid();
+    return raised && mq_guard_faults(address) ? address : 0;
 }
 
 /* Let the signal have the effect that it would have had without us. */
@@ -136,7 +142,7 @@ static inline void mq_guard_pass_on(int number, siginfo_t *info, ucontext_t *con
 static void mq_guard_handle(int number, siginfo_t *info, void *context) {
     int error = errno;
     uint64_t address = mq_guard_address(info, context);
-    if (!address || !mq_guard_replace(address, info->si_code != BUS_ADRERR))
+    if (!address || !mq_guard_replace(address))
         mq_guard_pass_on(number, info, context);
     errno = error;
 }

@@ -19,7 +19,7 @@ from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.core cimport (
-    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_is_whole, mq_now_ns, mq_ring_header,
+    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_file_outgrows, mq_is_whole, mq_now_ns, mq_ring_header,
     mq_ring_shorten, mq_ring_sign, mq_ring_wiped, mq_side, mq_side_check, mq_side_follow, mq_side_init,
     mq_side_version, mq_u64, mq_whole, mq_whole_always, mq_whole_by, mq_whole_ring,
 )
@@ -303,13 +303,16 @@ cdef void _sign(Topic topic) noexcept:
     mq_ring_sign(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
 
 
-cdef void _find_whole(Topic topic) noexcept:
-    """Take what tells whether the ring is whole; it has its tail, or never will."""
+cdef int _find_whole(Topic topic) except -1:
+    """Take what tells whether the ring is whole; it has its tail, or never will. Refuse one that was cut already."""
     cdef mq_guard *guard = <mq_guard *> topic.ring.guard
     if guard == NULL:  # to look at the tail would be SIGBUS
         topic.whole = mq_whole_always()
     else:
         topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes, &guard.whole)
+        if guard_lost(guard):  # since its size was asked for: what we have just signed are zeros of our own
+            raise resized(topic.endpoint, topic.ring)
+    return 0
 
 
 cdef int lock_file(int fd, str endpoint, str path) except -1:
@@ -441,6 +444,8 @@ cdef int _abandon(Topic topic) except -1:
     """
     cdef char zeros[MQ_RING_HEADER]
     memset(zeros, 0, MQ_RING_HEADER)
+    if guard_lost(topic.ring.guard):  # a stock process has come, and what we see is not the file any more
+        return 0
     if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
         with contextlib.suppress(SegmentError):
             remove_file(topic.endpoint, topic.ring.path)
@@ -509,7 +514,10 @@ cdef Topic grown_topic(str endpoint, Segment former, bint writable):
     """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
     cdef Topic topic = Topic.__new__(Topic)
     cdef struct_stat found
-    cdef int fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
+    cdef int fd
+    if not mq_file_outgrows(former.file, former.inode, former.size - MQ_RING_HEADER):
+        return None
+    fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return None
     try:
