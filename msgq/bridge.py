@@ -453,7 +453,7 @@ def _is_bridge(publisher: stats.Participant | None) -> bool:
 
 
 def _has_publisher(topic: stats.TopicStats) -> bool:
-    """Whether somebody may publish it. Of stock publishers, and in other PID namespaces, nobody knows if they live."""
+    """Whether somebody may publish it. Of stock publishers nobody knows whether they live."""
     if topic.publisher is None:
         return topic.publisher_kind != "none"
     return topic.publisher.alive is not False

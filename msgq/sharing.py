@@ -8,6 +8,7 @@ of a trusted user's file are believed no more than any others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import grp
 import os
@@ -133,6 +134,8 @@ def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
         os.chmod(path, permissions)
     except OSError as error:
         text = f"cannot set group {wanted} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
+        if error.errno == errno.EPERM and wanted is not None:
+            text += "; this process must be a member of the group"
         raise SegmentError(text, endpoint, name, error.errno) from error
 
 

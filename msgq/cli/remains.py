@@ -102,7 +102,7 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Orphan]:
 
 
 def _remove_directories(rings: str, sides: str) -> None:
-    """Remove the directories of a prefix that ended; not when somebody has come, who has a ring before a side segment."""
+    """Remove the directories of a prefix that ended; not when somebody has come, for the ring comes first."""
     with contextlib.suppress(OSError):  # not empty
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(rings)

@@ -1,6 +1,7 @@
 """What `msgq doctor --fix` does: removes what only the dead left, by the ways that participants use themselves."""
 
 import errno
+import os
 import stat
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ def strangers(prefix: str | None) -> Iterator[tuple[str, bool]]:
         if not sharing.trusts(status.st_uid):
             text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
             yield f"{found} {text}: until then it is refused", True
-        elif mode & 0o022 & ~naming.mode(None, ""):
+        elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
             text = f"{found} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
             yield text, False
 

@@ -128,7 +128,8 @@ FUNCTIONS = {
     bridge.Bridge.flows: "(self)",
     bridge.Bridge.close: "(self)",
     recover.recover: "(path, output=None, max_chunk_bytes=268435456)",
-    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, max_chunk_bytes=268435456)",
+    recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, "
+    "max_chunk_bytes=268435456)",
     recording.LogReader.array: "(self, endpoint)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
