@@ -133,3 +133,16 @@ def exec_into_sleep() -> None:
     """At the next word, become a program that knows nothing of this one."""
     hear()
     os.execvp("sh", ["sh", "-c", "echo '\"another program\"'; exec sleep 50"])
+
+
+def control(endpoint: str) -> None:
+    """Own a gate; at the next word become another program."""
+    handle = msgq.fake_event_handle(endpoint, f"i-{endpoint}", enable=True)
+    say("connected")
+    exec_into_sleep()
+    assert handle
+
+
+def control_in_namespace(kind: int, endpoint: str) -> None:
+    """Own a gate as a process of another namespace."""
+    run_in_namespace(kind, lambda: control(endpoint))

@@ -12,7 +12,7 @@ import pytest
 
 import msgq
 from msgq import stats
-from msgq.errors import MultiplePublishersError
+from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishersError
 from msgq.impl.liveness import LockFile
 from msgq.impl.segment import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
@@ -245,6 +245,18 @@ class TestReleaseBefore:
             assert publisher.alive is True
 
 
+    def test_publishers_of_it_that_nobody_can_tell_of_do_not_use_up_all_places(self, endpoint: str) -> None:
+        """Killed in another PID namespace, in the middle of a send: neither dead nor alive, and nobody will ever know."""
+        with msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
+            for row in range(PUBLISHERS, READERS, 128):
+                side[row + 8], side[row + 24], side[row + 32] = 4711, 1, 1
+                side[row + 64], side[row + 72] = 1, 0  # begun, sent
+                side[row] = (row << 40) | 4711
+            with msgq.pub_sock(endpoint) as pub:
+                pub.send(b"at last")
+                assert sub.receive() == b"at last"
+
+
 class TestUnlisted:
     def test_the_129th_subscriber_is_seen(self, endpoint: str, pub: msgq.PubSocket) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(128)]
@@ -270,6 +282,39 @@ def state(pid: int) -> str:
     """Return the state of a process, one letter of proc_pid_stat(5)."""
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(") ")[2][0]
+
+
+class TestGates:
+    """A wait for a controller that is dead is an error; for one that lives it goes on."""
+
+    def wait(self, endpoint: str, seconds: float) -> None:
+        handle = msgq.fake_event_handle(endpoint, f"i-{endpoint}", override=False)
+        handle.recv_called_event.wait(seconds)
+
+    def test_a_controller_that_calls_exec_is_dead(self, endpoint: str) -> None:
+        with Child(life_actors.control, endpoint) as child:
+            assert child.hear() == "connected"
+            with pytest.raises(EventTimeoutError):
+                self.wait(endpoint, 0.2)
+            child.say()
+            assert child.hear() == "another program"
+            with pytest.raises(ControllerDiedError):
+                self.wait(endpoint, DEADLINE)
+
+    @pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+    def test_a_controller_in_another_namespace_lives_and_dies(self, endpoint: str, kind: int) -> None:
+        with Child(life_actors.control_in_namespace, kind, endpoint) as child:
+            pid = entered(child)
+            with pytest.raises(EventTimeoutError):
+                self.wait(endpoint, 0.2)
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(ControllerDiedError):
+                self.wait(endpoint, DEADLINE)
+
+    @pytest.fixture(autouse=True)
+    def no_gate_stays(self, endpoint: str) -> Iterator[None]:
+        yield
+        msgq.fake_event_handle(endpoint, f"i-{endpoint}", override=True).close()
 
 
 class TestLockFile:
