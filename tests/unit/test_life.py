@@ -246,7 +246,7 @@ class TestReleaseBefore:
 
 
     def test_publishers_of_it_that_nobody_can_tell_of_do_not_use_up_all_places(self, endpoint: str) -> None:
-        """Killed in another PID namespace, in the middle of a send: neither dead nor alive, and nobody will ever know."""
+        """Killed in another PID namespace, in the middle of a send: nobody will ever know."""
         with msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for row in range(PUBLISHERS, READERS, 128):
                 side[row + 8], side[row + 24], side[row + 32] = 4711, 1, 1
