@@ -26,7 +26,7 @@ PROBE mq_status subscriber_refresh(mq_subscriber *s) { return mq_subscriber_refr
 PROBE bool subscriber_intact(const mq_subscriber *s, uint64_t at) { return mq_subscriber_intact(s, at); }
 PROBE void subscriber_announce_sleep(mq_subscriber *s) { mq_subscriber_announce_sleep(s); }
 PROBE bool milestone_read(const mq_side *side, mq_milestone *m) { return mq_milestone_read(side, m); }
-PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1); }
+PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1, true); }
 PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
 PROBE bool schema_read(const mq_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
 PROBE bool event_set(mq_event *e) { return mq_event_set(e); }
@@ -40,8 +40,8 @@ PROBE void lease_return(mq_leases *t, uint32_t r, uint32_t b) { mq_lease_return(
 PROBE void lease_leave(mq_leases *t, uint32_t r) { mq_lease_leave(t, r); }
 PROBE int buffer_take(mq_leases *t, uint32_t rows, uint32_t b) { return mq_buffer_take(t, rows, b, 7); }
 PROBE void buffer_publish(mq_leases *t, uint32_t b) { mq_buffer_publish(t, b, 7); }
-PROBE bool row_done(const mq_leases *t, uint32_t r) { return mq_row_done(t, r); }
-PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, 1, 1); }
+PROBE bool row_done(const mq_leases *t, uint32_t r, const uint32_t *g) { return mq_row_done(t, r, g); }
+PROBE int slot_join(mq_ring_header *ring, mq_side *side) { return mq_slot_join(ring, side, NULL, 1, 1); }
 EOF
 
 "$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
@@ -79,7 +79,7 @@ must subscriber_intact 'dmb;ishld;.*ldr' "EDGE grant: the fence before limit is 
 must publisher_claim 'stlxr;.*dmb;ish;.*bl;syscall' "EDGE takeover: write_uid, fence, membarrier"
 must subscriber_announce_sleep 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: the flag is set atomically, then a fence"
 must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid released"
-must schema_write 'dmb;ish;.*stlr' "EDGE schema: turn, fence, text, turn"
+must schema_write 'stlr;.*dmb;ish;.*stlr' "EDGE schema: the spare, its place; turn, fence, text, turn"
 must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"
 must event_set 'ldaxr;.*stlxr' "EDGE event, release"
 must event_set 'stlxr;.*dmb;ish;.*ldar' "EDGE watch: the count, fence, fifo_inode"
