@@ -127,8 +127,8 @@ class Receiver(Guard):
     """A subscriber's guard.
 
     Derived classes have `_next`, which receives with everything considered and is called unless `_plain` is set, and
-    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait; it returns
-    the milliseconds that the wait may last until it is called again, at least 1.
+    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait; it
+    returns the milliseconds that the wait may last until it is called again, at least 1.
 
     Attributes
     ----------

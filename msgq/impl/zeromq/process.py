@@ -108,13 +108,18 @@ def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
         raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
 
 
+def put_aside(socket: zmq.Socket[bytes]) -> None:
+    """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
+    _inherited.append(socket)
+
+
 def _forked() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
     global _context, _epolls
     _inherited.append(_context)
     for socket in _sockets:
         if not socket.closed:
-            _inherited.append(socket._socket)
+            put_aside(socket._socket)
             socket._forget()
     _sockets.clear()
     _close_connections()

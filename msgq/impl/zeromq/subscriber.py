@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import os
-import select
 import struct
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from msgq.impl.plain import PlainPoller, timeout_ms
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
 from msgq.impl.zeromq.lingering import Lingers
 from msgq.stats import SubscriberStats
 
@@ -41,11 +40,8 @@ NAP_MS = 1000  # how long a sleep may last: a signal that came just before it is
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
 
-AT_ONCE = 1  # a time long ago, of the monotonic clock
-TFD_TIMER_ABSTIME = 1
 
 _wake_numbers = itertools.count()
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
@@ -220,6 +216,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             self._loop_fd.close()
             self._loop_fd = None
         self._waiting = None
+        process.put_aside(self._monitor)
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message.
@@ -427,36 +424,6 @@ def _fill(view: memoryview, message: bytes) -> None:
     if message:  # an empty buffer has no address
         start = (ctypes.c_char * len(message)).from_buffer(view)
         start.raw = message
-
-
-class LoopDescriptor:
-    """One descriptor that is readable when another one is, or from a time on.
-
-    Attributes
-    ----------
-    fd : an epoll's, which event loops take as any other.
-    """
-
-    def __init__(self, other: int) -> None:
-        self._timer, self._time_ns = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK), 0
-        if self._timer < 0:
-            raise OSError(ctypes.get_errno(), "cannot make a timer")
-        self._epoll = select.epoll()
-        self._epoll.register(other, select.EPOLLIN)
-        self._epoll.register(self._timer, select.EPOLLIN)
-        self.fd = self._epoll.fileno()
-
-    def set(self, time_ns: int) -> None:
-        """Be readable from this time of the monotonic clock on; 0: no more so than the other one."""
-        if time_ns != self._time_ns:
-            setting = (ctypes.c_long * 4)(0, 0, *divmod(time_ns, 1_000_000_000))  # itimerspec: no interval, a time
-            _libc.timerfd_settime(self._timer, TFD_TIMER_ABSTIME, setting, None)
-            self._time_ns = time_ns
-
-    def close(self) -> None:
-        """Close what is ours."""
-        self._epoll.close()
-        os.close(self._timer)
 
 
 class _Poller(PlainPoller):
