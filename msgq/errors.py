@@ -12,6 +12,12 @@ import errno
 class IpcError(Exception):
     """Something went wrong between processes.
 
+    Parameters
+    ----------
+    message : what happened. Stock's only argument stands in its place, and is told from a text by its type: the
+        endpoint as bytes, or nothing.
+    endpoint, errno : as the attributes.
+
     Attributes
     ----------
     endpoint : the endpoint's name, or "" when the error concerns none.
@@ -20,9 +26,15 @@ class IpcError(Exception):
 
     errno: int | None = None
 
-    def __init__(self, message: str, endpoint: str = "", errno: int | None = None) -> None:
-        super().__init__(f"{endpoint!r}: {message}" if endpoint else message)
-        self.endpoint = endpoint
+    def __init__(
+        self, message: str | bytes | None = None, endpoint: str | bytes | None = "", errno: int | None = None
+    ) -> None:
+        if isinstance(message, bytes):
+            message, endpoint = None, message
+        name = endpoint.decode(errors="replace") if isinstance(endpoint, bytes) else endpoint or ""
+        text = "messaging failure" if message is None else message
+        super().__init__(f"{name!r}: {text}" if name else text)
+        self.endpoint = name
         if errno is not None:
             self.errno = errno
 

@@ -85,6 +85,10 @@ class VisionBuf(Picture, Frame):
             raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays from it before that")
         return self._view
 
+    def as_array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """Return `data`, under stock's name."""
+        return self.data
+
     def to_rgb(self) -> npt.NDArray[np.uint8]:
         """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq import naming
-from msgq.errors import EndpointClosedError, IpcError, StreamNotFoundError, WaitTimeoutError
+from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
@@ -47,7 +47,7 @@ class VisionIpcClient:
     """
 
     @also(stream="type")
-    def __init__(self, name: str | bytes, type: int, conflate: bool) -> None:
+    def __init__(self, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> None:
         """Nothing happens before `connect`.
 
         Parameters
@@ -55,10 +55,19 @@ class VisionIpcClient:
         name : the server's.
         type : of its stream.
         conflate : `recv` passes over all but the newest frame.
+        context : None, which is stock's default; stock takes an OpenCL context as well.
+
+        Raises
+        ------
+        InvalidValueError : another context.
+        EndpointNameError : the name cannot be a server's.
         """
         self._name = naming.endpoint_name(name, "server name")
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
+        if context is not None:
+            text = f"context is {context!r}, and there is no OpenCL here; leave it out"
+            raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._subscriber: SubSocket | None = None
         self._stream: Stream | None = None

@@ -50,12 +50,13 @@ class Guard:
         Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
         """
 
-    def _sleep(self, descriptors: list[int], deadline_ns: int) -> bool:
+    def _sleep(self, descriptors: list[int], deadline_ns: int, nap_ms: int) -> bool:
         """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
 
         Parameters
         ----------
         deadline_ns : on CLOCK_MONOTONIC, in nanoseconds; negative is never.
+        nap_ms : milliseconds after which to look again in any case, at least 1.
 
         Returns
         -------
@@ -126,7 +127,8 @@ class Receiver(Guard):
     """A subscriber's guard.
 
     Derived classes have `_next`, which receives with everything considered and is called unless `_plain` is set, and
-    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait.
+    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait; it
+    returns the milliseconds that the wait may last until it is called again, at least 1.
 
     Attributes
     ----------

@@ -39,7 +39,6 @@ cdef extern from "poll.h" nogil:
 cdef enum:
     ZMQ_DONTWAIT = 1
     LOOK_EVERY = 1024  # sends
-    NAP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
 
 
 cdef class Guard:
@@ -116,8 +115,7 @@ cdef class Guard:
         finally:
             self._give_back()
 
-    def _sleep(self, list descriptors, int64_t deadline_ns):
-        cdef int64_t nap_ms = NAP_MS
+    def _sleep(self, list descriptors, int64_t deadline_ns, int64_t nap_ms):
         cdef Py_ssize_t i, count = len(descriptors)
         cdef int found
         cdef pollfd *waited
@@ -248,23 +246,23 @@ cdef class Receiver(Guard):
         Guard._open(self, call, not_now)
 
     def _receive_one(self, bint non_blocking):
-        cdef int64_t deadline = -1
+        cdef int64_t nap_ms, deadline = -1
         try:
             return self._call(ZMQ_DONTWAIT)
         except self._not_now:
-            self._tend()
+            nap_ms = self._tend()
             if non_blocking or self._timeout_ms == 0:
                 raise
         if self._timeout_ms > 0:
             deadline = mq_now_ns() + self._timeout_ms * 1000000
         while True:
-            in_time = self._sleep([self._news], deadline)
+            in_time = self._sleep([self._news], deadline, nap_ms)
             try:
                 return self._call(ZMQ_DONTWAIT)
             except self._not_now:
                 if not in_time:
                     raise
-                self._tend()
+                nap_ms = self._tend()
 
     def receive(self, bint non_blocking=False):
         self._take()

@@ -16,7 +16,7 @@ import zmq
 import zmq.auth
 
 from msgq.errors import InvalidValueError, MessageTooLargeError
-from msgq.impl.zeromq import Poller
+from msgq.impl.zeromq import Poller, subscriber
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
@@ -136,6 +136,45 @@ def test_a_publisher_that_announces_too_much_costs_nothing(
         stranger.hear(b"\x00\x01\x01")  # its subscription to everything, so the handshake is over
         stranger.send(b"small")
         assert receiving.result() == b"small"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_waits_finds_the_publisher_after_several_that_broke_the_protocol(
+    zmq_backend: Backend, endpoint: str, listener: socket.socket, way: str
+) -> None:
+    receiving = Task(WAYS[way], zmq_backend.sub(endpoint))
+    for _ in range(3):
+        with listener.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            Stranger(connection, b"PUB").wait_for_the_end()
+    with listener.accept()[0] as connection:
+        stranger = Stranger(connection, b"PUB")
+        stranger.hear(b"\x00\x01\x01")
+        stranger.send(b"small")
+        assert receiving.result() == b"small"
+
+
+class TestNobodyLooks:
+    """ZMQ's thread serves all sockets, so what it tells of one must never make it wait."""
+
+    @pytest.fixture(autouse=True)
+    def in_a_hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(subscriber, "RECONNECT_MS", 1)
+        monkeypatch.setattr(subscriber, "RECONNECT_MAX_MS", 1)
+
+    def test_nothing_is_queued_while_nobody_publishes(self, zmq_backend: Backend, endpoint: str) -> None:
+        sub = zmq_backend.sub(endpoint)
+        assert sub._monitor.poll(300) == 0  # hundreds of attempts
+
+    def test_a_publisher_that_flaps_does_not_stop_the_others(
+        self, zmq_backend: Backend, endpoint: str, listener: socket.socket
+    ) -> None:
+        zmq_backend.sub(endpoint)
+        pub, sub = zmq_backend.pair(f"{endpoint}-healthy")
+        for _ in range(1500):  # each tells of its begin and its end, and a queue of ZMQ's takes 2000 unless told
+            listener.accept()[0].close()
+        pub.send(b"still here")
+        assert sub.receive() == b"still here"
 
 
 @pytest.mark.parametrize("size", [100_000, DEFAULT, GIB, 10 * GIB])

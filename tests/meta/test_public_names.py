@@ -196,7 +196,7 @@ VISIONIPC = {
         "stats": "(self, type)",
     },
     visionipc.VisionIpcClient: {
-        "": "(name, type, conflate)",
+        "": "(name, type, conflate, context=None)",
         "arecv": "(self)",
         "available_streams": "(name, block=True)",
         "close": "(self)",
@@ -208,6 +208,7 @@ VISIONIPC = {
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "buffer_len", "num_buffers", "format", "lost"], ""),
     },
     visionipc.VisionBuf: {
+        "as_array": "(self)",
         "release": "(self)",
         "to_rgb": "(self)",
         "valid": "(self)",

@@ -47,6 +47,14 @@ def test_errno_is_the_given_or_the_classs() -> None:
     assert SegmentError("x", "topic", "/path", errno.ENOSPC).errno == errno.ENOSPC
 
 
+@pytest.mark.parametrize("cls", [IpcError, MultiplePublishersError])
+def test_stocks_arguments_are_nothing_or_the_endpoint_as_bytes(cls: type[IpcError]) -> None:
+    assert (str(cls()), cls().endpoint) == ("messaging failure", "")
+    assert (str(cls(endpoint=None)), cls(None).endpoint) == ("messaging failure", "")
+    for error in (cls(b"topic"), cls(endpoint=b"topic"), pickle.loads(pickle.dumps(cls(b"topic")))):
+        assert (str(error), error.endpoint) == ("'topic': messaging failure", "topic")
+
+
 def test_a_segment_error_names_its_file() -> None:
     error = SegmentError("cannot open", "topic", "/dev/shm/x")
     assert error.path == "/dev/shm/x"

@@ -150,6 +150,7 @@ def test_keywords_in_stocks_spelling(name):
         assert server.send(tp=1, data=data, frame_id=3, timestamp_sof=4, timestamp_eof=5)
         with client.frame(timeout_ms=DEADLINE_MS) as frame:
             assert (frame.data.tobytes(), frame.frame_id) == (data, 3)
+            assert (frame.as_array().tobytes(), frame.as_array().flags.writeable) == (data, False)
         assert VisionIpcClient.available_streams(name=name, block=False) == {0, 1}
         assert server.stats(type=0).buffers == 3
         server.create_buffers(type=0, num=2, width=WIDTH, height=HEIGHT)
@@ -159,6 +160,13 @@ def test_keywords_in_stocks_spelling(name):
             VisionIpcClient(name, type=1, stream=1, conflate=False)
         with pytest.raises(TypeError, match="multiple values"):
             server.send(1, data, tp=1)
+
+
+def test_keyword_for_opencl_must_be_none(name):
+    VisionIpcClient(name, 0, False, None).close()
+    VisionIpcClient(name, stream=0, conflate=False, context=None).close()
+    with pytest.raises(errors.InvalidValueError, match="there is no OpenCL here"):
+        VisionIpcClient(name, 0, False, object())
 
 
 def test_types_of_streams():

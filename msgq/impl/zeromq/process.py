@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ EPOLLS = 2  # that a context has: its I/O thread's and its reaper's
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
 _epolls: set[int] = set()  # the context's; empty when they are not known
+_monitor_numbers = itertools.count()
 _sockets: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 _inherited: list[Any] = []  # the parent's objects of ZMQ, kept so that the garbage collector does not touch them either
 
@@ -88,12 +90,27 @@ def new_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes
 
 
 def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
-    """Return what tells of the ends of a socket's connections, and of ZMQ trying again; IpcError as `new_socket`."""
+    """Return what tells of the begins and ends of a socket's connections; IpcError as `new_socket`.
+
+    ZMQ's thread, which serves all sockets, waits when a monitor's queue is full. So this one has no limit, and nothing
+    is watched that happens again and again while nobody publishes: a socket that nobody looks at queues two events, a
+    few hundred bytes, for each connection that ends.
+    """
+    address = f"inproc://msgq-monitor-{next(_monitor_numbers)}"
+    monitor = new_socket(zmq.PAIR, endpoint)
     try:
-        monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        monitor.rcvhwm = 0
+        socket.monitor(address, zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+        monitor.connect(address)
         return monitor
     except zmq.ZMQError as error:
+        monitor.close()
         raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
+
+
+def put_aside(socket: zmq.Socket[bytes]) -> None:
+    """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
+    _inherited.append(socket)
 
 
 def _forked() -> None:
@@ -102,7 +119,7 @@ def _forked() -> None:
     _inherited.append(_context)
     for socket in _sockets:
         if not socket.closed:
-            _inherited.append(socket._socket)
+            put_aside(socket._socket)
             socket._forget()
     _sockets.clear()
     _close_connections()

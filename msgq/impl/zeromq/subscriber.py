@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import os
-import select
 import struct
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from msgq.impl.plain import PlainPoller, timeout_ms
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
 from msgq.impl.zeromq.lingering import Lingers
 from msgq.stats import SubscriberStats
 
@@ -36,9 +35,11 @@ if TYPE_CHECKING:
 
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
-RETRIED_MS = 20  # that it tries again, ZMQ says at once
+RENEW_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
+NAP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
 NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 MANY = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
+
 
 _wake_numbers = itertools.count()
 
@@ -67,6 +68,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         self._linger_ms = 0
         self._held: bytes | None = None  # a message that did not suit the call that took it
         self._passed_over = 0
+        self._renew_at = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
         self._wake_address = ""
         self._waiting: Wait | None = None
         self._loop_fd: LoopDescriptor | None = None
@@ -140,6 +142,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
                 raise InvalidValueError(text, name, error.errno) from error
             raise
         self._socket, self._recv = socket, socket.recv
+        self._renew_at = 0
         self._conflate, self._held, self._passed_over = bool(conflate) or self._conflate_wanted, None, 0
         self._simplify()
         # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
@@ -164,20 +167,37 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             push.connect(self._wake_address)
             push.send(b"", NOBLOCK)
 
-    def _tend(self) -> None:
-        """Connect again if ZMQ gave the publisher up; there is no message, and the ticket is ours.
+    def _tend(self) -> int:
+        """Connect again if ZMQ gave the publisher up. There was no message, and the ticket is ours.
 
-        It does so without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol, or
-        announces too large a message. Its monitor hears of each connection's end, and at once of trying again, or not.
+        ZMQ gives up without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol,
+        or announces too large a message. Else it connects again by itself, which its monitor tells when it succeeds. A
+        connection that ended, and has no successor after `RENEW_MS`, may be of either kind; in both it does no harm to
+        connect anew.
+
+        Returns
+        -------
+        Milliseconds until this wants to be called again, at least 1.
         """
-        given_up = False
-        while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], RETRIED_MS if given_up else 0):
+        if self._renew_at and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            return 1  # the last messages of that connection; they would be lost with it
+        while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], 0):
             event = self._monitor.recv_multipart(NOBLOCK)[0]
-            given_up = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
-        if given_up:
-            with contextlib.suppress(zmq.ZMQError):  # it is forgotten already
-                self._socket.disconnect(self._address.uri)
-            self._socket.connect(self._address.uri)
+            ended = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
+            self._renew_at = time.monotonic_ns() + RENEW_MS * 1_000_000 if ended else 0
+        if not self._renew_at:
+            return NAP_MS
+        left_ns = self._renew_at - time.monotonic_ns()
+        if left_ns > 0:
+            return left_ns // 1_000_000 + 1
+        self._renew()
+        return 1  # ZMQ may just have taken note of a message, and its descriptor would not tell again
+
+    def _renew(self) -> None:
+        self._renew_at = 0
+        with contextlib.suppress(zmq.ZMQError):  # it is forgotten already
+            self._socket.disconnect(self._address.uri)
+        self._socket.connect(self._address.uri)
 
     def _disconnect(self) -> None:
         if self._loop_fd is not None:
@@ -196,6 +216,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
             self._loop_fd.close()
             self._loop_fd = None
         self._waiting = None
+        process.put_aside(self._monitor)
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message.
@@ -250,10 +271,13 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         return self._loop_fd.fd
 
     def _settle_fd(self) -> None:
-        """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before."""
+        """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before.
+
+        And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
+        """
         if self._loop_fd is not None:
             more = self._held is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
-            self._loop_fd.set(more)
+            self._loop_fd.set(AT_ONCE if more else self._renew_at)
 
     def _next(self, non_blocking: bool) -> bytes:
         """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
@@ -402,35 +426,6 @@ def _fill(view: memoryview, message: bytes) -> None:
         start.raw = message
 
 
-class LoopDescriptor:
-    """One descriptor that is readable when another one is, or when it was told to be.
-
-    Attributes
-    ----------
-    fd : an epoll's, which event loops take as any other.
-    """
-
-    def __init__(self, other: int) -> None:
-        self._flag, self._is_set = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), False
-        self._epoll = select.epoll()
-        self._epoll.register(other, select.EPOLLIN)
-        self._epoll.register(self._flag, select.EPOLLIN)
-        self.fd = self._epoll.fileno()
-
-    def set(self, readable: bool) -> None:
-        """Be readable, or no more so than the other one."""
-        if readable and not self._is_set:
-            os.eventfd_write(self._flag, 1)
-        elif self._is_set and not readable:
-            os.eventfd_read(self._flag)
-        self._is_set = readable
-
-    def close(self) -> None:
-        """Close what is ours."""
-        self._epoll.close()
-        os.close(self._flag)
-
-
 class _Poller(PlainPoller):
     _takes = SubSocket
 
@@ -470,9 +465,8 @@ def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
     news = [socket._news for socket in sockets]
     while not (found := zmq.zmq_poll(items, 0)):
-        for socket in sockets:
-            socket._tend()
-        if not sockets[0]._sleep(news, deadline):
+        nap_ms = min([socket._tend() for socket in sockets])
+        if not sockets[0]._sleep(news, deadline, nap_ms):
             break
     for socket in sockets:
         socket._settle_fd()
