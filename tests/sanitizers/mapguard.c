@@ -11,7 +11,7 @@
 
 #include "mapguard.h"
 
-enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE };
+enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE, WATCHDOG = 60 };
 
 static mq_u32 rounds, forks;
 static mq_u64 stop;
@@ -124,6 +124,7 @@ int main(int count, char **arguments) {
     pthread_t threads[4];
     double seconds = count > 1 ? atof(arguments[1]) : 1;
     struct sigaction action = {.sa_handler = former};
+    alarm((unsigned)seconds + WATCHDOG); /* nobody runs for ever, whoever ends the test */
     sigaction(SIGBUS, &action, NULL);
     if (!mq_guard_install() || !mq_guard_install())
         fail("not installed");
