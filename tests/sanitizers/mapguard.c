@@ -102,8 +102,10 @@ static void in_child(unsigned number) {
     if (ftruncate(fd, number % PAGES * PAGE) != 0)
         fail("ftruncate");
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        alarm(WATCHDOG); /* the parent's is not inherited */
         _exit(bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole));
+    }
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
         fail("a forked child");
     if (!mq_load_acquire_u64(&guard->whole) || bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole))
