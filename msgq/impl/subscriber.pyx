@@ -283,9 +283,14 @@ cdef class SubSocket(Connection):
     cdef int _check_size(self, uint64_t size) except -1:
         """Nothing was taken: because nothing is there, or because it has another size?"""
         cdef mq_message message
-        if mq_subscriber_peek(&self._subscriber, &message) != MQ_OK or message.size == size:
+        cdef mq_status status = mq_subscriber_peek(&self._subscriber, &message)
+        if status == MQ_OK and message.size == size:
             return 0
-        if mq_subscriber_doubt(&self._subscriber) == MQ_OK:
+        if status == MQ_OK:
+            status = mq_subscriber_doubt(&self._subscriber)
+        if status == MQ_CORRUPT:
+            self._corrupt()
+        elif status == MQ_OK:
             text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
             raise MessageSizeError(text, self._endpoint)
         return 0

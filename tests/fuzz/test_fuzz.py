@@ -62,10 +62,12 @@ CAPTURE_ROOM = "message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + m
         ("core", "LOG_HEADERS", "capture.h", CAPTURE_ROOM, "0)\n"),
         ("gates", "HEADERS", "gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
         ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
+        ("core", "HEADERS", "snapshot.h", ".whole = whole", ".whole = {.value = whole.value}"),
+        ("core", "HEADERS", "schema.h", " && *bytes <= room - offset", ""),
         ("logs", "LOG_HEADERS", "scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
         ("logs", "LOG_HEADERS", "scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
     ],
-    ids=["size", "position", "stamp", "chunk", "event", "row", "head", "short"],
+    ids=["size", "position", "stamp", "chunk", "event", "row", "judge", "spare", "head", "short"],
 )  # fmt: skip
 def test_fuzzer_finds_a_bound_that_is_missing(tmp_path, monkeypatch, level, folder, header, safe, unsafe):
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""

@@ -11,7 +11,7 @@
 
 #include "mapguard.h"
 
-enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE };
+enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE, WATCHDOG = 60 };
 
 static mq_u32 rounds, forks;
 static mq_u64 stop;
@@ -102,8 +102,10 @@ static void in_child(unsigned number) {
     if (ftruncate(fd, number % PAGES * PAGE) != 0)
         fail("ftruncate");
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        alarm(WATCHDOG); /* the parent's is not inherited */
         _exit(bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole));
+    }
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
         fail("a forked child");
     if (!mq_load_acquire_u64(&guard->whole) || bytes[BYTES - 1] || mq_load_acquire_u64(&guard->whole))
@@ -124,6 +126,7 @@ int main(int count, char **arguments) {
     pthread_t threads[4];
     double seconds = count > 1 ? atof(arguments[1]) : 1;
     struct sigaction action = {.sa_handler = former};
+    alarm((unsigned)seconds + WATCHDOG); /* nobody runs for ever, whoever ends the test */
     sigaction(SIGBUS, &action, NULL);
     if (!mq_guard_install() || !mq_guard_install())
         fail("not installed");

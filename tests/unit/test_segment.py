@@ -202,6 +202,25 @@ class TestStrangeFiles:
             pub.send(b"sane again")
             assert sub.receive(True) == b"sane again"
 
+    @pytest.mark.parametrize("wait", [False, True])
+    def test_records_of_a_ring_that_was_cut_are_an_error(self, endpoint: str, wait: bool) -> None:
+        """What is pending is smaller than one record, so nothing is taken that could be found torn."""
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
+            pub.send(b"x")
+            for size in (HEADER + 2048, HEADER + 4096):
+                os.truncate(ring_path(endpoint), size)
+            with pytest.raises(SegmentSizeError, match=endpoint):
+                sub.receive_array("S100", wait_for_one=wait)
+
+    def test_records_of_a_nonsensical_size_are_an_error(self, endpoint: str) -> None:
+        with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
+            pub.send(b"x")
+            with ring_path(endpoint).open("r+b") as file:
+                file.seek(HEADER)
+                file.write(b"\xff" * 7)
+            with pytest.raises(CorruptSegmentError, match=endpoint):
+                sub.receive_array("S8")
+
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
     @both
     @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])

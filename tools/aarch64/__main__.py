@@ -1,4 +1,4 @@
-"""`python -m tools.aarch64 [arguments of pytest]`: ends with its exit code, or with 2 when a package is missing."""
+"""`python -m tools.aarch64 [arguments of pytest]`: ends with its exit code, or with 2 when something cannot be had."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tools.aarch64
 from tools.aarch64 import cross, emulator, sysroot
 from tools.aarch64.tests import LEFT_OUT, NOT_RUN, TESTS, WORDS
 from tools.fuzz.build import ROOT, compile_program
@@ -31,11 +32,19 @@ def fuzz(work: Path) -> int:
 
 def main() -> int:
     """Make what is needed, run what can be run, and say what cannot."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(f"{__doc__}\n\n{tools.aarch64.__doc__}")
+        return 0
     if packages := sysroot.missing():
         print(f"missing: apt-get install {' '.join(packages)}", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    root, site, tree = sysroot.unpack_python(FOLDER), sysroot.unpack_wheels(FOLDER), cross.copy_tree(FOLDER)
+    try:
+        root, site = sysroot.unpack_python(FOLDER), sysroot.unpack_wheels(FOLDER)
+    except sysroot.DownloadError as error:
+        print(error, file=sys.stderr)
+        return 2
+    tree = cross.copy_tree(FOLDER)
     cross.build_extensions(tree, root)
     with tempfile.TemporaryDirectory(prefix="msgq-aarch64-") as work:
         found = fuzz(Path(work))

@@ -25,6 +25,17 @@ WHEELS = ("numpy>=1.26", "pytest>=8,<9.2", "pytest-xdist", "hypothesis>=6.100", 
 PLATFORMS = ("manylinux_2_17_aarch64", "manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
 
 
+class DownloadError(Exception):
+    """A program that brings packages failed; the text says which, and why by its own last line."""
+
+
+def _bring(command: list[str | Path]) -> None:
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise DownloadError(f"{Path(command[0]).name} ended with {done.returncode} (mirror {MIRROR}): {why}")
+
+
 def missing() -> list[str]:
     """Return the packages to install first."""
     return [packages for program, packages in NEEDED.items() if shutil.which(program) is None]
@@ -44,13 +55,13 @@ def unpack_python(folder: Path) -> Path:
         "Dir::State": state, "Dir::State::Lists": state / "lists", "Dir::State::status": state / "status",
         "Dir::Cache": state / "cache", "Dir::Etc::sourcelist": state / "sources.list",
         "Dir::Etc::sourceparts": "/dev/null", "APT::Architecture": "arm64", "APT::Architectures::": "arm64",
-        "APT::Install-Recommends": "false", "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any", "APT::Install-Recommends": "false", "APT::Sandbox::User": "root",
     }  # fmt: skip
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
-    subprocess.run([*apt, "update"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*apt, "install", "-y", "--download-only", *DEBS], check=True, stdout=subprocess.DEVNULL)
+    _bring([*apt, "update"])
+    _bring([*apt, "install", "-y", "--download-only", *DEBS])
     for package in sorted((state / "cache/archives").glob("*.deb")):
-        subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+        _bring(["dpkg-deb", "-x", package, root])
     (folder / "root.done").touch()
     return root
 
@@ -63,7 +74,7 @@ def unpack_wheels(folder: Path) -> Path:
     pip = [sys.executable if _has_pip() else "python3", "-m", "pip", "install", "--quiet", "--upgrade"]
     target = ["--target", site, "--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
-    subprocess.run([*pip, *target, *platforms, *WHEELS], check=True)
+    _bring([*pip, *target, *platforms, *WHEELS])
     (folder / "site.done").touch()
     return site
 

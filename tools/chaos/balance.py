@@ -20,8 +20,6 @@ def balance(run: Run) -> list[str]:
             if life.topic is topic and life.first is not None and row.received + row.lost != total:
                 counts = f"{row.received} received, {row.lost} lost, of {total} that were published"
                 wrong.append(f"{life.kind} {life.number} of {topic.endpoint}: {counts}")
-            if life.topic is topic and life.first is not None and not row.received:
-                wrong.append(f"{life.kind} {life.number} of {topic.endpoint} received nothing")
     return wrong
 
 

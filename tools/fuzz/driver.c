@@ -17,6 +17,7 @@ static bool started[PUBLISHERS];
 static mq_subscriber subscribers[SUBSCRIBERS];
 static bool joined[SUBSCRIBERS];
 static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
+static const mq_roll roll = {.path = "/side", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
@@ -33,7 +34,8 @@ static void start_publisher(int i) {
     p->data_bytes = fuzz_data_bytes;
     p->whole = mq_whole_always();
     p->fences = fuzz_one_in(2);
-    int row = mq_publisher_row_take(NULL, ring(), side(), &p->hold);
+    p->roll = fuzz_one_in(8) ? NULL : &roll;
+    int row = mq_publisher_row_take(p->roll, ring(), side(), &p->hold);
     started[i] = false;
     if (row == MQ_NO_ROW)
         return;
@@ -128,6 +130,7 @@ static void join(int i) {
     bool passive = i == PASSIVE;
     memset(s, 0, sizeof *s);
     s->passive = passive;
+    s->roll = fuzz_one_in(8) ? NULL : &roll;
     s->ring = (mq_ring_header *)(void *)(passive ? fuzz_ring.readable : fuzz_ring.writable);
     s->side = i == WITHOUT_SIDE ? NULL : (mq_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
@@ -237,6 +240,24 @@ static void subscribe(void) {
 
 /* ---- looking on ---- */
 
+/* Losses of others, as stats tells them: by one who may not write. */
+static void judge(void) {
+    mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
+    mq_side *seen = (mq_side *)(void *)fuzz_side.readable;
+    static const mq_u64 whole = {1};
+    mq_whole by = fuzz_one_in(2) ? mq_whole_always() : mq_whole_ring(seen_ring, fuzz_data_bytes, &whole);
+    mq_subscriber judge = mq_judge(seen_ring, seen, fuzz_one_in(8) ? NULL : &roll, fuzz_data_bytes, by);
+    mq_reader_copy reader;
+    mq_counts counts;
+    fuzz_op = "stats of a subscriber";
+    for (int i = 0; i < SUBSCRIBERS; i++)
+        mq_judge_reader(&judge, i, &reader);
+    mq_judge_reader(&judge, (int)fuzz_below(MQ_READERS), &reader);
+    fuzz_op = "counts";
+    mq_copy_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, judge.roll, fuzz_data_bytes, by, &counts);
+    check(counts.subscribers <= MQ_READERS, "more subscribers than rows");
+}
+
 static void look_on(void) {
     static char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
     char *data = malloc(MQ_SCHEMA_DATA_MAX);
@@ -251,6 +272,9 @@ static void look_on(void) {
     check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
     mq_count_stock(header, fuzz_one_in(4) ? NULL : seen);
     mq_side_check(seen, 1, fuzz_data_bytes);
+    mq_ring_wiped(header, seen, fuzz_data_bytes);
+    judge();
+    fuzz_op = "schema";
     if (mq_schema_read(seen, name, encoding, data, &bytes))
         check(bytes <= MQ_SCHEMA_DATA_MAX, "a schema beyond the file");
     free(data);
@@ -258,7 +282,7 @@ static void look_on(void) {
         static char text[MQ_SCHEMA_DATA_MAX];
         fuzz_op = "connect with a schema";
         memset(text, 'x', sizeof text);
-        mq_schema_write(side(), "name", "encoding", text, fuzz_one_in(4) ? sizeof text : fuzz_below(64));
+        mq_schema_write(side(), "name", "encoding", text, fuzz_one_in(4) ? sizeof text : fuzz_below(fuzz_one_in(2) ? 64 : sizeof text));
     }
 }
 

@@ -13,6 +13,7 @@ static int fuzz_yield(void) { return 0; }
 enum { OPS = 200, FIFO = 5 };
 
 static fuzz_memory memory;
+static const mq_roll roll = {.path = "/gate", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static uint64_t hostile_word(void) {
@@ -42,7 +43,7 @@ static void await(mq_gate *g, mq_event *e) {
     if (expected < MQ_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
         mq_futex_wait(mq_event_futex(e), expected, 0);
         mq_futex_wait_many(words, 2, 0);
-        mq_gate_owner_life(g);
+        mq_gate_owner_life(g, &roll);
     }
 }
 
@@ -63,7 +64,7 @@ static void call(void) {
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 16, 64};
     fuzz_use(&memory, MQ_GATE_BYTES);
-    mq_gate_init((mq_gate *)(void *)memory.writable, &self);
+    mq_gate_init((mq_gate *)(void *)memory.writable, &self, fuzz_one_in(2));
     fuzz_rate = rates[fuzz_below(4)];
     for (int i = 0; i < OPS; i++) {
         fuzz_loads = 0;

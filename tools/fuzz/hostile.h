@@ -60,6 +60,10 @@ static void fuzz_say(void) {
             (unsigned long long)fuzz_loads, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
 }
 
+/* The runtime of the undefined behaviour sanitizer knows no callback: it dies by a signal that we catch. */
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
+
 static void fuzz_segfault(int number) { /* only printf of what is static; better than nothing, and we die anyway */
     fuzz_say();
     signal(number, SIG_DFL);
@@ -69,7 +73,7 @@ static void fuzz_segfault(int number) { /* only printf of what is static; better
 static void fuzz_on_death(void) {
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_set_death_callback(fuzz_say);
-    (void)fuzz_segfault;
+    signal(SIGABRT, fuzz_segfault);
 #else
     signal(SIGSEGV, fuzz_segfault);
     signal(SIGBUS, fuzz_segfault);
@@ -154,13 +158,36 @@ static inline int fuzz_answer(void) {
 }
 static inline long fuzz_syscall(long number, ...) { return number == SYS_gettid ? 7 : fuzz_answer(); }
 static inline int fuzz_kill(pid_t pid, int signal_number) { return pid < 0 || signal_number < 0 ? -1 : fuzz_answer(); }
-static inline int fuzz_open(const char *path, int flags) { return path[0] != '/' || flags < 0 ? -1 : fuzz_answer(); }
+static inline int fuzz_open(const char *path, int flags, ...) {
+    return path[0] != '/' || flags < 0 ? -1 : fuzz_answer();
+}
 static inline int fuzz_close(int fd) { return fd; }
 static inline int fuzz_stat(const char *path, struct stat *out) {
     memset(out, 0, sizeof *out);
     out->st_ino = fuzz_below(2) * (path[0] == '/');
     return fuzz_answer();
 }
+static inline int fuzz_fstat(int fd, struct stat *out) { /* mostly the file that was meant, of inode 1 */
+    memset(out, 0, sizeof *out);
+    out->st_ino = !fuzz_one_in(8);
+    return fd < 0 ? -1 : fuzz_answer();
+}
+
+/* A lock, or the answer who has it; and the page that holds it. */
+static inline int fuzz_fcntl(int fd, int command, struct flock *lock) {
+    if (fd < 0 || command < 0 || fuzz_one_in(4))
+        return fuzz_answer();
+    lock->l_type = fuzz_one_in(2) ? F_UNLCK : F_WRLCK;
+    errno = EAGAIN;
+    return fuzz_one_in(4) ? -1 : 0;
+}
+static inline void *fuzz_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    static uint8_t page[4096];
+    bool sensible = !at && bytes <= sizeof page && protection == PROT_READ && flags && fd >= 0 && offset == 0;
+    return sensible && fuzz_answer() == 0 ? page : MAP_FAILED;
+}
+static inline int fuzz_munmap(void *at, size_t bytes) { return at && bytes ? 0 : -1; }
+static inline int fuzz_madvise(void *at, size_t bytes, int advice) { return at && bytes && advice ? fuzz_answer() : -1; }
 
 /* A file of /proc, whole, cut, or nonsense. */
 static inline ssize_t fuzz_read(int fd, void *buffer, size_t room) {
@@ -209,6 +236,11 @@ static inline ssize_t fuzz_pread(int fd, void *buffer, size_t room, off_t offset
 #define write fuzz_write
 #define close fuzz_close
 #define stat(path, out) fuzz_stat(path, out)
+#define fstat(fd, out) fuzz_fstat(fd, out)
+#define fcntl(fd, command, lock) fuzz_fcntl(fd, command, lock)
+#define mmap fuzz_mmap
+#define munmap fuzz_munmap
+#define madvise fuzz_madvise
 
 /* ---- the program ---- */
 

@@ -109,10 +109,10 @@ static void walk(const slice *s) {
     mq_columns columns = new_columns(rows);
     for (int i = 0; i < CODES; i++)
         codes[i] = (int32_t)fuzz_below(CODES + 2) - 2;
-    mq_selection wanted = {codes, CODES, 0, INT64_MAX};
+    mq_selection wanted = {codes, CODES, 0, INT64_MAX, fuzz_one_in(2)};
     if (fuzz_one_in(4))
         wanted.start = (int64_t)hostile_word();
-    for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_CUT;) {
+    for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_CUT && why != MQ_SCAN_ZERO;) {
         int64_t before = position, had = row;
         why = mq_scan(s->bytes, size, &wanted, &columns, rows, &position, &row);
         check(position >= before && position <= size && row >= had && row <= rows, "a scan that went astray");
@@ -122,7 +122,7 @@ static void walk(const slice *s) {
             row = 0;
         if (why == MQ_SCAN_RECORD)
             position += MQ_RECORD_HEAD + (int64_t)mq_read_u64(s->bytes + position + 1);
-        check(why == MQ_SCAN_END || why == MQ_SCAN_CUT || position > before || had, "a scan that stands still");
+        check(why == MQ_SCAN_END || why == MQ_SCAN_CUT || why == MQ_SCAN_ZERO || position > before || had, "a scan that stands still");
     }
     free_columns(&columns);
 }

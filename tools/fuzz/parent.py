@@ -58,8 +58,8 @@ def fuzz_in_c(
         code, out, err = _run([str(program), *arguments], seconds)
     if code == 0:
         return Outcome(True, out.strip())
-    case = err.rpartition(f"driver {seed} ")[2].split()
-    again = f" --first {case[0]} --count 1" if case else ""
+    _, said, case = err.rpartition(f"driver {seed} ")
+    again = f" --first {case.split()[0]} --count 1" if said else ""
     replay = f"python -m tools.fuzz --level {level} --seed {seed}{again}"
     return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 

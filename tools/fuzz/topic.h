@@ -54,14 +54,36 @@ static uint64_t *fuzz_target(void) {
     case 2: return fuzz_ring_word(384);                              /* the first message */
     case 3: return fuzz_ring_word(384 + ((uint32_t)*fuzz_ring_word(8) / 8 % words) * 8); /* the next message */
     case 4: case 5: return fuzz_ring_word(384 + 8 * fuzz_below(words));
-    case 6: return fuzz_side_word(8 * fuzz_below(26));               /* all before the entries */
+    case 6: return fuzz_side_word(8 * fuzz_below(28));               /* all before the entries */
     case 7: return fuzz_side_word(128 + 8 * fuzz_below(6));          /* the grant */
     case 8: return fuzz_side_word(256 + 8 * fuzz_below(2304));       /* the entries */
     default: return fuzz_side_word(18688 + 8 * fuzz_below(64));      /* the schema */
     }
 }
 
+/* A row whose owner says that it holds a lock. Publishers' rows and subscribers' are as large. */
+static void fuzz_scribble_held(void) {
+    uint64_t row = 256 + 128 * fuzz_below(144);
+    uint64_t uid = __atomic_load_n(fuzz_side_word(row), __ATOMIC_RELAXED);
+    __atomic_store_n(fuzz_side_word(row), uid ? uid : fuzz_uid(), __ATOMIC_RELAXED);
+    __atomic_store_n(fuzz_side_word(row + 56), uid ? uid : *fuzz_side_word(row), __ATOMIC_RELAXED);
+}
+
+/* As if a writer of the schema had died, and left a spare. Mostly near the end, where it begins to be too large. */
+static void fuzz_scribble_spare(void) {
+    uint64_t room = FUZZ_SIDE - 18928, turn = *fuzz_side_word(192) | 1;
+    uint64_t offset = (fuzz_one_in(4) ? fuzz_below(room) : room - fuzz_below(600)) & ~7ull;
+    if (offset + 8 <= room)
+        __atomic_store_n(fuzz_side_word(18928 + offset), fuzz_one_in(2) ? fuzz_below(room) : fuzz_value(), __ATOMIC_RELAXED);
+    __atomic_store_n(fuzz_side_word(208), turn << 32 | offset, __ATOMIC_RELAXED);
+    __atomic_store_n(fuzz_side_word(192), turn, __ATOMIC_RELAXED);
+}
+
 static void fuzz_scribble_topic(void) {
+    switch (fuzz_below(32)) {
+    case 0: fuzz_scribble_held(); return;
+    case 1: fuzz_scribble_spare(); return;
+    }
     uint64_t *word = fuzz_target(), value = fuzz_value();
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
