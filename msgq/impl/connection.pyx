@@ -12,13 +12,12 @@ from posix.unistd cimport usleep
 from msgq.impl.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
     MQ_EMPTY, MQ_FUTEX_32, MQ_FUTEX_MANY, MQ_OK, MQ_RING_HEADER, mq_futex_many, mq_futex_wake_all, mq_helper_unwatch,
-    mq_helper_watch, mq_is_uncut, mq_is_whole, mq_message, mq_now_ns, mq_ring_header, mq_side,
-    mq_subscriber_adopt, mq_subscriber_announce_sleep, mq_subscriber_disown, mq_subscriber_futex, mq_subscriber_has_more, mq_subscriber_join,
-    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
-    mq_subscriber_refresh_survey,
-    mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey,
-    mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add,
-    mq_watcher_follow, mq_watcher_quiet, mq_watcher_remove,
+    mq_helper_watch, mq_is_uncut, mq_is_whole, mq_message, mq_now_ns, mq_ring_header, mq_side, mq_subscriber_adopt,
+    mq_subscriber_announce_sleep, mq_subscriber_disown, mq_subscriber_futex, mq_subscriber_has_more,
+    mq_subscriber_join, mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_next, mq_subscriber_refresh,
+    mq_subscriber_refresh_survey, mq_subscriber_rejoin, mq_subscriber_reset, mq_subscriber_survey,
+    mq_subscriber_survey_again, mq_subscriber_take_signals, mq_watcher_add, mq_watcher_follow, mq_watcher_quiet,
+    mq_watcher_remove,
 )
 from msgq.impl.gate cimport Gate
 from msgq.impl.liveness cimport fork_generation, random_word, this_process

@@ -18,13 +18,12 @@ from posix.unistd cimport usleep
 
 from msgq.impl.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.core cimport (
-    MQ_DEAD, MQ_NO_ROW, MQ_NOTIFY, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in,
-    mq_is_whole, mq_publisher_forget_stock, mq_publisher_row_take,
-    mq_need_max, mq_now_ns, mq_publisher_begin, mq_publisher_claim,
-    mq_publisher_close, mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
-    mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_send,
-    mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count,
-    mq_ring_header, mq_schema_write, mq_other_send_in_progress, mq_self, mq_side, mq_thread_life,
+    MQ_DEAD, MQ_NOTIFY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_copy_in, mq_is_whole, mq_need_max,
+    mq_now_ns, mq_other_send_in_progress, mq_publisher_begin, mq_publisher_claim, mq_publisher_close,
+    mq_publisher_commit, mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry,
+    mq_publisher_forget_stock, mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_row_take,
+    mq_publisher_send, mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim,
+    mq_readers_count, mq_ring_header, mq_schema_write, mq_self, mq_side, mq_thread_life,
 )
 from msgq.impl.liveness cimport fork_generation, random_word, this_process
 from msgq.impl.segment cimport Topic, open_topic, resized

@@ -19,9 +19,9 @@ from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.core cimport (
-    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_file_outgrows, mq_is_whole, mq_now_ns, mq_ring_header,
-    mq_ring_shorten, mq_ring_sign, mq_ring_wiped, mq_side, mq_side_check, mq_side_follow, mq_side_init,
-    mq_side_version, mq_u64, mq_whole, mq_whole_always, mq_whole_by, mq_whole_ring,
+    MQ_DEFAULT_DATA_BYTES, MQ_RING_HEADER, MQ_SIDE_BYTES, MQ_SIDE_VERSION, mq_file_outgrows, mq_is_whole, mq_now_ns,
+    mq_ring_header, mq_ring_shorten, mq_ring_sign, mq_ring_wiped, mq_side, mq_side_check, mq_side_follow,
+    mq_side_init, mq_side_version, mq_u64, mq_whole, mq_whole_always, mq_whole_by, mq_whole_ring,
 )
 from msgq.impl.liveness cimport random_word
 

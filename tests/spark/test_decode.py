@@ -180,7 +180,7 @@ def test_what_is_always_empty_costs_no_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "payload"), [("json", b"[" * 900 + b"]" * 900), ("msgpack", b"\x91" * 400 + b"\1")]
+    ("encoding", "payload"), [("json", b"[" * 90 + b"]" * 90), ("msgpack", b"\x91" * 90 + b"\1")]
 )
 def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, payload: bytes) -> None:
     (row,) = sent(tmp_path, encoding, payload)
@@ -189,6 +189,13 @@ def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, paylo
         depth, value = depth + 1, value[0]
     assert depth < 20, "Java's stack has an end"
     assert isinstance(value, str)
+
+
+def test_what_is_nested_deeper_is_kept_aside(tmp_path: Path) -> None:
+    payload = b"[" * 900 + b"]" * 900
+    (row,) = sent(tmp_path, "json", payload)
+    assert (row["value"], row["data"]) == (None, payload)
+    assert "nested deeper than 100" in row["reason"]
 
 
 def test_what_refers_to_itself_is_kept_aside(tmp_path: Path) -> None:
