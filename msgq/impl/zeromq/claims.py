@@ -59,16 +59,24 @@ class Claim:
     def _listen(self, endpoint: str) -> int:
         what = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
         try:
-            self._lock.write(json.dumps(what).encode())
             if self._address.path:
                 listener = _listen_at_path(self._address.path)
             else:
                 listener = _listen_at_port(endpoint, self._address)
+            self._say(listener, json.dumps(what).encode())
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _taken(endpoint, self._address, _holder_of_port(endpoint, self._address.port)) from error
             raise IpcError(f"cannot bind {self._address.uri}: {error.strerror}", endpoint, error.errno) from error
         return listener
+
+    def _say(self, listener: int, text: bytes) -> None:
+        """Write who publishes here; not before, or whoever looks for the holder of the port would find ourselves."""
+        try:
+            self._lock.write(text)
+        except BaseException:
+            os.close(listener)
+            raise
 
     def release(self) -> None:
         """Let others have the address."""
