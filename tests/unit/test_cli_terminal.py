@@ -207,7 +207,7 @@ def test_names_that_a_shell_would_obey_are_not_offered_to_it(hostile: str, prefi
     assert said.stdout == "plain,harmless\n"
 
 
-def test_logs_of_anybody_are_escaped(tmp_path: Path) -> None:
+def test_logs_of_anybody_are_escaped(tmp_path: Path, prefix: str) -> None:
     schema = msgq.Schema(f"s{EVIL}", "json", b"")
     logs = []
     for number in (1, 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -293,6 +294,10 @@ class TestFrames:
         for path in (naming.ring_path, naming.side_path):
             Path(path(f"visionipc_{token}_0", "")).unlink(missing_ok=True)
         Path(f"/tmp/visionipc_{token}").unlink(missing_ok=True)
+        for user in (ALICE, BOB):  # a server that is killed leaves its lock's file, for the next one of its name
+            (SHM / f"msgqframes_{user}" / f"visionipc_{token}").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there is none, or another test is at it
+                (SHM / f"msgqframes_{user}").rmdir()
 
     def test_they_go_from_one_user_to_another(self, name: str, join: Join) -> None:
         alice, bob = join(ALICE, MSGQ_TRUST=str(BOB)), join(BOB, MSGQ_TRUST=str(ALICE))
