@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -427,14 +428,14 @@ def test_conflate(server, connect):
     assert client.lost == 2
 
 
-def hold(name: str) -> int:
-    """Child: hold every buffer of the stream until killed."""
+def hold(name: str, then: Callable[[], object] = signal.pause) -> int:
+    """Child: hold every buffer of the stream until killed, or until `then` ends."""
     client = VisionIpcClient(name, 0, False)
     client.connect(True)
     say("connected")
     held = [receive(client) for _ in range(4)]
     say("holding")
-    signal.pause()
+    then()
     return len(held)
 
 
@@ -458,13 +459,7 @@ def hold_in_namespace(kind: int, name: str) -> None:
 
 def hold_and_exec(name: str) -> None:
     """Child: hold every buffer, then become another program."""
-    client = VisionIpcClient(name, 0, False)
-    client.connect(True)
-    say("connected")
-    held = [receive(client) for _ in range(4)]
-    say("holding")
-    life_actors.exec_into_sleep()
-    assert held
+    hold(name, life_actors.exec_into_sleep)
 
 
 def test_leases_of_a_client_that_calls_exec_are_taken_back(server, name):
