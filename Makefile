@@ -2,29 +2,65 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
 READY := $(VENV)/ready
+SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h')
+C := $(shell find msgq visionipc tests tools -name '*.h' -o -name '*.c')
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
+# What is worth a line of what pip says: downloads of more than 10 MB, what is built, and the end.
+STEPS := -e 's/^ *Downloading \([^ ]*\) (\([0-9]\{2,\}\.[0-9]* [MG]B\).*/  downloading \1, \2/p' \
+  -e 's/^ *Building wheel for \([^ ]*\) .*started.*/  building \1/p' -e 's/^Installing collected packages:.*/  installing/p'
 
-.PHONY: help demo test bench lint clean
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
+# Fast tests wait as often as they compute: half again as many at once as there are cores.
+ABREAST := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+
+.PHONY: help demo test test-slow test-all bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
-	@echo "make test    set up, then run all tests"
+	@echo "make test    set up, then run the fast tests: under four minutes on two cores"
+	@echo "make test-slow  set up, then run the other tests: Spark, stress, sanitizers, fuzzing, type checkers"
+	@echo "make test-all   set up, then run all tests"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make lint    set up, then run the linters and type checkers"
+	@echo "make format  set up, then write the layout of Python and C files"
+	@echo "make dist    set up, then make the archive and the wheel, and test them in an environment of their own"
 	@echo "make clean   remove what the targets made"
 
-$(READY): pyproject.toml setup.cfg $(wildcard msgq/impl/*.pyx msgq/impl/*.pxd msgq/impl/*.h)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -c 'from msgq.spark import session; session("local[1]").range(1).count()'  # later ones start faster
-	touch $@
+# Packages are installed anew when their list changes; when a source changes, what is made of it is compiled.
+$(INSTALLED): pyproject.toml
+	@echo "set-up, 1 of 4: a virtual environment in $(VENV), with what compiles the extension modules"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) --quiet 'setuptools>=77' 'cython>=3.1'
+	@echo "set-up, 2 of 4: the extension modules, about two minutes on two cores"
+	@$(BUILD)
+	@echo "set-up, 3 of 4: the packages that tests and tools need, about 1 GB; later from pip's cache"
+	@mkdir -p build
+	@$(PIP) --no-build-isolation --editable '.[dev]' > build/pip.log 2>&1 & pip=$$!; \
+	  tail --pid=$$pip --lines=+1 --follow build/pip.log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
+	  wait $$pip || { tail -n 20 build/pip.log; exit 1; }
+	@echo "set-up, 4 of 4: the first start of Spark, after which others are faster"
+	@$(BIN)/python -c 'from msgq.spark import session; session("local[1]").range(1).count()'
+	@touch $@
+
+$(READY): $(INSTALLED) setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
+	@$(BUILD)
+	@touch $@
 
 demo: $(READY)
 	rm -rf build/demo
 	$(BIN)/msgq demo --output build/demo/recording --report build/demo/report.html
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(PYTEST) -n $(ABREAST) -m "not slow"
+
+test-slow: $(READY)
+	$(PYTEST) -n auto -m slow
+
+test-all: $(READY)
+	$(PYTEST) -n auto
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
@@ -32,8 +68,28 @@ bench: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
-	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/clang-format --dry-run -Werror $(C)
+	$(BIN)/cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --inline-suppr \
+	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
 	$(BIN)/mypy
 
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C)
+
+# The archive of the sources, the wheel made of it, and the fast tests on that wheel, away from this folder.
+dist: $(READY)
+	rm -rf dist build/away
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	mkdir -p build/away && tar -xzf dist/*.tar.gz -C build/away --strip-components=1
+	rm -rf build/away/msgq build/away/visionipc
+	$(PYTHON) -m venv build/away/.venv
+	build/away/.venv/bin/python -m pip install --quiet dist/*.whl 'pytest>=8,<9.2'
+	cd build/away && .venv/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_naming.py tests/unit/test_ring_reader.py
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info msgq/impl/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -1,19 +1,10 @@
 """Publish and subscribe between the processes of one machine, through shared memory."""
 
-from msgq import errors, stats
-from msgq.api import (
-    NO_TRAVERSAL_LIMIT,
-    Context,
-    Poller,
-    PubSocket,
-    SubSocket,
-    context,
-    drain_sock_raw,
-    pub_sock,
-    sub_sock,
-    zeromq_address,
-)
-from msgq.errors import Again, IpcError, MultiplePublishersError
+import typing
+
+from msgq import backend, errors, stats
+from msgq.api import NO_TRAVERSAL_LIMIT, drain_sock_raw, pub_sock, sub_sock, zeromq_address
+from msgq.errors import Again, IpcError, MsgqError, MultiplePublishersError
 from msgq.fake_events import (
     Event,
     SocketEventHandle,
@@ -24,9 +15,16 @@ from msgq.fake_events import (
     toggle_fake_events,
     wait_for_one_event,
 )
-from msgq.impl.habits import NOBLOCK, POLLERR, POLLIN, POLLOUT
+from msgq.impl.sockets.checks import NOBLOCK
+from msgq.impl.sockets.polling import POLLERR, POLLIN, POLLOUT
 from msgq.masters import PubMaster, SubMaster
 from msgq.schema import Schema
+
+if typing.TYPE_CHECKING:
+    from msgq.api import Context, Poller, PubSocket, SubSocket, context
+    from msgq.channel import Channel, Node
+else:
+    __getattr__, __dir__ = backend.lazy(globals(), dict.fromkeys(("Channel", "Node"), "msgq.channel"))
 
 __version__ = "0.1.0"
 
@@ -37,10 +35,13 @@ __all__ = [
     "POLLIN",
     "POLLOUT",
     "Again",
+    "Channel",
     "Context",
     "Event",
     "IpcError",
+    "MsgqError",
     "MultiplePublishersError",
+    "Node",
     "Poller",
     "PubMaster",
     "PubSocket",

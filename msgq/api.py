@@ -1,6 +1,7 @@
-"""The faces: the chosen backend's own classes, and the helper functions that stock msgq has.
+"""The chosen backend's own classes, and the helper functions that stock msgq has.
 
-There is no wrapper: `PubSocket` *is* the backend's class, so a send is one call into it.
+There is no wrapper: `PubSocket` *is* the backend's class, so a send is one call into it. The backend is chosen when one
+of the classes, `context` or a function that makes a socket is used first.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from msgq import naming
 
 if TYPE_CHECKING:
     from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
+
+    context: Context
 else:
-    _chosen = backends.load()
-    Context, Poller = _chosen.Context, _chosen.Poller
-    PubSocket, SubSocket = _chosen.PubSocket, _chosen.SubSocket
+    __getattr__, __dir__ = backends.lazy(globals())
 
 __all__ = [
     "NO_TRAVERSAL_LIMIT",
@@ -32,9 +33,6 @@ __all__ = [
 
 #: What users of Cap'n Proto pass as its traversal limit; stock msgq exports it, so we do.
 NO_TRAVERSAL_LIMIT = 2**64 - 1
-
-#: The context that `pub_sock` and `sub_sock` use.
-context = Context()
 
 
 def pub_sock(
@@ -53,8 +51,9 @@ def pub_sock(
     ------
     IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
     """
-    socket = PubSocket() if backend is None else backends.load(backend).PubSocket()
-    socket.connect(context, endpoint, segment_size, trust=trust)
+    module = backends.chosen() if backend is None else backends.load(backend)
+    socket: PubSocket = module.PubSocket()
+    socket.connect(backends.context, endpoint, segment_size, trust=trust)
     return socket
 
 
@@ -84,8 +83,9 @@ def sub_sock(
     ------
     IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
     """
-    socket = SubSocket() if backend is None else backends.load(backend).SubSocket()
-    socket.connect(context, endpoint, addr, conflate, segment_size, trust=trust)
+    module = backends.chosen() if backend is None else backends.load(backend)
+    socket: SubSocket = module.SubSocket()
+    socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust)
     if timeout is not None:
         socket.setTimeout(timeout)
     if poller is not None:

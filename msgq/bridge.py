@@ -1,8 +1,8 @@
 """Carrying topics between this host's rings and ZMQ, so that a bus reaches other hosts (docs/bridge.md).
 
-A topic goes one hop: what a bridge publishes here, no bridge takes out again. A bridge is known by the name under
-which it publishes, which stands beside the ring for as long as it is the publisher. So there are no loops, however
-bridges are put together, and nothing is added to the messages: plain ZMQ programs can be on the other side.
+A topic goes one hop: no bridge takes out again a topic that a bridge publishes here. A bridge says beside the ring that
+it is one, for as long as it is the publisher. So there are no loops, however bridges are put together, and nothing is
+added to the messages: plain ZMQ programs can be on the other side.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import select
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -30,10 +28,9 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl import liveness
+from msgq.impl.ring.snapshot import TopicWatch
+from msgq.selection import Choice, Selection, chosen
 
-#: The name of a bridge among the participants of a topic. With a space, as no program is called by accident.
-NAME = "msgq bridge"
 CARRYING = "carrying"
 LOOK_SECONDS = 1.0  # between two looks at what topics there are, and who publishes them
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
@@ -80,13 +77,15 @@ class Bridge:
     One thread at a time may use a bridge; `stop` may be called from any thread, and from signal handlers.
     """
 
-    def __init__(self, out: Iterable[str] = (), into: Mapping[str, str] | None = None, segment_size: int = 0) -> None:
+    def __init__(
+        self, out: Iterable[Choice] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
+    ) -> None:
         """Subscribe to what comes in; nothing is carried before `run`.
 
         Parameters
         ----------
-        out : names, or regular expressions that match whole names. Topics that appear later are taken, too; those in
-            `into` are not.
+        out : names, and patterns for whole names, as `msgq.selection.chosen` takes them. Topics that appear later are
+            taken, too; those in `into` are not.
         into : topic -> host of its ZMQ publisher.
         segment_size : bytes of the rings to publish on, as in `PubSocket.connect`. A message may take a third of it.
 
@@ -101,7 +100,7 @@ class Bridge:
         if both := sorted(sources.keys() & set(wanted)):
             raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
         _check_bind_host()
-        self._names, self._patterns = set(wanted), [_pattern(text) for text in wanted]
+        self._out = Selection([chosen(one) if isinstance(one, str) else one for one in wanted])
         self._loop = _Loop()
         self._segment_size = segment_size
         self._links: dict[str, _Link] = {}
@@ -166,12 +165,12 @@ class Bridge:
 
     def _look(self) -> None:
         """See what topics there are and who publishes them; begin and end what follows from that."""
-        found = {topic.endpoint: topic for topic in stats.topics()}
-        for name in found.keys() - self._links.keys():
-            if name in self._names or any(pattern.fullmatch(name) for pattern in self._patterns):
+        present = {topic.endpoint: topic for topic in stats.topics()}
+        for name in present.keys() - self._links.keys():
+            if name in self._out:
                 self._links[name] = _Out(self._loop, name)
         for name, link in self._links.items():
-            link.look(found.get(name))
+            link.look(present.get(name))
 
 
 class _Loop:
@@ -193,8 +192,8 @@ class _Loop:
 
     def ready(self, seconds: float) -> list[_Link]:
         """Wait, and return whose subscriber has something."""
-        found = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
-        return [self._links[fd] for fd, _ in found if fd in self._links]
+        events = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
+        return [self._links[fd] for fd, _ in events if fd in self._links]
 
     def stop(self) -> None:
         self.stopped = True
@@ -282,7 +281,7 @@ class _Out(_Link):
         """Begin or end, as the topic's publisher demands."""
         if topic is None:
             return  # it was removed; whoever makes it anew is found
-        if _is_bridge(topic.publisher):
+        if _is_bridged(self._topic):
             self.close()
             self._say(f"not taken out: it comes from another bridge, {_who(topic.publisher)}")
             return
@@ -292,7 +291,7 @@ class _Out(_Link):
 
     def _open(self) -> None:
         try:
-            self._sub = _ring_subscriber(self._topic)
+            self._sub = _open("msgq", "SubSocket", self._topic)
             self._pub = _open("zmq", "PubSocket", self._topic)
             self._wait_for_sub()
         except InvalidValueError:
@@ -353,8 +352,7 @@ class _In(_Link):
             self._say(f"cannot come in: {_who(topic.publisher)} publishes it here")
             return
         try:
-            with _under_our_name():
-                self._pub = _open("msgq", "PubSocket", self._topic, self._segment_size)
+            self._pub = _open("msgq", "PubSocket", self._topic, self._segment_size)
         except InvalidValueError:
             raise
         except IpcError as error:
@@ -384,21 +382,16 @@ class _In(_Link):
         return False
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise InvalidValueError(f"{text!r} is no regular expression: {error}") from error
-
-
 def _check_bind_host() -> None:
     """Find out now whether a publisher can bind there, not when the first topic goes out."""
     host = naming.zmq_bind_host()
     if naming.zmq_transport("") == "ipc":
         return
     try:
-        found = socket.getaddrinfo(None if host == "*" else host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
+        addresses = socket.getaddrinfo(
+            None if host == "*" else host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = addresses[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind(address)
     except (OSError, UnicodeError) as error:
@@ -426,30 +419,21 @@ def _topic(name: str) -> stats.TopicStats | None:
 
 
 def _open(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
-    """Return a connected socket of a backend."""
+    """Return a connected socket of a backend. One of the ring says there that it is a bridge's."""
     module = backend.load(backend_name)
     socket = getattr(module, kind)()
+    if backend_name == "msgq":
+        socket._for_bridge = True
     socket.connect(module.Context(), topic, *arguments)
     return socket
 
 
-def _ring_subscriber(topic: str) -> Any:
-    with _under_our_name():
-        return _open("msgq", "SubSocket", topic)
-
-
-@contextmanager
-def _under_our_name() -> Iterator[None]:
-    """Let a socket that connects to a ring leave the bridge's name there, whatever this process is called."""
-    former = liveness.set_name(NAME)
+def _is_bridged(topic: str) -> bool:
+    """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
     try:
-        yield
-    finally:
-        liveness.set_name(former)
-
-
-def _is_bridge(publisher: stats.Participant | None) -> bool:
-    return publisher is not None and publisher.name == NAME and publisher.alive is not False
+        return TopicWatch(topic, naming.prefix()).bridged()
+    except SegmentError:
+        return False
 
 
 def _has_publisher(topic: stats.TopicStats) -> bool:

@@ -1,7 +1,9 @@
 """Every error that msgq raises, one small tree.
 
-All of them derive from `IpcError`, carry the endpoint as an attribute, and have a text that names the values and says
-what to do. Those that are also a built-in kind (a bad value, a time-out) derive from that as well.
+All of them derive from `MsgqError`, carry the endpoint as an attribute, and have a text that names the values and says
+what to do. Those that a socket, a gate or a frame's server can raise derive from `IpcError`, as stock has it: a
+program that catches that around sockets catches all of them. Those that are also a built-in kind (a bad value, a
+time-out) derive from that as well.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 import errno
 
 
-class IpcError(Exception):
-    """Something went wrong between processes.
+class MsgqError(Exception):
+    """Something went wrong in msgq.
 
     Parameters
     ----------
-    message : what happened. Stock's only argument stands in its place, and is told from a text by its type: the
-        endpoint as bytes, or nothing.
+    message : what happened.
     endpoint, errno : as the attributes.
 
     Attributes
@@ -26,17 +27,30 @@ class IpcError(Exception):
 
     errno: int | None = None
 
+    def __init__(self, message: str, endpoint: str | bytes | None = "", errno: int | None = None) -> None:
+        name = endpoint.decode(errors="replace") if isinstance(endpoint, bytes) else endpoint or ""
+        super().__init__(f"{name!r}: {message}" if name else message)
+        self.endpoint = name
+        if errno is not None:
+            self.errno = errno
+
+
+class IpcError(MsgqError):
+    """Something went wrong between processes.
+
+    Parameters
+    ----------
+    message : what happened. Stock's only argument stands in its place, and is told from a text by its type: the
+        endpoint as bytes, or nothing.
+    endpoint, errno : as the attributes.
+    """
+
     def __init__(
         self, message: str | bytes | None = None, endpoint: str | bytes | None = "", errno: int | None = None
     ) -> None:
         if isinstance(message, bytes):
             message, endpoint = None, message
-        name = endpoint.decode(errors="replace") if isinstance(endpoint, bytes) else endpoint or ""
-        text = "messaging failure" if message is None else message
-        super().__init__(f"{name!r}: {text}" if name else text)
-        self.endpoint = name
-        if errno is not None:
-            self.errno = errno
+        super().__init__("messaging failure" if message is None else message, endpoint, errno)
 
 
 class MultiplePublishersError(IpcError):
@@ -60,7 +74,11 @@ class UnknownTopicError(IpcError, KeyError):
 
 
 class InvalidValueError(IpcError, ValueError):
-    """An argument or environment variable that makes no sense: a time-out, a size, a mode."""
+    """An argument or environment variable that makes no sense: a time-out, a size, a mode. Another value would do."""
+
+
+class StateError(IpcError):
+    """A call that this object does not take now, whatever its arguments: it is connected already, or serves once."""
 
 
 class SegmentError(IpcError):
@@ -103,12 +121,47 @@ class EndpointClosedError(IpcError):
     """The socket was closed, or never connected."""
 
 
+class ChannelMismatchError(SegmentError):
+    """A channel exists with another geometry than the one asked for: capacity, limits, stamps. The text names both."""
+
+
+class PoolExhaustedError(IpcError):
+    """A publisher of a channel has no slot to write: views hold them, or loans. Nothing was sent."""
+
+
+class TooManyViewsError(IpcError):
+    """A subscriber of a channel keeps as many views as it may; release one."""
+
+
+class TooManyPublishersError(IpcError):
+    """A channel has as many publishers as it may."""
+
+
+class TooManySubscribersError(IpcError):
+    """A channel has as many subscribers, or subscribers that take views, as it may."""
+
+
+class LostMessagesError(IpcError):
+    """A subscriber with ``on_lost="raise"`` has lost messages. The next call goes on behind them.
+
+    Attributes
+    ----------
+    lost : messages, since this was raised last.
+    """
+
+    lost = 0
+
+
+class SchemaMismatchError(IpcError):
+    """A channel has another schema than the one given, which was to be strict."""
+
+
 class StreamNotFoundError(IpcError, LookupError):
     """A server of frames has no stream of this type."""
 
 
-class MissingLibraryError(IpcError, ImportError):
-    """A library that is optional, and needed for this, is not installed."""
+class MissingLibraryError(MsgqError, ImportError):
+    """A library that is optional, and needed for this, is not installed. No socket needs one but by its backend."""
 
 
 class ForkedSocketError(IpcError):
@@ -136,11 +189,21 @@ class ControllerDiedError(EventError):
 
 
 class DeadlockError(IpcError):
-    """In virtual time somebody waits for what can never happen. On the real clock the program would hang."""
+    """In virtual time somebody waits for what can never happen. On the real clock the program would hang.
+
+    An `IpcError`, as the waits of sockets raise it.
+    """
 
 
-class RecordingError(IpcError):
-    """A recording cannot be written or read: no space, a file that is none, bytes that make no sense."""
+class RecordingError(MsgqError):
+    """A recording cannot be written or read: no space, a file that is none, bytes that make no sense.
+
+    No `IpcError`: it concerns files, and no socket.
+    """
+
+
+class SparkError(MsgqError):
+    """Spark, or the Java that it runs on, refused what was asked of it. No socket can raise it."""
 
 
 class Again(IpcError):
@@ -150,4 +213,7 @@ class Again(IpcError):
 
 
 class BackendNotAvailableError(IpcError, ImportError):
-    """The backend that was asked for does not exist, or cannot run here."""
+    """The backend that was asked for does not exist, or cannot run here.
+
+    An `IpcError`, as making and connecting a socket raise it.
+    """

@@ -1,6 +1,8 @@
 """What stock has in an extension module of this name, for programs that import it from there: objects of `msgq`."""
 
-from msgq.api import Context, Poller, PubSocket, SubSocket
+from typing import TYPE_CHECKING
+
+from msgq import backend
 from msgq.errors import IpcError, MultiplePublishersError
 from msgq.fake_events import (
     Event,
@@ -11,6 +13,11 @@ from msgq.fake_events import (
     toggle_fake_events,
     wait_for_one_event,
 )
+
+if TYPE_CHECKING:
+    from msgq.api import Context, Poller, PubSocket, SubSocket
+else:
+    __getattr__, __dir__ = backend.lazy(globals())
 
 __all__ = [
     "Context",

@@ -31,7 +31,7 @@ import threading
 from collections.abc import Iterator
 
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from msgq.impl.liveness import environment
+from msgq.impl.ground.liveness import environment
 
 SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"
@@ -39,27 +39,33 @@ SIDE = "msgqside_"
 ZMQ = "msgqzmq_"
 FRAMES = "msgqframes_"
 GATE = "msgqgate_"
+CLOCK = "msgqclock"
+CHANNEL = "msgqchan_"
+CHANNEL_MARK = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
+POOL = "msgqpool_"
 FILE_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
+POOL_UID_DIGITS = 16
+CHANNEL_BYTES_MAX = FILE_BYTES_MAX - len(POOL) - 1 - POOL_UID_DIGITS
 
 
-def endpoint_name(endpoint: str | bytes, what: str = "endpoint") -> str:
+def endpoint_name(endpoint: str | bytes, what: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
     """Return the name as str, checked: it becomes the name of a file.
 
     Raises
     ------
-    EndpointNameError : empty, longer than 246 bytes, not UTF-8, or with "/" or NUL in it.
+    EndpointNameError : empty, longer than `most` bytes, not UTF-8, or with "/" or NUL in it.
     TypeError : neither str nor bytes.
     """
     if not isinstance(endpoint, (str, bytes)):
-        raise TypeError(f"an {what} is str or bytes, not {type(endpoint).__name__}")
+        raise TypeError(f"{what} {endpoint!r} is {type(endpoint).__name__}; give str or bytes")
     try:
         name = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
         size = len(name.encode())
     except UnicodeError as error:
         raise EndpointNameError(f"{what} {endpoint!r} is not UTF-8: {error}") from None
-    if not 0 < size <= NAME_BYTES_MAX:
-        raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {NAME_BYTES_MAX}")
+    if not 0 < size <= most:
+        raise EndpointNameError(f"{what} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
     if "/" in name or "\0" in name or name in (".", ".."):
         hint = "; an address goes into MSGQ_ZMQ_MAP" if "://" in name else ""
         raise EndpointNameError(f"{what} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint}")
@@ -99,16 +105,65 @@ def directories(in_prefix: str) -> tuple[str, str]:
     return f"{SHARED_MEMORY}/{RING}{in_prefix}", f"{SHARED_MEMORY}/{SIDE}{in_prefix}"
 
 
+def channel_name(channel: str | bytes) -> str:
+    """Return a channel's name, checked: it becomes a part of the names of files.
+
+    Raises
+    ------
+    EndpointNameError : as `endpoint_name`, and longer than 229 bytes.
+    """
+    return endpoint_name(channel, "channel", CHANNEL_BYTES_MAX)
+
+
+def channel_path(channel: str, in_prefix: str) -> str:
+    """Return the path of a channel's hub."""
+    return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}/{channel}" if in_prefix else f"{SHARED_MEMORY}/{CHANNEL}{channel}"
+
+
+def pool_path(channel: str, in_prefix: str, uid: int) -> str:
+    """Return the path of the pool of one of a channel's publishers."""
+    file = f"{channel}:{uid:0{POOL_UID_DIGITS}x}"
+    return f"{SHARED_MEMORY}/{POOL}{in_prefix}/{file}" if in_prefix else f"{SHARED_MEMORY}/{POOL}{file}"
+
+
+def channel_directories(in_prefix: str) -> tuple[str, str]:
+    """Return the two directories of a prefix, of its channels' hubs and of their pools."""
+    return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", f"{SHARED_MEMORY}/{POOL}{in_prefix}"
+
+
+def channel_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the hubs of a prefix's channels, and what their file names start with."""
+    return (f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, CHANNEL)
+
+
+def pools(in_prefix: str) -> list[tuple[str, int]]:
+    """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
+    directory, start = (f"{SHARED_MEMORY}/{POOL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL)
+    found = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for entry in os.scandir(directory):
+            channel, colon, uid = entry.name.removeprefix(start).rpartition(":")
+            digits = len(uid) == POOL_UID_DIGITS and set(uid) <= set("0123456789abcdef")
+            if entry.name.startswith(start) and channel and colon and digits and entry.is_file(follow_symlinks=False):
+                found.append((channel, int(uid, 16)))
+    return sorted(found)
+
+
+def clock_paths() -> tuple[str, str]:
+    """Return the paths of the host's clock, and of this user's own, for when a stranger's is in the former's place."""
+    return f"{SHARED_MEMORY}/{CLOCK}", f"{SHARED_MEMORY}/{CLOCK}_{os.geteuid()}"
+
+
 def prefixes() -> list[str]:
-    """Return the prefixes that have a directory, of rings or of side segments; sorted."""
-    found = set()
+    """Return the prefixes that have a directory, of topics or of channels; sorted."""
+    names = set()
     for entry in os.scandir(SHARED_MEMORY):
-        for start in (RING, SIDE):
+        for start in (RING, SIDE, CHANNEL, POOL):
             name = entry.name.removeprefix(start)
             if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so
-                    found.add(endpoint_name(name, "prefix"))
-    return sorted(found)
+                    names.add(endpoint_name(name, "prefix"))
+    return sorted(names)
 
 
 def backend_name() -> str:
@@ -138,7 +193,12 @@ def group() -> str:
 def trust() -> str:
     """Return whose files this thread uses beside its own and root's, as MSGQ_TRUST has it."""
     value = getattr(_of_thread, "trust", None)
-    return (environment("MSGQ_TRUST") or "") if value is None else value
+    return process_trust() if value is None else value
+
+
+def process_trust() -> str:
+    """Return whose files this process uses beside its own and root's where no thread says otherwise (MSGQ_TRUST)."""
+    return environment("MSGQ_TRUST") or ""
 
 
 def preallocate() -> bool:
@@ -227,9 +287,7 @@ def zmq_curve_directory() -> str:
 
 
 @contextlib.contextmanager
-def chosen(
-    in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
-) -> Iterator[None]:
+def chosen(in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None) -> Iterator[None]:
     """Let all that the calling thread connects meanwhile use another prefix, bind another host, or trust others.
 
     Other threads do not notice, nor do programs that are started meanwhile.
@@ -301,8 +359,8 @@ def made_private(path: str) -> bool:
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def fake_events() -> bool:

@@ -38,12 +38,12 @@ def trusted(endpoint: str = "") -> frozenset[int]:
 
 
 def _id(name: str, is_group: bool, endpoint: str) -> int:
-    found = _lookup(name, is_group)
-    if found is None:
+    number = _lookup(name, is_group)
+    if number is None:
         variable, what = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
         text = f"{variable} names {name!r}, which is no {what} of this machine; give names or ids"
         raise InvalidValueError(text, endpoint)
-    return found
+    return number
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,9 +88,9 @@ def closed_to_us(path: str) -> str:
     """Return, for an error, what its owner would have to do so that this user may open a file."""
     for place in (path, os.path.dirname(path)):
         with contextlib.suppress(OSError):
-            found = os.lstat(place)
-            owner, mode = user_name(found.st_uid), stat.S_IMODE(found.st_mode)
-            text = f"; {place} belongs to {owner}, group {found.st_gid}, and has mode {mode:o}"
+            status = os.lstat(place)
+            owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
+            text = f"; {place} belongs to {owner}, group {status.st_gid}, and has mode {mode:o}"
             return f"{text}. Its owner shares it by MSGQ_MODE=660 and a common group (MSGQ_GROUP) when it is made"
     return ""
 
@@ -148,14 +148,14 @@ def directory_mode(permissions: int) -> int:
     return mode | stat.S_ISVTX if mode & 0o022 else mode
 
 
-def make_directories(endpoint: str, in_prefix: str, permissions: int) -> None:
-    """Create the two directories of a prefix, for files of these permissions. Those that are there stay as they are.
+def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> None:
+    """Create directories of a prefix, for files of these permissions. Those that are there stay as they are.
 
     Raises
     ------
     SegmentError : they cannot be made.
     """
-    for path in naming.directories(in_prefix):
+    for path in paths:
         if not os.path.lexists(path):
             try:
                 _make_directory(path, directory_mode(permissions), endpoint)
@@ -179,21 +179,21 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
         raise
 
 
-def check_directory(found: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
+def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
     """Refuse what cannot be the directory of a prefix, or in which people who are not trusted may replace files.
 
     Raises
     ------
     SegmentError : and why.
     """
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         text = f"the prefix {in_prefix!r} needs a directory here; an endpoint of that name may be in the way"
         raise SegmentError(text, endpoint, path)
-    check_owner(found.st_uid, endpoint, path)
-    theirs = found.st_uid not in (os.geteuid(), 0)
-    if theirs and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(found.st_mode)
-        text = f"{user_name(found.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
+    check_owner(status.st_uid, endpoint, path)
+    of_others = status.st_uid not in (os.geteuid(), 0)
+    if of_others and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(status.st_mode)
+        text = f"{user_name(status.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
         raise SegmentError(text, endpoint, path)
 
 

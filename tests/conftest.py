@@ -1,32 +1,60 @@
-"""Fixtures for all tests: unique names, a watchdog, and a look at what a test leaves behind."""
+"""Fixtures for all tests: a clean environment, unique names, a watchdog, and a look at what is left behind."""
 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from typing import IO
-from uuid import uuid4
 
 import pytest
 
+from tests.leftovers import Leftovers, everything, new_token
 from tests.support import SHM
 
 WATCHDOG_SECONDS = 60.0
+THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_SEEDS", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
+_leftovers: list[Leftovers] = []
+
+# The shell's settings of the library are not for the tests. They go here, in every process of pytest-xdist, before a
+# test or another conftest imports msgq; children inherit what is left.
+for _name in [name for name in os.environ if name.startswith(("MSGQ_", "CEREAL_", "OPENPILOT_PREFIX"))] + ["ZMQ"]:
+    if _name not in THE_TESTS_OWN:
+        os.environ.pop(_name, None)
+if "MSGQ_TEST_BACKEND" in os.environ:  # for tests of what has no backend of its own, such as masters
+    os.environ["MSGQ_BACKEND"] = os.environ["MSGQ_TEST_BACKEND"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the processes of pytest-xdist come and go within the run
+        _leftovers.append(Leftovers())
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     _stderr.append(os.fdopen(os.dup(2), "w"))  # the real one: during a test it is captured
 
 
+def pytest_collection_finish() -> None:
+    """Take the thousands of tests out of each `gc.collect()` of a test, which takes half a second else."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     _stderr.pop().close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run for what it leaves behind, when its processes are gone."""
+    left = _leftovers.pop().found() if _leftovers else []
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nleft behind by the run:", *left, sep="\n  ", file=_stderr[-1], flush=True)
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +68,10 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def token() -> Iterator[str]:
-    """A word that no other test has; no name in /dev/shm may contain it when the test and its fixtures are done."""
-    word = f"t{uuid4().hex[:12]}"
+    """A word that no other test has; no name in /dev/shm or /tmp may contain it when the test is done."""
+    word = new_token(os.environ["TMPDIR"])
     yield word
-    left = [path for path in SHM.iterdir() if word in path.name]
+    left = [path for path in everything() if word in path.name]
     for path in left:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     assert not left, "left behind by the test"
@@ -51,17 +79,19 @@ def token() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(token: str) -> Iterator[str]:
-    """An endpoint of this test alone, whose files are removed afterwards."""
+    """An endpoint of this test alone, or a channel's name; the files are removed afterwards."""
     yield token
-    for kind in ("msgq_", "msgqside_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_"):
         (SHM / f"{kind}{token}").unlink(missing_ok=True)
+    for pool in SHM.glob(f"msgqpool_{token}:*"):
+        pool.unlink()
 
 
 @pytest.fixture
 def prefix(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix of this test alone, in force during it, for as many endpoints as wanted; removed afterwards."""
+    """A prefix of this test alone, in force during it, for any endpoints and channels; removed afterwards."""
     name = f"p{token}"
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
-    for kind in ("msgq_", "msgqside_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_"):
         shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)

@@ -25,6 +25,11 @@ PROBE bool send_in_progress(const mq_publisher_entry *former) { return mq_send_i
 PROBE mq_status subscriber_refresh(mq_subscriber *s) { return mq_subscriber_refresh(s); }
 PROBE bool subscriber_intact(const mq_subscriber *s, uint64_t at) { return mq_subscriber_intact(s, at); }
 PROBE void subscriber_announce_sleep(mq_subscriber *s) { mq_subscriber_announce_sleep(s); }
+PROBE uint32_t announce_many(mq_u32 *word) { return mq_attention_announce_many(word); }
+PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {
+    mq_fetch_add_u32(entry, 1);
+    return mq_attention_due_many(word);
+}
 PROBE bool milestone_read(const mq_side *side, mq_milestone *m) { return mq_milestone_read(side, m); }
 PROBE void identity_write(mq_identity *who, const mq_self *me) { mq_identity_write(who, me, 1, true); }
 PROBE void schema_write(mq_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
@@ -78,6 +83,8 @@ must publisher_extend 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and 
 must subscriber_intact 'dmb;ishld;.*ldr' "EDGE grant: the fence before limit is loaded"
 must publisher_claim 'stlxr;.*dmb;ish;.*bl;syscall' "EDGE takeover: write_uid, fence, membarrier"
 must subscriber_announce_sleep 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: the flag is set atomically, then a fence"
+must announce_many 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: as the line above"
+must due_many 'ldaxr;.*stlxr;.*ldar' "EDGE sleep: the exchange, then an ldar, which stays behind it"
 must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid released"
 must schema_write 'stlr;.*dmb;ish;.*stlr' "EDGE schema: the spare, its place; turn, fence, text, turn"
 must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"

@@ -22,12 +22,12 @@ from mcap.writer import Writer
 from rich.console import Console
 from rich.table import Table
 
-from msgq.spark import journal as journals
-from msgq.spark.directory import Directory
-from msgq.spark.journal import Input, Journal
-from msgq.spark.options import Options
-from msgq.spark.parts import RANGES, overlapping
-from msgq.spark.source import tasks
+from msgq.spark.lake import journal as journals
+from msgq.spark.lake.directory import Directory
+from msgq.spark.lake.journal import Input, Journal
+from msgq.spark.lake.message_files import RANGES, overlapping
+from msgq.spark.source.options import Options
+from msgq.spark.source.partitions import file_partitions
 
 _TB = 10**12
 _SEGMENT = 256 << 20
@@ -57,7 +57,7 @@ def planning(where: Path, files: int) -> float:
     for number in range(1, files):
         (where / f"{number}.mcap").hardlink_to(first)
     options = Options((str(where),))
-    return timed(lambda: list(tasks(options, options.files([]), [])))
+    return timed(lambda: list(file_partitions(options, options.files([]), [])))
 
 
 def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
@@ -65,12 +65,18 @@ def _ranges(entry: int, groups: int, endpoints: int) -> pa.Table:
     group, endpoint = np.divmod(np.arange(groups * endpoints), endpoints)
     begin = (entry * groups + group) * 10**9
     columns = {
-        "part": [f"{entry}-{number // 8}.parquet" for number in group.tolist()], "run": ["run"] * len(group),
-        "endpoint": [f"endpoint{number}" for number in endpoint.tolist()], "epoch": np.ones(len(group), np.int64),
-        "schema_id": np.zeros(len(group), np.int64), "rows": np.full(len(group), 1000),
-        "first_sequence": begin // 10**6, "last_sequence": begin // 10**6 + 999, "first_time": begin,
-        "last_time": begin + 10**9 - 1, "repeats": np.zeros(len(group), bool),
-    }  # fmt: skip
+        "part": [f"{entry}-{number // 8}.parquet" for number in group.tolist()],
+        "run": ["run"] * len(group),
+        "endpoint": [f"endpoint{number}" for number in endpoint.tolist()],
+        "epoch": np.ones(len(group), np.int64),
+        "schema_id": np.zeros(len(group), np.int64),
+        "rows": np.full(len(group), 1000),
+        "first_sequence": begin // 10**6,
+        "last_sequence": begin // 10**6 + 999,
+        "first_time": begin,
+        "last_time": begin + 10**9 - 1,
+        "repeats": np.zeros(len(group), bool),
+    }
     return pa.table(columns, schema=RANGES)
 
 
@@ -94,7 +100,8 @@ def volumes(hosts: int, random: np.random.Generator) -> np.ndarray:
     """Return bytes a day of each host: 1 TB on average, most within a factor of 2, each thousandth 20 times as many."""
     found = random.lognormal(0, 0.5, hosts)
     found[::1000] *= 20
-    return found / found.mean() * _TB
+    sizes: np.ndarray = found / found.mean() * _TB
+    return sizes
 
 
 def makespan(durations: np.ndarray, cores: int) -> float:
@@ -118,7 +125,7 @@ def fill(hosts: int, cores: int, rate: float, split: bool, random: np.random.Gen
         sizes = np.full(int(sizes.sum() / _TASK), float(_TASK))
     slow = np.where(random.random(len(sizes)) < 0.01, 5.0, 1.0)
     durations = sizes / rate * slow * random.lognormal(0, 0.2, len(sizes))
-    return makespan(durations, cores) / (durations.sum() / cores)
+    return makespan(durations, cores) / (float(durations.sum()) / cores)
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from msgq.errors import EndpointClosedError
+from msgq.impl.ground.views import View
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.frames import Frame
-from visionipc.impl.memory import View
+from visionipc.impl.transfer import Frame
 from visionipc.picture import Picture
 
 if TYPE_CHECKING:

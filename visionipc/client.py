@@ -141,9 +141,9 @@ class VisionIpcClient:
         WaitTimeoutError, CorruptSegmentError, IpcError : as in `connect`.
         """
         name = naming.endpoint_name(name, "server name")
-        while not (found := streams(name)) and block:
+        while not (there := streams(name)) and block:
             time.sleep(_TRY_AGAIN_S)
-        return found or set()
+        return there or set()
 
     def close(self) -> None:
         """Leave. Frames that are held stay valid. Ends a wait of another thread by EndpointClosedError."""
@@ -183,16 +183,16 @@ class VisionIpcClient:
         deadline = time.monotonic() + timeout_ms / 1000
         packet = socket.receive(timeout_ms == 0)
         while packet is not None:
-            found = self._accept(packet)
-            if isinstance(found, VisionBuf):
-                return found
+            taken = self._accept(packet)
+            if isinstance(taken, VisionBuf):
+                return taken
             if timeout_ms >= 0:
                 left = deadline - time.monotonic()
                 if left < -_PASSING_OVER_S:
-                    self._stale += found is not None  # taken from the ring, and given up
+                    self._stale += taken is not None  # taken from the ring, and given up
                     break
                 socket.setTimeout(max(0, math.ceil(left * 1000)))
-            packet = socket.receive(timeout_ms == 0) if found is None else found
+            packet = socket.receive(timeout_ms == 0) if taken is None else taken
         return None
 
     def _wait_in_vain(self, timeout_ms: float) -> None:
@@ -277,7 +277,7 @@ class VisionIpcClient:
 
     async def arecv(self) -> VisionBuf:
         """Return the next frame, in a task of an asyncio loop; as `SubSocket.arecv`."""
-        from msgq.impl import event_loop
+        from msgq.impl.ground import event_loop
 
         socket: Any = self._socket()
         while (frame := self.recv(0)) is None:

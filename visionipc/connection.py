@@ -9,10 +9,10 @@ import time
 
 from msgq import sharing
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
+from msgq.impl.ground.views import Region
 from visionipc import shared, wire
-from visionipc.impl.frames import Incoming
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
-from visionipc.impl.memory import Region
+from visionipc.impl.transfer import Incoming
 from visionipc.listener import check_peer, peer_pid
 
 ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
@@ -94,8 +94,8 @@ def _close(fds: list[int]) -> None:
 
 def streams(name: str, within: float = ANSWER_S) -> set[int] | None:
     """Return the types of a server's streams; None: there is no server. Raises what `serving` does."""
-    found = serving(name, within)
-    return None if found is None else found[1]
+    server = serving(name, within)
+    return None if server is None else server[1]
 
 
 def serving(name: str, within: float = ANSWER_S) -> tuple[int, set[int]] | None:

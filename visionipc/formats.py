@@ -86,8 +86,10 @@ class Geometry:
         if not (sides and 0 < self.size <= SIZE_MAX and self._row_bytes() <= self.stride <= SIZE_MAX):
             raise InvalidValueError(f"{self} is not possible: too small, too large, or its rows overlap", endpoint)
         if self.format in _PLANAR and (self.width % 2 or self.height % 2 or self.stride % 2):
-            raise InvalidValueError(f"{self.format.name} of {self.width} x {self.height} pixels, stride {self.stride}: "
-                                    "all must be even", endpoint)  # fmt: skip
+            raise InvalidValueError(
+                f"{self.format.name} of {self.width} x {self.height} pixels, stride {self.stride}: all must be even",
+                endpoint,
+            )
         if self.end() > self.size:
             raise InvalidValueError(f"{self}: the picture ends at byte {self.end()}", endpoint)
 

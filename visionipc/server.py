@@ -18,12 +18,12 @@ from msgq.errors import (
     InvalidValueError,
     StreamNotFoundError,
 )
+from msgq.impl.ground.views import Region, View
 from msgq.impl.ring import Context, PubSocket
 from visionipc import shared, wire
 from visionipc.formats import FrameFormat, Geometry, geometry
-from visionipc.impl.frames import Draft, Outgoing
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
-from visionipc.impl.memory import Region, View
+from visionipc.impl.transfer import Draft, Outgoing
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
 from visionipc.spelling import also
@@ -152,8 +152,16 @@ class _Stream(Outgoing):
             self.leases.dismiss(row, pid)
 
     def stats(self) -> StreamStats:
-        return StreamStats(self.endpoint, self.geometry, self.buffers, self.leases.held(), self.published,
-                           self.dropped, self.leases.clients(), self.leases.taken_back)  # fmt: skip
+        return StreamStats(
+            self.endpoint,
+            self.geometry,
+            self.buffers,
+            self.leases.held(),
+            self.published,
+            self.dropped,
+            self.leases.clients(),
+            self.leases.taken_back,
+        )
 
     def close(self) -> None:
         self._socket.close()

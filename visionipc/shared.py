@@ -65,9 +65,9 @@ def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     ------
     CorruptSegmentError : and what is wrong.
     """
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_size < size:
-        text = f"the server sent a descriptor of {found.st_size} bytes (mode {found.st_mode:o}), not memory of {size}"
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size < size:
+        text = f"the server sent a descriptor of {status.st_size} bytes (mode {status.st_mode:o}), not memory of {size}"
         raise CorruptSegmentError(text, endpoint)
     if sealed and not _seals(fd) & fcntl.F_SEAL_SHRINK:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)

@@ -86,9 +86,9 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     ------
     CorruptSegmentError : it is something else, or of another version.
     """
-    magic, found, pixels, channels, row = GRANT.unpack(data)
-    if magic != HELLO or found != version or pixels not in list(FrameFormat):
-        text = f"the server speaks another version ({magic!r}, {found}) than this library ({HELLO!r}, {version})"
+    magic, spoken, pixels, channels, row = GRANT.unpack(data)
+    if magic != HELLO or spoken != version or pixels not in list(FrameFormat):
+        text = f"the server speaks another version ({magic!r}, {spoken}) than this library ({HELLO!r}, {version})"
         raise CorruptSegmentError(text, endpoint)
     return Grant(FrameFormat(pixels), channels, row)
 
@@ -104,9 +104,9 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
         raise CorruptSegmentError(f"the server answers {len(data)} bytes, which are no list of buffers", endpoint)
     records = []
     for index, fields in enumerate(RECORD.iter_unpack(data)):
-        size, mapped, _, width, height, stride, uv_offset, server_id, found, found_type, _ = fields
-        if found != index or found_type != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= SIZE_MAX:
-            text = f"the server's buffer {index} is number {found} of stream {found_type}, {size} of {mapped} bytes"
+        size, mapped, _, width, height, stride, uv_offset, server_id, number, kind, _ = fields
+        if number != index or kind != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= SIZE_MAX:
+            text = f"the server's buffer {index} is number {number} of stream {kind}, {size} of {mapped} bytes"
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
@@ -158,8 +158,8 @@ def server_names() -> list[str]:
     """Return the names under which something listens, or listened, under the prefix in force; sorted."""
     start = _socket_start()
     with os.scandir(SOCKETS) as entries:
-        found = [entry.name for entry in entries if entry.name.startswith(start)]
-    return sorted(name[len(start) :] for name in found if len(name) > len(start))
+        names = [entry.name for entry in entries if entry.name.startswith(start)]
+    return sorted(name[len(start) :] for name in names if len(name) > len(start))
 
 
 def _socket_start() -> str:

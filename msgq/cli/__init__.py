@@ -7,12 +7,7 @@ recordings need comes with the extra `record`.
 import sys
 from collections.abc import Sequence
 
-_EXTRAS = {
-    **dict.fromkeys(("mcap", "zstandard", "lz4"), "record"),
-    "pyarrow": "arrow",
-    **dict.fromkeys(("pyspark", "plotly"), "spark"),
-    **dict.fromkeys(("click", "rich", "psutil"), "cli"),
-}
+from msgq.cli.common.extras import extra_of
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,8 +26,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if extra is None:
             raise
         sys.exit(f"msgq: this needs {missing.name}, which is not installed: pip install 'msgq-bus[{extra}]'")
-
-
-def extra_of(missing: ModuleNotFoundError) -> str | None:
-    """Return the extra that brings what is missing; None: none does."""
-    return _EXTRAS.get((missing.name or "").partition(".")[0])

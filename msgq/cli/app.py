@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import click
 
 from msgq import __version__
-from msgq.cli import extra_of
-from msgq.cli.options import EXIT_CODES
-from msgq.errors import IpcError
+from msgq.cli.common.extras import extra_of
+from msgq.cli.common.options import EXIT_CODES
+from msgq.errors import MsgqError
 
 VERBS = (
     "bag",
@@ -76,7 +76,7 @@ class _Verbs(click.Group):
         try:
             sys.exit(super().main(*arguments, **options | {"standalone_mode": False}))
         except click.ClickException as error:
-            from msgq.cli.render import echo_error  # rich, which not all verbs need
+            from msgq.cli.common.render import echo_error  # rich, which not all verbs need
 
             echo_error(error)
             sys.exit(error.exit_code)
@@ -86,7 +86,7 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except IpcError as error:
+        except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)

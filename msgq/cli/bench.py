@@ -11,9 +11,9 @@ import click
 from rich.table import Table
 
 import msgq
-from msgq.cli import options
-from msgq.cli.render import console, echo_json, in_bytes, in_rate, in_us
-from msgq.impl.segment import unlink_topic
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json, in_bytes, in_rate, in_us
+from msgq.impl.ring.topic import unlink_topic
 
 _SIZES = (64, 1024, 65536, 1 << 20)
 _RING_BYTES = 8 << 20
@@ -43,11 +43,19 @@ class Result:
 
 @click.command(epilog=options.EXIT_CODES)
 @click.option(
-    "--size", "sizes", type=click.IntRange(1, _RING_BYTES // 4), multiple=True, metavar="BYTES",
+    "--size",
+    "sizes",
+    type=click.IntRange(1, _RING_BYTES // 4),
+    multiple=True,
+    metavar="BYTES",
     help=f"Of messages; repeatable.  [default: {', '.join(map(str, _SIZES))}]",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 3600.0), default=0.5, show_default=True, metavar="SECONDS",
+    "--seconds",
+    type=click.FloatRange(0.05, 3600.0),
+    default=0.5,
+    show_default=True,
+    metavar="SECONDS",
     help="How long each of the two figures takes.",
 )
 @options.as_json
@@ -56,7 +64,7 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
 
     Two processes: one sends a message and waits for the answer of the other; then one sends as fast as it can, and the
     other receives. Both sleep while they wait, as programs do. Its topics are gone afterwards.
-    """  # fmt: skip
+    """
     table = Table("size")
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
         table.add_column(column, justify="right")
@@ -73,17 +81,17 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
 def _results(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
     names = tuple(f"bench-{os.getpid()}-{way}" for way in ("there", "back"))
     start = multiprocessing.get_context("spawn")  # a fork would carry the sockets along
-    ours, theirs = start.Pipe()
-    peer = start.Process(target=_peer, args=(*names, theirs), daemon=True)
+    control, peer_end = start.Pipe()
+    peer = start.Process(target=_peer, args=(*names, peer_end), daemon=True)
     peer.start()
-    theirs.close()  # so that we notice when the other process dies
+    peer_end.close()  # so that we notice when the other process dies
     try:
-        ours.recv()
+        control.recv()
         with _publisher(names[0]) as publisher, _subscriber(names[1], _WAIT_MS) as answers:
             publisher.wait_for_readers(timeout=_WAIT_MS / 1000, n=1)
             for size in sizes:
-                yield _result(publisher, answers, ours, size, seconds)
-            ours.send("end")
+                yield _result(publisher, answers, control, size, seconds)
+            control.send("end")
         peer.join()
     except EOFError:
         raise click.ClickException("the other process of the measurement died") from None
@@ -102,18 +110,14 @@ def _subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
     return msgq.sub_sock(name, timeout=timeout_ms, segment_size=_RING_BYTES)
 
 
-def _result(
-    publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float
-) -> Result:
+def _result(publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float) -> Result:
     trips = sorted(_round_trips(publisher, answers, bytes(size), seconds))
     rate, byte_rate, share = _throughput(publisher, peer, bytes(size), seconds)
     p50, p90, p99, most = (trips[int(part * (len(trips) - 1))] / 2000 for part in (0.5, 0.9, 0.99, 1.0))
     return Result(size, len(trips), p50, p90, p99, most, rate, byte_rate, share)
 
 
-def _round_trips(
-    publisher: msgq.PubSocket, answers: msgq.SubSocket, message: bytes, seconds: float
-) -> list[int]:
+def _round_trips(publisher: msgq.PubSocket, answers: msgq.SubSocket, message: bytes, seconds: float) -> list[int]:
     """Return how long each took, in ns."""
     trips: list[int] = []
     until_ns = time.monotonic_ns() + int(seconds * 1e9)
@@ -150,8 +154,8 @@ def _peer(there: str, back: str, control: Connection) -> None:
         control.send("up")
         counting, count = False, 0
         while True:
-            if counting and (found := messages.receive_many(wait_for_one=True)):
-                count += len(found)
+            if counting and (block := messages.receive_many(wait_for_one=True)):
+                count += len(block)
             elif not counting and (message := messages.receive()) is not None:
                 answers.send(message)
             elif control.poll():

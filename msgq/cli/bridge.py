@@ -11,18 +11,18 @@ from rich.table import Table
 
 from msgq import naming
 from msgq.bridge import CARRYING, Bridge, Flow
-from msgq.cli import options
-from msgq.cli.names import EXPRESSION
-from msgq.cli.render import console, echo_json, in_bytes, in_units, styled
-from msgq.cli.signals import interruptible
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
+from msgq.cli.common.signals import interruptible
+from msgq.selection import SIGNS
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
 @click.option(
     "--out",
-    metavar="NAME|REGEX",
+    metavar="NAME|PATTERN",
     multiple=True,
-    help="Topics of this host to publish by ZMQ: a name, or a regular expression for whole names. Repeatable.",
+    help="Topics of this host to publish by ZMQ: a name, or a pattern for whole names. Repeatable.",
 )
 @click.option(
     "--in",
@@ -57,9 +57,15 @@ from msgq.cli.signals import interruptible
 @options.as_json
 @options.prefix
 def command(
-    out: Sequence[str], into: Sequence[str], host: str, bind: str | None, segment_size: int, interval: float,
-    as_json: bool, prefix: str | None,
-) -> None:  # fmt: skip
+    out: Sequence[str],
+    into: Sequence[str],
+    host: str,
+    bind: str | None,
+    segment_size: int,
+    interval: float,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
     """Carry topics between this host and others.
 
     A terminal shows the counts live; without one there is the summary at the end. With --json there is one object for
@@ -93,7 +99,7 @@ def _sources(into: Iterable[str], host: str) -> dict[str, str]:
         name, at, where = text.partition("@")
         if at and not where:
             raise click.UsageError(f"--in {text}: no host behind the @; leave both out for that of --host")
-        if not EXPRESSION.isdisjoint(name):
+        if not SIGNS.isdisjoint(name):
             raise click.UsageError(f"--in {name}: this is no name; ZMQ has no directory of topics to look for others")
         if name in sources:
             raise click.UsageError(f"--in {name} is given twice; a topic comes from one host")
@@ -111,9 +117,9 @@ class Report:
     def lines(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
         """Each flow with its rates since the last call."""
         now_s = time.monotonic()
-        found = [_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
+        lines = [_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
-        return found
+        return lines
 
     def totals(self, flows: Sequence[Flow]) -> list[tuple[Flow, float, float]]:
         """Each flow with its rates since the beginning."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from msgq.cli import options
-from msgq.cli.meters import Column, Wanted, measure, measuring, meter, spread
-from msgq.cli.names import Names
-from msgq.cli.render import in_bytes, in_rate, in_units
+from msgq.cli.common import options
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spread
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import in_bytes, in_rate, in_units
 
 _COLUMNS = (
     Column("bytes/s", lambda reading: in_bytes(reading.byte_rate), 11),

@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 import msgq
-from msgq.cli import options
-from msgq.cli.meters import Column, Wanted, measure, measuring, spin, spread
-from msgq.cli.names import Names
-from msgq.cli.render import in_rate, in_units, in_us
-from msgq.impl.meter import Meter
-from msgq.recording.decode import time_offset
+from msgq.cli.common import options
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import in_rate, in_units, in_us
+from msgq.impl.ring.meter import Meter
+from msgq.recording.reader.decoders import time_offset
 from msgq.stats import topic
 
 _COLUMNS = (
@@ -25,12 +25,17 @@ FIELD = "publish_time"
 @click.command(epilog=options.EXIT_CODES_RUNNING)
 @measuring
 @click.option(
-    "--offset", type=click.IntRange(min=0), metavar="BYTE",
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="BYTE",
     help=f"Where the payload has its publish time.  [default: the field {FIELD} of the endpoint's struct schema]",
 )
 @click.option(
-    "--clock", type=click.Choice(["realtime", "monotonic"]), default="realtime", show_default=True,
-    help="Which clock that time is from.",
+    "--clock",
+    type=click.Choice(["host", "realtime", "monotonic"]),
+    default="host",
+    show_default=True,
+    help="Which clock that time is from: the one that msgq stamps by, or the system's.",
 )
 @spin
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **given: Any) -> None:
@@ -38,13 +43,13 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
 
     The publish time is a little-endian u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay;
     with --spin each message is seen when it comes. `early` counts messages from the future: wrong clock, wrong offset.
-    """  # fmt: skip
+    """
 
     def make(name: str) -> Meter:
         where = time_offset(topic(name).schema, FIELD) if offset is None else offset
         if where is None:
             text = f"{name} has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
             raise click.ClickException(text)
-        return Meter(msgq.context, name, where, clock == "monotonic")
+        return Meter(msgq.context, name, where, clock)
 
     measure(Names(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))

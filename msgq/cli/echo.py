@@ -7,14 +7,16 @@ import click
 
 import msgq
 from msgq import naming
-from msgq.cli import options
-from msgq.cli.meters import give_up, say_waiting
-from msgq.cli.names import Followed, Names
-from msgq.cli.payload import decode
-from msgq.cli.render import echo, echo_bytes, echo_json, json_text
-from msgq.cli.signals import until_interrupted
+from msgq.cli.common import options
+from msgq.cli.common.meters import give_up, say_waiting
+from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.payload import decode
+from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.cli.common.signals import until_interrupted
+from msgq.impl.ground import clock
 from msgq.impl.ring import Poller, SubSocket
-from msgq.recording.decode import Undecoded
+from msgq.recording.reader.decoders import Undecoded
+from msgq.recording.reader.json_values import json_text
 from msgq.schema import Schema
 from msgq.stats import topic
 
@@ -52,13 +54,19 @@ Show = Callable[[str, Source, bytes], None]
 @options.as_json
 @options.prefix
 def command(
-    endpoints: tuple[str, ...], count: int | None, once: bool, timeout: float | None, as_hex: bool, raw: bool,
-    as_json: bool, prefix: str | None,
+    endpoints: tuple[str, ...],
+    count: int | None,
+    once: bool,
+    timeout: float | None,
+    as_hex: bool,
+    raw: bool,
+    as_json: bool,
+    prefix: str | None,
 ) -> None:
     """Show messages from now on, one a line: decoded by the endpoint's schema, in hexadecimal where there is none.
 
     Passive: publishers do not notice it, and do not wait for it; what it lost is said on the standard error.
-    """  # fmt: skip
+    """
     if raw + as_hex + as_json > 1 and (raw or not as_json):
         raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")
     names = Names(endpoints, prefix)
@@ -71,13 +79,13 @@ def command(
 def _run(names: Names, show: Show, most: int | None, timeout: float | None) -> None:
     sources: Followed[Source] = Followed(names, Source)
     sources.refresh()
-    if not sources.things:
+    if not sources.by_name:
         say_waiting(names)
     heard_s, shown = time.monotonic(), 0
     while most is None or shown < most:
         before = shown
-        _wait(list(sources.things.values()))
-        for name, source in sources.things.items():
+        _wait(list(sources.by_name.values()))
+        for name, source in sources.by_name.items():
             shown += _take(name, source, show, None if most is None else most - shown)
         now_s = time.monotonic()
         if shown != before:
@@ -132,7 +140,7 @@ def _hex(value: Undecoded) -> str:
 def _show_json(as_hex: bool) -> Show:
     def show(name: str, source: Source, message: bytes) -> None:
         value = Undecoded(message, "") if as_hex else decode(source.schema, message)
-        line = {"endpoint": name, "time_ns": time.time_ns(), "size": len(message)}
+        line = {"endpoint": name, "time_ns": clock.time_ns(), "size": len(message)}
         if isinstance(value, Undecoded):
             echo_json({**line, "hex": message.hex()} | ({"reason": value.reason} if value.reason else {}))
         else:

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from msgq.cli import options
-from msgq.cli.meters import Column, Wanted, measure, measuring, meter, spin, spread
-from msgq.cli.names import Names
-from msgq.cli.render import in_rate, in_units, in_us
+from msgq.cli.common import options
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import in_rate, in_units, in_us
 
 _COLUMNS = (
     Column("messages/s", lambda reading: in_rate(reading.rate), 11),

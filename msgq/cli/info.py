@@ -1,4 +1,4 @@
-"""`msgq info`: all that is known of a topic."""
+"""`msgq info`: all that is known of a topic or a channel."""
 
 import os
 import stat
@@ -6,43 +6,55 @@ from collections.abc import Iterator
 
 import click
 
-from msgq.cli import options
-from msgq.cli.board import Board, Row
-from msgq.cli.names import Names
-from msgq.cli.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher, who
+from msgq.cli.common import options
+from msgq.cli.common.board import Board, Row
+from msgq.cli.common.channels import ChannelRow, Channels, topic_texts
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
+from msgq.naming import CHANNEL_MARK
 from msgq.schema import Schema
-from msgq.stats import SubscriberInfo
+from msgq.selection import SIGNS
+from msgq.stats import ChannelPublisher, ChannelSubscriber, ChannelViewer, SubscriberInfo, channel_inodes
+
+LISTED = 64  # subscribers of a channel, with their names
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.some_endpoints
+@options.some_of_all_kinds
 @options.interval(0.5, "For how long rates are measured.")
 @options.as_json
 @options.prefix
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show all that is known of these topics: files, publisher, schema, and each subscriber with its lag and losses.
+    """Show all that is known of these: files, publishers, schema, and each subscriber with its lag and losses.
 
-    Only looks, as `msgq list` does.
+    A channel is called channel/NAME. Only looks, as `msgq list` does.
     """
-    names = Names(endpoints, prefix)
-    missing = names.plain - names.existing().keys()
+    texts = topic_texts(endpoints)
+    names = Names(texts, prefix)
+    asked = {text for text in endpoints if text.startswith(CHANNEL_MARK) and SIGNS.isdisjoint(text)}
+    missing = names.plain - names.existing().keys() | asked - {CHANNEL_MARK + name for name in channel_inodes(prefix)}
     if missing:
-        raise click.ClickException(f"no such topic: {', '.join(sorted(missing))}; `msgq list` shows those that exist")
-    for row in Board(names).measure(interval):
+        meant = [CHANNEL_MARK + name for name in channel_inodes(prefix) if name in missing]
+        hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
+        raise click.ClickException(f"there is no {', '.join(sorted(missing))}; {hint}")
+    channels = Channels(endpoints, prefix)
+    rows = Board(names).measure(interval) if texts else []
+    measured: list[Row | ChannelRow] = [*rows, *channels.measure(interval)]
+    for row in measured:
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
-            for line in _lines(row):
+            for line in _lines(row) if isinstance(row, Row) else channel_lines(row):
                 echo(line)
 
 
 def _file(path: str) -> dict[str, str | int | None]:
     """Whose the ring is, and who else may open it."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:  # removed just now; the mapping is still good
         return {"owner": None, "mode": None}
-    return {"owner": found.st_uid, "mode": f"{stat.S_IMODE(found.st_mode):o}"}
+    return {"owner": status.st_uid, "mode": f"{stat.S_IMODE(status.st_mode):o}"}
 
 
 def _lines(row: Row) -> Iterator[str]:
@@ -68,4 +80,60 @@ def _schema(schema: Schema | None) -> str:
 def _subscriber(one: SubscriberInfo) -> str:
     lost = "an unknown number of" if one.lost is None else in_units(one.lost)
     lag = "lapped" if one.lag_bytes is None else f"{in_bytes(one.lag_bytes)} to read"
-    return f"{who(one.participant)}: {in_units(one.received)} received, {lost} lost in {one.resets} laps, {lag}"
+    return f"{one.participant}: {in_units(one.received)} received, {lost} lost in {one.resets} laps, {lag}"
+
+
+def channel_lines(row: ChannelRow) -> Iterator[str]:
+    """Return what is known of a channel, a line each."""
+    channel, file = row.stats, _file(row.stats.path)
+    limits = f"publishers: {_most(channel.max_publishers)}, subscribers: {_most(channel.max_subscribers)}"
+    stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
+    holds = "not settled so far" if channel.capacity is None else f"{channel.capacity} messages"
+    pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
+    yield row.endpoint
+    yield f"  hub          {channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
+    made = f"made by {channel.creator[0]} {channel.creator[1]}, age {age(channel.created_ns)}"
+    yield f"  file         user {file['owner']}, mode {file['mode']}, {made}"
+    yield f"  kind         {channel.kind}, {limits}{stamps}"
+    yield f"  published    {in_units(channel.messages)} messages"
+    yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
+    yield f"  capacity     {holds}{pause}"
+    yield f"  schema       {_schema(channel.schema)}"
+    yield f"  publishers   {len(channel.publishers)}"
+    for one in channel.publishers:
+        yield f"    {_channel_publisher(one)}"
+    others = ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= LISTED else ""
+    yield f"  subscribers  {len(channel.subscribers)}{others}"
+    for subscriber in channel.subscribers:
+        yield f"    {_channel_subscriber(subscriber)}"
+    for viewer in channel.viewers:
+        yield f"  views        {_viewer(viewer)}"
+    for path in channel.orphans:
+        yield f"  orphan       {path}"
+
+
+def _most(limit: int | None) -> str:
+    return "any number" if limit is None else f"at most {limit}"
+
+
+def _channel_publisher(one: ChannelPublisher) -> str:
+    state = " (left)" if one.left else " (grew, and has loans here)" if one.superseded else ""
+    who = (
+        f"{one.node} {one.participant.name} {one.participant.pid}{state}"
+        if one.left
+        else f"{one.node} {one.participant}"
+    )
+    pool = f"{one.slots} slots of {in_bytes(one.slot_bytes)}, {in_bytes(one.pool_bytes)}"
+    done = f"{in_units(one.sent)} sent, {in_units(one.refused)} refused, {in_units(one.withdrawn)} withdrawn"
+    return f"{who}{'' if one.left else state}: {done}, {one.messages} there; {pool}"
+
+
+def _channel_subscriber(one: ChannelSubscriber) -> str:
+    lag = "" if one.lag is None else f", {in_units(one.lag)} to read"
+    done = f"{in_units(one.received)} received, {in_units(one.lost)} lost in {one.resets} laps"
+    return f"{one.node} {one.participant}: {done}{lag}, {one.held} views held"
+
+
+def _viewer(one: ChannelViewer) -> str:
+    kept = "" if one.oldest_ns is None else f", the oldest of {age(one.oldest_ns)} ago"
+    return f"{one.node or '-'} {one.participant}: {one.views} slots, {one.outdated} of old messages{kept}"

@@ -1,41 +1,62 @@
-"""`msgq list`: the topics, who publishes them and who subscribes."""
+"""`msgq list`: the topics and channels, who publishes them and who subscribes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.table import Table
+from rich.text import Text
 
-from msgq.cli import options
-from msgq.cli.board import Board, Row
-from msgq.cli.names import Names
-from msgq.cli.render import age, console, echo_json, in_bytes, in_rate, in_units, publisher, subscribers
+from msgq.cli.common import options
+from msgq.cli.common.board import Board, Row
+from msgq.cli.common.channels import ChannelRow, Channels, topic_texts
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import (
+    age,
+    console,
+    echo_json,
+    in_bytes,
+    in_rate,
+    in_units,
+    publisher,
+    stacked,
+    subscribers,
+)
+from msgq.stats import ChannelPublisher, ChannelSubscriber
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.endpoints
+@options.all_kinds
 @click.option(
-    "--interval", type=click.FloatRange(0.0, 3600.0), default=0.2, show_default=True, metavar="SECONDS",
+    "--interval",
+    type=click.FloatRange(0.0, 3600.0),
+    default=0.2,
+    show_default=True,
+    metavar="SECONDS",
     help="For how long rates are measured; 0 leaves them out.",
 )
 @options.as_json
 @options.prefix
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show the topics of this machine, or those that are named.
+    """Show the topics and channels of this machine, or those that are named; a channel is called channel/NAME.
 
-    Only looks: it takes no place in any topic, and nobody notices. Stock publishers do not count their messages; of
+    Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
     those the bytes a second are what goes through the ring.
-    """  # fmt: skip
-    rows = Board(Names(endpoints, prefix)).measure(interval)
+    """
+    channels = Channels(endpoints, prefix)
+    texts = topic_texts(endpoints)
+    rows = Board(Names(texts, prefix)).measure(interval) if texts or not endpoints else []
+    channel_rows = channels.measure(interval)
     if as_json:
-        for row in rows:
+        measured: list[Row | ChannelRow] = [*rows, *channel_rows]
+        for row in measured:
             echo_json(row.as_json())
     else:
-        console().print(_table(rows))
+        console().print(_table(rows, channel_rows))
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row], channels: Sequence[ChannelRow]) -> Table:
     table = Table("endpoint", "kind", "publisher", "subscribers", title=None)
-    for column in ("messages", "messages/s", "bytes", "bytes/s", "ring", "age"):
+    for column in ("messages", "messages/s", "bytes", "bytes/s", "memory", "age"):
         table.add_column(column, justify="right")
     for row in rows:
         topic = row.stats
@@ -51,4 +72,23 @@ def _table(rows: Sequence[Row]) -> Table:
             in_bytes(topic.data_bytes),
             age(topic.created_ns),
         )
+    for one in channels:
+        channel = one.stats
+        table.add_row(
+            one.endpoint,
+            "channel" if channel.kind == "pubsub" else f"channel, {channel.kind}",
+            _named(who for who in channel.publishers if not who.left),
+            _named(channel.subscribers),
+            in_units(channel.messages),
+            in_rate(one.rate),
+            in_bytes(one.bytes),
+            in_bytes(one.byte_rate),
+            in_bytes(channel.hub_bytes + channel.pool_bytes),
+            age(channel.created_ns),
+        )
     return table
+
+
+def _named(participants: Iterable[ChannelPublisher | ChannelSubscriber]) -> Text:
+    """Who takes part in a channel, one a line."""
+    return stacked([f"{one.node} {one.participant}" for one in participants] or ["-"])

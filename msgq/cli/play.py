@@ -11,13 +11,14 @@ from typing import Any
 import click
 from rich.live import Live
 
-from msgq.cli import bag_options, comparisons, options
-from msgq.cli.keys import RIGHT, has_keys, keys, pressed
-from msgq.cli.play_deterministic import play_deterministic
-from msgq.cli.render import console, echo, echo_json, in_bytes, in_units
-from msgq.cli.signals import interruptible
+from msgq.cli.bag import arguments
+from msgq.cli.common import comparisons, options
+from msgq.cli.common.deterministic import play_deterministic
+from msgq.cli.common.keys import RIGHT, has_keys, keys, pressed
+from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
+from msgq.cli.common.signals import interruptible
 from msgq.recording import Player, PlayerStats
-from msgq.recording.schedule import TIMES
+from msgq.recording.player.schedule import TIMES
 
 _TICK_S = 0.1
 _SHOW_S = 1.0
@@ -36,11 +37,17 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 
 
 @click.command(epilog=f"{_KEYS} Also ends by Ctrl-C or SIGTERM. {_EXIT_CODES}")
-@bag_options.logs
-@bag_options.selection
+@arguments.logs
+@arguments.selection
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Play so many seconds of the log.")
-@click.option("-r", "--rate", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True,
-              help="How much faster than it was; inf: as fast as possible.")  # fmt: skip
+@click.option(
+    "-r",
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How much faster than it was; inf: as fast as possible.",
+)
 @click.option("-l", "--loop", is_flag=True, help="Again and again.")
 @click.option("--loops", type=click.IntRange(min=1), help="So many times.")
 @click.option("--by", type=click.Choice(TIMES), default=TIMES[0], show_default=True, help="The time that counts.")
@@ -49,46 +56,87 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 @click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
 @click.option("--wait-for", multiple=True, metavar="NAME", help="Begin when this one has a subscriber; repeatable.")
 @click.option("--clock", "clock_endpoint", metavar="NAME", help="Publish the log's time there: u64 ns.")
-@click.option("--clock-hz", type=click.FloatRange(min=0, min_open=True), default=100.0, show_default=True,
-              help="How often, in each second of the log.")  # fmt: skip
+@click.option(
+    "--clock-hz",
+    type=click.FloatRange(min=0, min_open=True),
+    default=100.0,
+    show_default=True,
+    help="How often, in each second of the log.",
+)
 @click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: $MSGQ_BACKEND]")
 @click.option("--segment-size", type=options.BYTES, default=0, help="Of new rings.  [default: 1 MiB or what is needed]")
 @click.option("--take-over", is_flag=True, help="Also where a living process publishes, which ends its publishing.")
-@click.option("--deterministic", "programs", multiple=True, metavar="MODULE:FUNCTION",
-              help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.")  # fmt: skip
-@click.option("--reference", multiple=True, type=click.Path(path_type=Path),
-              help="With --deterministic: run once, and compare with the outputs in this log.")  # fmt: skip
-@click.option("--outputs", multiple=True, callback=options.regexes, metavar="REGEX",
-              help="Compare only these endpoints.  [default: all that were not played]")  # fmt: skip
+@click.option(
+    "--deterministic",
+    "programs",
+    multiple=True,
+    metavar="MODULE:FUNCTION",
+    help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
+)
+@click.option(
+    "--reference",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="With --deterministic: run once, and compare with the outputs in this log.",
+)
+@click.option(
+    "--outputs",
+    multiple=True,
+    callback=options.regexes,
+    metavar="REGEX",
+    help="Compare only these endpoints.  [default: all that were not played]",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write what the programs sent to this file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
 @comparisons.tolerances
 @options.as_json
 @options.prefix
 def command(
-    logs: tuple[Path, ...], names: Sequence[str], expressions: Any, exclude: Any, start: Any, end: Any, max_chunk: int,
-    loop: bool, loops: int | None, wait_for_readers: bool, wait_for: Sequence[str], programs: Sequence[str],
-    reference: Sequence[Path], outputs: Any, output: Path | None, seed: int, tolerances: Any, times: float | None,
-    by: str, remap: dict[str, str], as_json: bool, **playing: Any,
-) -> None:  # fmt: skip
+    logs: tuple[Path, ...],
+    names: Sequence[str],
+    expressions: Any,
+    exclude: Any,
+    start: Any,
+    end: Any,
+    max_chunk: int,
+    loop: bool,
+    loops: int | None,
+    wait_for_readers: bool,
+    wait_for: Sequence[str],
+    programs: Sequence[str],
+    reference: Sequence[Path],
+    outputs: Any,
+    output: Path | None,
+    seed: int,
+    tolerances: Any,
+    times: float | None,
+    by: str,
+    remap: dict[str, str],
+    as_json: bool,
+    **playing: Any,
+) -> None:
     """Play LOGS, which are one log together, in their timing.
 
     A terminal shows how far it is; --json prints one object a second, and one at the end.
     """
     if loop and loops:
         raise click.UsageError("--loop is for ever; give it or --loops")
-    log = bag_options.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
+    log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
     if programs:
         play_deterministic(log, programs, by, remap, seed, reference, outputs, output, tolerances, times, as_json)
         return
     if reference or outputs or output or tolerances or times is not None:
         raise click.UsageError("--reference, --outputs, --output, --tolerance and --times are for --deterministic")
     with Player(
-        log, by=by, remap=remap, loops=None if loop else loops or 1, wait_for_readers=wait_for_readers or wait_for,
+        log,
+        by=by,
+        remap=remap,
+        loops=None if loop else loops or 1,
+        wait_for_readers=wait_for_readers or wait_for,
         **playing,
-    ) as player:  # fmt: skip
+    ) as player:
         stats = _play(player, as_json)
-    bag_options.tell_problems(log)
+    arguments.tell_problems(log)
     for name in player.skipped:
         echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
     if as_json:

@@ -12,10 +12,10 @@ import click
 
 import msgq
 from msgq import naming
-from msgq.cli import options
-from msgq.cli.payload import encode
-from msgq.cli.render import echo, echo_json, publisher
-from msgq.cli.signals import until_interrupted
+from msgq.cli.common import options
+from msgq.cli.common.payload import encode
+from msgq.cli.common.render import echo, echo_json, publisher
+from msgq.cli.common.signals import until_interrupted
 from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl.ring import PubSocket
 from msgq.schema import Schema
@@ -30,17 +30,26 @@ Encode = Callable[[str], bytes]
 @options.endpoint
 @click.argument("message", required=False)
 @click.option(
-    "--as", "kind", type=click.Choice(["text", "hex", "json"]), default="text", show_default=True,
+    "--as",
+    "kind",
+    type=click.Choice(["text", "hex", "json"]),
+    default="text",
+    show_default=True,
     help="What MESSAGE and lines are. JSON is packed into the endpoint's struct schema if it has one.",
 )
 @click.option(
-    "--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="PATH",
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PATH",
     help="Publish what is in this file, as one message.",
 )
 @click.option("--lines", is_flag=True, help="Publish each line of the standard input, as it comes.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="HZ", help="At most so many a second.")
 @click.option(
-    "-n", "--count", type=click.IntRange(min=1),
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
     help="Publish so many messages: MESSAGE again and again.  [default: 1; with --rate until Ctrl-C; all lines]",
 )
 @click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before anything is sent.")
@@ -49,14 +58,24 @@ Encode = Callable[[str], bytes]
 @options.as_json
 @options.prefix
 def command(
-    endpoint: str, message: str | None, kind: str, path: Path | None, lines: bool, rate: float | None,
-    count: int | None, wait: int | None, timeout: float | None, force: bool, as_json: bool, prefix: str | None,
+    endpoint: str,
+    message: str | None,
+    kind: str,
+    path: Path | None,
+    lines: bool,
+    rate: float | None,
+    count: int | None,
+    wait: int | None,
+    timeout: float | None,
+    force: bool,
+    as_json: bool,
+    prefix: str | None,
 ) -> None:
     """Publish MESSAGE, a file, or the lines of the standard input.
 
     An endpoint has one publisher: this refuses to take one over from a publisher that lives, unless --force.
     --timeout says how long --wait may take. With --json there is one object at the end, with what was published.
-    """  # fmt: skip
+    """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
     with naming.chosen(prefix):
@@ -76,16 +95,16 @@ def command(
 def _look(endpoint: str, force: bool) -> Schema | None:
     """Return the endpoint's schema, and refuse when somebody publishes there."""
     try:
-        found = topic(endpoint)
+        there = topic(endpoint)
     except SegmentError as error:
         if error.errno is not None:  # there is none yet
             return None
         raise
-    alive = found.publisher_kind == "stock" or (found.publisher is not None and found.publisher.alive is not False)
+    alive = there.publisher_kind == "stock" or (there.publisher is not None and there.publisher.alive is not False)
     if alive and not force:
-        text = f"{endpoint} is published by {publisher(found)}, which this would cut off; --force does it all the same"
+        text = f"{endpoint} is published by {publisher(there)}, which this would cut off; --force does it all the same"
         raise click.ClickException(text)
-    return found.schema
+    return there.schema
 
 
 def _encoder(kind: str, schema: Schema | None) -> Encode:

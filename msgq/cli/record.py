@@ -13,35 +13,59 @@ import click
 from rich.live import Live
 
 from msgq import naming
-from msgq.cli import options
-from msgq.cli.meters import say_waiting
-from msgq.cli.render import console, echo_json, in_bytes, in_units
-from msgq.cli.signals import interruptible
-from msgq.recording.frames import FrameChoice
-from msgq.recording.output import Limits
-from msgq.recording.recorder import Recorder, RecorderStats
-from msgq.recording.segment import COMPRESSIONS
-from msgq.stats import topic_inodes
+from msgq.cli.common import options
+from msgq.cli.common.meters import say_waiting
+from msgq.cli.common.names import Names, choices
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.signals import interruptible
+from msgq.recording.format.writer import COMPRESSIONS
+from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.recorder import Recorder, RecorderStats
+from msgq.recording.recorder.ros_images import FrameChoice
 
 _TICK_S = 0.1
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
-@click.argument("endpoints", nargs=-1, metavar="[ENDPOINT]...", shell_complete=options.complete_endpoint)
+@click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_endpoint)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every endpoint, those that appear later included.")
-@click.option("-e", "--regex", multiple=True, callback=options.regexes, help="Endpoints whose name has a match in it.")
-@click.option("-x", "--exclude", multiple=True, callback=options.regexes, help="But not those that match this.")
-@click.option("--frames", multiple=True, metavar="SERVER[:TYPE][@RATE]",
-              help="Pictures of a visionipc server, at most RATE a second. Repeatable.")  # fmt: skip
+@click.option(
+    "-e",
+    "--regex",
+    multiple=True,
+    metavar="REGEX",
+    callback=options.regexes,
+    help="Endpoints whose name has a match in it.",
+)
+@click.option(
+    "-x", "--exclude", multiple=True, metavar="REGEX", callback=options.regexes, help="But not those that match this."
+)
+@click.option(
+    "--frames",
+    multiple=True,
+    metavar="SERVER[:TYPE][@RATE]",
+    help="Pictures of a visionipc server, at most RATE a second. Repeatable.",
+)
 @click.option("--frames-as", type=click.Choice(["raw", "jpeg"]), default="jpeg", show_default=True)
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
-              help="A directory for the segments, or one file, NAME.mcap.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A directory for the segments, or one file, NAME.mcap.",
+)
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
 @click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
-@click.option("--chunk-bytes", type=options.BYTES, default="1MiB", show_default=True,
-              help="A chunk ends at this size ...")  # fmt: skip
-@click.option("--chunk-seconds", type=click.FloatRange(0.001, 60), default=0.25, show_default=True,
-              help="... or this age. The open one is what a kill costs.")  # fmt: skip
+@click.option(
+    "--chunk-bytes", type=options.BYTES, default="1MiB", show_default=True, help="A chunk ends at this size ..."
+)
+@click.option(
+    "--chunk-seconds",
+    type=click.FloatRange(0.001, 60),
+    default=0.25,
+    show_default=True,
+    help="... or this age. The open one is what a kill costs.",
+)
 @click.option(
     "--split-bytes", type=options.BYTES, default="256MiB", show_default=True, help="A segment ends at this size."
 )
@@ -49,24 +73,48 @@ _TICK_S = 0.1
 @click.option("--split-messages", type=click.IntRange(min=1), help="... or so many messages.")
 @click.option("--max-bytes", type=options.BYTES, help="Of the recording: its oldest segments are removed.")
 @click.option("--min-free", type=options.BYTES, default="64MiB", show_default=True, help="To be left free on the disk.")
-@click.option("--last-seconds", type=click.FloatRange(min=0.1),
-              help="Keep the last so many seconds in memory, and write them when triggered.")  # fmt: skip
+@click.option(
+    "--last-seconds",
+    type=click.FloatRange(min=0.1),
+    help="Keep the last so many seconds in memory, and write them when triggered.",
+)
 @click.option("--last-bytes", type=options.BYTES, help="Keep the last so many bytes in memory.")
 @click.option("--paused", is_flag=True, help="Record nothing before it is triggered.")
-@click.option("--trigger", metavar="ENDPOINT", help="A message there does what SIGUSR1 does: "
-              "ends the pause, or writes what is in memory.")  # fmt: skip
+@click.option(
+    "--trigger",
+    metavar="ENDPOINT",
+    help="A message there does what SIGUSR1 does: ends the pause, or writes what is in memory.",
+)
 @click.option("--seconds", type=click.FloatRange(min=0), help="End after so long.")
 @click.option("-n", "--messages", type=click.IntRange(min=1), help="End after so many messages, or a few more.")
 @options.as_json
 @options.prefix
 def command(
-    endpoints: Sequence[str], everything: bool, regex: Sequence[re.Pattern[str]], exclude: Sequence[re.Pattern[str]],
-    frames: Sequence[str], frames_as: str,
-    output: Path, compression: str, level: int | None, chunk_bytes: int, chunk_seconds: float, split_bytes: int,
-    split_seconds: float, split_messages: int | None, max_bytes: int | None, min_free: int, last_seconds: float | None,
-    last_bytes: int | None, paused: bool, trigger: str | None, seconds: float | None, messages: int | None,
-    as_json: bool, prefix: str | None,
-) -> None:  # fmt: skip
+    endpoints: Sequence[str],
+    everything: bool,
+    regex: Sequence[re.Pattern[str]],
+    exclude: Sequence[re.Pattern[str]],
+    frames: Sequence[str],
+    frames_as: str,
+    output: Path,
+    compression: str,
+    level: int | None,
+    chunk_bytes: int,
+    chunk_seconds: float,
+    split_bytes: int,
+    split_seconds: float,
+    split_messages: int | None,
+    max_bytes: int | None,
+    min_free: int,
+    last_seconds: float | None,
+    last_bytes: int | None,
+    paused: bool,
+    trigger: str | None,
+    seconds: float | None,
+    messages: int | None,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
     """Record endpoints, without a trace in their rings.
 
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
@@ -74,15 +122,25 @@ def command(
     """
     if (everything and (endpoints or regex)) or not (everything or endpoints or regex or frames):
         raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
-    choices = [_frame_choice(text, frames_as) for text in frames]
+    pictures = [_frame_choice(text, frames_as) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
     limits = Limits(split_bytes, split_seconds, split_messages, max_bytes, min_free)
     recorder = Recorder(
-        output, (*endpoints, *regex), exclude=exclude, prefix=prefix, compression=compression, level=level,
-        chunk_bytes=chunk_bytes, chunk_seconds=chunk_seconds, limits=limits, snapshot_seconds=last_seconds,
-        snapshot_bytes=last_bytes, paused=paused, frames=choices,
-    )  # fmt: skip
+        output,
+        (*choices(endpoints), *regex),
+        exclude=exclude,
+        prefix=prefix,
+        compression=compression,
+        level=level,
+        chunk_bytes=chunk_bytes,
+        chunk_seconds=chunk_seconds,
+        limits=limits,
+        snapshot_seconds=last_seconds,
+        snapshot_bytes=last_bytes,
+        paused=paused,
+        frames=pictures,
+    )
     _say_waiting(endpoints, prefix)
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
@@ -95,9 +153,8 @@ def command(
 
 
 def _say_waiting(endpoints: Sequence[str], prefix: str | None) -> None:
-    """Tell people why an endpoint that they named, perhaps wrongly, does not come."""
-    there = topic_inodes(prefix)
-    if absent := [name for name in endpoints if name not in there]:
+    """Tell people why an endpoint that they meant, perhaps wrongly written, does not come."""
+    if absent := [text for text in endpoints if not Names([text], prefix).existing()]:
         say_waiting(", ".join(absent))
 
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from msgq.cli import options
-from msgq.cli.board import Board, Row, subscriber_count
-from msgq.cli.names import Names
-from msgq.cli.render import echo, echo_json, in_bytes, in_rate
-from msgq.cli.signals import until_interrupted
+from msgq.cli.common import options
+from msgq.cli.common.board import Board, Row, subscriber_count
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import echo, echo_json, in_bytes, in_rate
+from msgq.cli.common.signals import until_interrupted
+from msgq.impl.ground import clock
 from msgq.naming import SHARED_MEMORY
 
 _HEAD_PERIOD = 20  # lines
@@ -72,7 +73,7 @@ def summarize(rows: Sequence[Row]) -> Line:
     publishers = [row.stats.publisher for row in rows if row.stats.publisher is not None]
     space = shutil.disk_usage(SHARED_MEMORY)
     return Line(
-        time_ns=time.time_ns(),
+        time_ns=clock.time_ns(),
         topics=len(rows),
         publishers=sum(one.alive is not False for one in publishers) + sum(row.stock for row in rows),
         dead=sum(one.alive is False for one in [*participants, *publishers]),

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from rich.live import Live
 
-from msgq.cli import options
-from msgq.cli.board import Board, Row, subscriber_count
-from msgq.cli.keys import keys, pressed
-from msgq.cli.names import Names
-from msgq.cli.render import console, echo, echo_json, in_bytes, in_rate, in_units, publisher, stacked
-from msgq.cli.signals import until_interrupted
+from msgq.cli.common import options
+from msgq.cli.common.board import Board, Row, subscriber_count
+from msgq.cli.common.keys import keys, pressed
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, publisher, stacked
+from msgq.cli.common.signals import until_interrupted
+from msgq.impl.ground import clock
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 16  # looks that a sparkline shows
@@ -37,14 +38,19 @@ _SORTS = dict(_KEYS.values())
 @options.as_json
 @options.prefix
 def command(
-    endpoints: tuple[str, ...], sort: str, interval: float, count: int | None, once: bool, as_json: bool,
+    endpoints: tuple[str, ...],
+    sort: str,
+    interval: float,
+    count: int | None,
+    once: bool,
+    as_json: bool,
     prefix: str | None,
 ) -> None:
     """Show all topics, or those that are named, live: what is published, who subscribes, what is lost.
 
     Keys: n r b l s m sort by name, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look is
     printed below the last one; with --json there is an object for each topic and look.
-    """  # fmt: skip
+    """
     looks = _looks(Board(Names(endpoints, prefix)), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
@@ -56,7 +62,7 @@ def command(
             rows.sort(key=_SORTS[sort])
             if as_json:
                 for row in rows:
-                    echo_json({"time_ns": time.time_ns(), **row.as_json()})
+                    echo_json({"time_ns": clock.time_ns(), **row.as_json()})
             else:
                 for line in lines(rows, {}, sort):
                     echo(line)
@@ -116,16 +122,16 @@ def lines(rows: Sequence[Row], history: dict[str, deque[float]], sort: str) -> l
     byte_total = sum(row.byte_rate or 0 for row in rows)
     head = f"{len(rows)} topics, {in_rate(total)} messages/s, {in_bytes(byte_total)}/s; by {sort}"
     titles = f"{'endpoint':<28} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11} {'bytes/s':>9}"
-    found = [head, f"{titles} {'lost/s':>9} {'lost':>10} {'ring':>8}"]
+    text = [head, f"{titles} {'lost/s':>9} {'lost':>10} {'ring':>8}"]
     for row in rows:
         topic = row.stats
-        found.append(
+        text.append(
             f"{topic.endpoint:<28.28} {publisher(topic):<22.22} {subscriber_count(row):>5} "
             f"{in_units(topic.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
             f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(topic.data_bytes):>8} "
             f"{sparkline(history.get(topic.endpoint, ()))}".rstrip()
         )
-    return found
+    return text
 
 
 def sparkline(values: Sequence[float]) -> str:

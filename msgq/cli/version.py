@@ -5,8 +5,8 @@ from importlib.metadata import version
 
 import click
 
-from msgq.cli import options
-from msgq.cli.render import echo, echo_json
+from msgq.cli.common import options
+from msgq.cli.common.render import echo, echo_json
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -14,9 +14,9 @@ from msgq.cli.render import echo, echo_json
 def command(as_json: bool) -> None:
     """Show the versions of msgq, Python and the system."""
     system = f"{platform.system()} {platform.release()}"
-    found = {"msgq": version("msgq-bus"), "python": platform.python_version(), "system": system}
+    versions = {"msgq": version("msgq-bus"), "python": platform.python_version(), "system": system}
     if as_json:
-        echo_json(found)
+        echo_json(versions)
     else:
-        for name, value in found.items():
+        for name, value in versions.items():
             echo(f"{name} {value}")

@@ -7,17 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msgq.recording.comparing import Comparison, Difference, Tally, Tolerance, compare
-    from msgq.recording.decode import Undecoded
-    from msgq.recording.files import Problem
-    from msgq.recording.frames import FrameChoice
-    from msgq.recording.message import EndpointInfo, Message
-    from msgq.recording.output import Limits
-    from msgq.recording.player import Player, PlayerStats
-    from msgq.recording.reader import LogReader
-    from msgq.recording.recorder import Recorder, RecorderStats
-    from msgq.recording.replaying import replay
-    from msgq.recording.schedule import played
+    from msgq.recording.format.problem import Problem
+    from msgq.recording.player.player import Player, PlayerStats
+    from msgq.recording.player.replaying import replay
+    from msgq.recording.player.schedule import played
+    from msgq.recording.reader.comparing import Comparison, Difference, Tally, Tolerance, compare
+    from msgq.recording.reader.decoders import Undecoded
+    from msgq.recording.reader.message import EndpointInfo, Message
+    from msgq.recording.reader.reader import LogReader
+    from msgq.recording.recorder.output import Limits
+    from msgq.recording.recorder.recorder import Recorder, RecorderStats
+    from msgq.recording.recorder.ros_images import FrameChoice
 
 __all__ = [
     "Comparison",
@@ -41,24 +41,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Comparison": "comparing",
-    "Difference": "comparing",
-    "EndpointInfo": "message",
-    "Limits": "output",
-    "FrameChoice": "frames",
-    "LogReader": "reader",
-    "Message": "message",
-    "Player": "player",
-    "PlayerStats": "player",
-    "Problem": "files",
-    "Recorder": "recorder",
-    "RecorderStats": "recorder",
-    "Tally": "comparing",
-    "Tolerance": "comparing",
-    "Undecoded": "decode",
-    "compare": "comparing",
-    "played": "schedule",
-    "replay": "replaying",
+    "Comparison": "reader.comparing",
+    "Difference": "reader.comparing",
+    "EndpointInfo": "reader.message",
+    "Limits": "recorder.output",
+    "FrameChoice": "recorder.ros_images",
+    "LogReader": "reader.reader",
+    "Message": "reader.message",
+    "Player": "player.player",
+    "PlayerStats": "player.player",
+    "Problem": "format.problem",
+    "Recorder": "recorder.recorder",
+    "RecorderStats": "recorder.recorder",
+    "Tally": "reader.comparing",
+    "Tolerance": "reader.comparing",
+    "Undecoded": "reader.decoders",
+    "compare": "reader.comparing",
+    "played": "player.schedule",
+    "replay": "player.replaying",
 }
 
 

@@ -12,18 +12,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError
-from msgq.impl.context import Context
-from msgq.impl.fake.bus import Bus, Delivery, Entry, Inbox, Sink, Topic
-from msgq.impl.fake.clock import NS
-from msgq.impl.fake.publisher import PubSocket, publishes
-from msgq.impl.fake.socket import Socket
-from msgq.impl.fake.subscriber import SubSocket, inbox_of
+from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
+from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
+from msgq.impl.fake.channel import Publisher
+from msgq.impl.fake.publisher import PubSocket
 from msgq.simulation.faults import Injector
 from msgq.simulation.nodes import FunctionNode, Node, Program, Wait
 from msgq.simulation.order import Order
+from msgq.simulation.places import publish, subscribe
+from msgq.units import NS_PER_S
 
 #: A message of a recording: nanoseconds, endpoint, bytes.
 Played = tuple[int, str, bytes]
@@ -48,18 +47,18 @@ class Engine(Bus):
         self._thread = threading.get_ident()
         self._order, self._injector = order, injector
         self._programs: list[Program] = []
-        self._handlers: dict[Inbox, FunctionNode] = {}
+        self._handlers: dict[Arrivals, FunctionNode] = {}
         self._player = Node("play")
-        self._players: dict[str, PubSocket] = {}
+        self._players: dict[str, PubSocket | Publisher] = {}
         self._inputs: list[tuple[int, int, Played, Iterator[Played]]] = []  # a heap: time, number of the recording
         self._recordings = 0
-        self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
-        self._skipped: list[Inbox] = []  # see _deliver
+        self._busy: list[Arrivals] = []  # have something coming; in the order in which it was sent
+        self._skipped: list[Arrivals] = []  # see _deliver
         self._restarting: list[Program] = []
 
     # ---- who is there ----
 
-    def opened(self, socket: Socket) -> None:
+    def opened(self, socket: Closable) -> None:
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
@@ -74,14 +73,13 @@ class Engine(Bus):
             return
         text = f"node {self._current.name!r} connects a socket that is not the simulation's, and waits in real time"
         advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
-        raise InvalidValueError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
+        raise StateError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
 
     def handle(self, endpoint: str, name: str, function: Callable[[bytes], object]) -> None:
         """Let a function take what comes to this endpoint."""
-        socket = SubSocket()
-        node = FunctionNode(name, function, socket)
-        self._act(node, partial(socket.connect, Context(), endpoint))
-        self._handlers[inbox_of(socket)] = node
+        node = FunctionNode(name, function)
+        self._act(node, lambda: node.listen(subscribe(endpoint, name)))
+        self._handlers[node.arrivals()] = node
 
     def start(self, program: Program) -> None:
         """Run a program to its first wait; from then on it takes part."""
@@ -103,18 +101,18 @@ class Engine(Bus):
 
     # ---- messages ----
 
-    def route(self, topic: Topic) -> Sink:
+    def route(self, source: Source[Any]) -> Sink:
         """Give each message to the simulation."""
-        return lambda entry: self._publish(topic, entry)
+        return lambda entry: self._publish(source, entry)
 
-    def _publish(self, topic: Topic, entry: Entry) -> None:
+    def _publish(self, source: Source[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
-        self.sent.append(Sent(now_ns, self._current.name, topic.endpoint, entry[1]))
-        scripted = self._injector.scripted(topic.endpoint, topic.messages, now_ns)
-        for inbox in topic.inboxes:
+        self.sent.append(Sent(now_ns, self._current.name, source.endpoint, entry[1]))
+        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns)
+        for inbox in source.inboxes:
             met = {**self._injector.drawn(restart=False), **scripted}
             if "drop" in met:
-                inbox.lost += 1
+                inbox.drop(entry)
             else:
                 delivery = Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry)
                 inbox.coming.extend([delivery] * (2 if "duplicate" in met else 1))
@@ -123,16 +121,16 @@ class Engine(Bus):
             if "lap" in met:
                 inbox.overtake()
         if "restart" in scripted or self._injector.drawn(restart=True):
-            self._restart_publisher(topic, must="restart" in scripted)
+            self._restart_publisher(source, must="restart" in scripted)
 
-    def _restart_publisher(self, topic: Topic, must: bool) -> None:
-        owners = [program for program in self._programs if program.owns(lambda socket: publishes(socket, topic))]
+    def _restart_publisher(self, source: Source[Any], must: bool) -> None:
+        owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
         if must and not owners:
             text = f"node {self._current.name!r} publishes it, which cannot be restarted; programs that were added can"
-            raise InvalidValueError(text, topic.endpoint)
+            raise InvalidValueError(text, source.endpoint)
         self._restarting += [owner for owner in owners if owner not in self._restarting]
 
-    def _deliver(self, inbox: Inbox) -> None:
+    def _deliver(self, inbox: Arrivals) -> None:
         """Let the next message arrive.
 
         Two deliveries in a row to different queues are the same in either order, as nobody looks in between. So after
@@ -188,7 +186,7 @@ class Engine(Bus):
             self._skipped = []
         return True
 
-    def _possible(self) -> list[Program | Inbox]:
+    def _possible(self) -> list[Program | Arrivals]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
         self._busy = [inbox for inbox in self._busy if inbox.coming]
@@ -207,8 +205,8 @@ class Engine(Bus):
         ]
         return times + [time_ns for time_ns, *_ in self._inputs[:1]]
 
-    def _do(self, action: Program | Inbox) -> None:
-        if isinstance(action, Inbox):
+    def _do(self, action: Program | Arrivals) -> None:
+        if isinstance(action, Arrivals):
             self._deliver(action)
         else:
             self._skipped = []
@@ -244,7 +242,7 @@ class Engine(Bus):
         if message is None:
             return
         if message[0] < not_before_ns:
-            text = f"a recorded message at {message[0] / NS:.9g} s comes after {not_before_ns / NS:.9g} s"
+            text = f"a recorded message at {message[0] / NS_PER_S:.9g} s comes after {not_before_ns / NS_PER_S:.9g} s"
             raise InvalidValueError(f"{text}; times must not go back", message[1])
         heapq.heappush(self._inputs, (message[0], number, message, recording))
 
@@ -260,6 +258,5 @@ class Engine(Bus):
 
     def _send(self, endpoint: str, data: bytes) -> None:
         if endpoint not in self._players:
-            self._players[endpoint] = PubSocket()
-            self._players[endpoint].connect(Context(), endpoint)
+            self._players[endpoint] = publish(endpoint, self._player.name)
         self._players[endpoint].send(data)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from msgq.errors import InvalidValueError
-from msgq.impl.fake.clock import NS
 from msgq.simulation.order import Random
+from msgq.units import NS_PER_S
 
 #: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
@@ -89,7 +89,7 @@ class Injector:
         self._random = Random(Random(seed).next() ^ 0x6661756C7473)
         self._script = list(script)
         self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
-        self._delay_max_ns = round(faults.delay_max * NS)
+        self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
     def scripted(self, endpoint: str, number: int, now_ns: int) -> dict[Kind, int]:
         """Return the faults that the script has for this message, and the delay of each in nanoseconds."""
@@ -98,15 +98,16 @@ class Injector:
         due = [
             fault
             for fault in self._script
-            if fault.endpoint == endpoint and (fault.message == number if fault.at is None else fault.at * NS <= now_ns)
+            if fault.endpoint == endpoint
+            and (fault.message == number if fault.at is None else fault.at * NS_PER_S <= now_ns)
         ]
         self._script = [fault for fault in self._script if fault not in due]
-        return {fault.kind: round(fault.delay * NS) for fault in due}
+        return {fault.kind: round(fault.delay * NS_PER_S) for fault in due}
 
     def drawn(self, *, restart: bool) -> dict[Kind, int]:
         """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
-        found: dict[Kind, int] = {}
+        delays: dict[Kind, int] = {}
         for kind, probability in self._probable:
             if (kind == "restart") == restart and self._random.chance(probability):
-                found[kind] = 1 + self._random.below(self._delay_max_ns) if kind == "delay" else 0
-        return found
+                delays[kind] = 1 + self._random.below(self._delay_max_ns) if kind == "delay" else 0
+        return delays

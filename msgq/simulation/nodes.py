@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from msgq.errors import ConcurrentUseError, DeadlockError, IpcError
-from msgq.impl.fake.clock import NS
-from msgq.impl.fake.socket import Socket
-from msgq.impl.fake.subscriber import Poller, SubSocket, waiting_for
+from msgq.errors import ConcurrentUseError, DeadlockError, MsgqError
+from msgq.impl.fake.bus import Arrivals, Closable
+from msgq.impl.fake.waiting import Poller, Waitable, waiting_for
+from msgq.units import NS_PER_S
 
 #: What a generator waits for: a message, any of several, or seconds.
-Awaited = SubSocket | Poller | float
+Awaited = Waitable | Poller | float
 GeneratorOfWaits = Generator[Awaited, Any, None]
 
 
@@ -39,7 +39,7 @@ class Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self.wait: Wait | None = None
-        self.sockets: list[weakref.ref[Socket]] = []
+        self.sockets: list[weakref.ref[Closable]] = []
 
     def runnable(self, now_ns: int) -> bool:
         """Tell whether its wait is over."""
@@ -57,7 +57,7 @@ class Node:
         text = f"node {self.name!r} cannot wait ({wait.what}): a function returns, a generator yields what it waits for"
         raise DeadlockError(text)
 
-    def owns(self, socket_is: Callable[[Socket], bool]) -> bool:
+    def owns(self, socket_is: Callable[[Closable], bool]) -> bool:
         """Tell whether one of its sockets is of this kind."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
@@ -72,13 +72,23 @@ class Node:
 class FunctionNode(Node):
     """A function that is called once for each message."""
 
-    def __init__(self, name: str, function: Callable[[bytes], object], socket: SubSocket) -> None:
+    _subscriber: Waitable
+
+    def __init__(self, name: str, function: Callable[[bytes], object]) -> None:
         super().__init__(name)
-        self._function, self._socket = function, socket
+        self._function = function
+
+    def listen(self, subscriber: Waitable) -> None:
+        """Take what comes to this one."""
+        self._subscriber = subscriber
+
+    def arrivals(self) -> Arrivals:
+        """Return what comes to it."""
+        return self._subscriber._enter()
 
     def react(self) -> None:
         """Take what was delivered."""
-        message = self._socket.receive(non_blocking=True)
+        message = self._subscriber._receive_at_once()
         if message is not None:
             self._function(message)
 
@@ -120,7 +130,7 @@ class GeneratorNode(Program):
             return
         try:
             advance = partial(self._generator.send, self._answer())
-        except IpcError as error:  # the socket was closed, say: the generator may handle it
+        except MsgqError as error:  # the socket was closed, say: the generator may handle it
             advance = partial(self._generator.throw, error)
         self._go_on(advance)
 
@@ -130,9 +140,9 @@ class GeneratorNode(Program):
         if self._generator is not None:
             self._generator.close()
 
-    def _answer(self) -> bytes | list[SubSocket] | None:
-        if isinstance(self._awaited, SubSocket):
-            return self._awaited.receive(non_blocking=True)
+    def _answer(self) -> bytes | list[Waitable] | None:
+        if isinstance(self._awaited, Waitable):
+            return self._awaited._receive_at_once()
         return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
 
     def _go_on(self, advance: Callable[[], Awaited]) -> None:
@@ -140,12 +150,12 @@ class GeneratorNode(Program):
             self._awaited = advance()
         except StopIteration:
             return
-        if isinstance(self._awaited, (SubSocket, Poller)):
+        if isinstance(self._awaited, (Waitable, Poller)):
             ready, timeout_ns, what = waiting_for(self._awaited)
         elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
-            ready, timeout_ns, what = (lambda: False), round(self._awaited * NS), "its time"
+            ready, timeout_ns, what = (lambda: False), round(self._awaited * NS_PER_S), "its time"
         else:
-            text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a SubSocket, a Poller, or seconds"
+            text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a subscriber, a Poller, or seconds"
             raise TypeError(text)
         self.wait = Wait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, what)
 

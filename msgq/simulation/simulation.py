@@ -9,19 +9,17 @@ from operator import index
 from types import TracebackType
 from typing import Any, Self
 
-import msgq
-from msgq import api
-from msgq.errors import InvalidValueError
+from msgq import backend
+from msgq.errors import StateError
 from msgq.impl import fake
-from msgq.impl.context import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
-from msgq.impl.fake.clock import NS, Clock
+from msgq.impl.fake.clock import Clock
+from msgq.impl.ground.context import watch_connects
 from msgq.simulation.engine import Engine, Played, Sent
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 from msgq.simulation.order import Order
-
-_SWITCHED = ("Poller", "PubSocket", "SubSocket")
+from msgq.units import NS_PER_S
 
 
 class Simulation:
@@ -29,8 +27,8 @@ class Simulation:
 
     Inside the block `msgq` makes its sockets (``msgq.pub_sock``, ``msgq.SubSocket`` and so on) on this simulation's
     bus, whatever MSGQ_BACKEND says. A class imported by its name before stays what it was; a node (the code in the
-    block included) that connects a socket of the ring or of ZMQ gets `InvalidValueError`. No time passes but virtual
-    time, and everything that happens depends only on the arguments here and on what the nodes do.
+    block included) that connects a socket of the ring or of ZMQ gets `StateError`. No time passes but virtual time, and
+    everything that happens depends only on the arguments here and on what the nodes do.
 
     One node runs at any time. The code in the block is the node "main": when it waits (in `run`, ``receive``,
     ``poll``, ``clock.sleep``) the others go on. At the end of the block all nodes are ended and all sockets closed;
@@ -62,7 +60,7 @@ class Simulation:
         self._by_choices = choices is not None
         self._engine = Engine(self._order, Injector(faults or Faults(), script, seed))
         self._names: list[str] = ["main", "play"]
-        self._before: dict[str, Any] | None = None
+        self._active = False
 
     def __repr__(self) -> str:
         if self._by_choices:
@@ -91,10 +89,10 @@ class Simulation:
     # ---- coming and going ----
 
     def __enter__(self) -> Self:
-        if self._before is not None:
-            raise InvalidValueError("the simulation is active already")
-        self._before = {name: getattr(msgq, name) for name in _SWITCHED}
-        _switch({name: getattr(fake, name) for name in _SWITCHED})
+        if self._active:
+            raise StateError("the simulation is active already, or was; make another one")
+        self._active = True
+        self._former_backend = backend.choose(fake)
         push_bus(self._engine)
         self._former_watcher = watch_connects(self._engine.refuse_real_socket)
         return self
@@ -109,7 +107,7 @@ class Simulation:
         finally:
             watch_connects(self._former_watcher)
             pop_bus(self._engine)
-            _switch(self._before or {})
+            backend.choose(self._former_backend)
 
     # ---- nodes ----
 
@@ -138,6 +136,7 @@ class Simulation:
 
         Raises
         ------
+        StateError : the simulation is not active.
         What the function raises before its first wait; what it raises later comes out of `run`.
         """
         label = self._name(name, function)
@@ -148,8 +147,8 @@ class Simulation:
 
     def _name(self, name: str | None, function: Callable[..., Any]) -> str:
         """Return a name that no other node has."""
-        if self._before is None:
-            raise InvalidValueError("the simulation is not active; use it as `with Simulation() as sim:`")
+        if not self._active:
+            raise StateError("the simulation is not active; use it as `with Simulation() as sim:`")
         wanted = name or str(getattr(function, "__name__", type(function).__name__))
         taken = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._names)
         self._names.append(f"{wanted}-{taken + 1}" if taken else wanted)
@@ -187,15 +186,9 @@ class Simulation:
             if not self._engine.run(until, None):
                 raise self._engine.deadlock()
         else:
-            self._engine.run(lambda: False, None if until is None else round(until * NS))
-
-
-def _switch(classes: dict[str, Any]) -> None:
-    for name, value in classes.items():
-        setattr(msgq, name, value)
-        setattr(api, name, value)
+            self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
 
 
 def _in_nanoseconds(recording: Iterable[tuple[float, str, bytes]]) -> Iterator[Played]:
     for time, endpoint, data in recording:
-        yield round(time * NS) if isinstance(time, float) else index(time), endpoint, data
+        yield round(time * NS_PER_S) if isinstance(time, float) else index(time), endpoint, data

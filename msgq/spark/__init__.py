@@ -3,8 +3,8 @@
 Needs the extra `spark`, with the first use of what is in here.
 """
 
-from msgq.spark.read import read
-from msgq.spark.session import session
-from msgq.spark.sink import Publisher
+from msgq.spark.runtime.session import session
+from msgq.spark.source.read import read
+from msgq.spark.source.sink import Publisher
 
 __all__ = ["Publisher", "read", "session"]

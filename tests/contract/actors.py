@@ -380,7 +380,7 @@ def pub_master() -> None:
 def sub_master() -> dict[str, dict[str, Any]]:
     """Say what each state comes with, until there are three; then hear, and return what is known without news."""
     rates = {"state": 50.0, "log": None}
-    decoders = {"state": json.loads, "log": bytes.decode}
+    decoders: dict[str, Callable[[bytes], Any]] = {"state": json.loads, "log": bytes.decode}
     with msgq.SubMaster(rates, poll="state", decoders=decoders, keep_all=["log"]) as sm:
         say("connected")
         while sm.recv_frame["state"] == 0 or sm["state"]["number"] < 2:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from msgq import backend as backends
+from msgq.channel import Channel, Node
+from msgq.channel.channel import ReservedChannel
+from msgq.errors import SegmentError
 from msgq.impl.fake.bus import current_bus
-from tests.support import DEADLINE, DEADLINE_MS, wait_threads_asleep
+from msgq.impl.ground import clock
+from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
 #: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. passive: watching without a
@@ -90,3 +96,71 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     backend = Backend(request.param)
     yield backend
     backend.close()
+
+
+#: Backend: what it does not promise of channels. fork: a child's subscriber goes on. processes: others can join.
+#: sharing: its files have a mode and a prefix of their own. threads: one that waits is woken by what others do.
+CHANNELS: dict[str, frozenset[str]] = {
+    "msgq": frozenset(),
+    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
+}
+
+
+class Channels:
+    """The channels of one backend, in a process that has chosen it."""
+
+    def __init__(self, name: str, token: str) -> None:
+        self.name, self.token = name, token
+        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        self.monotonic_ns = current_bus().clock.monotonic_ns if name == "fake" else time.monotonic_ns
+        self.time_ns = current_bus().clock.time_ns if name == "fake" else clock.time_ns
+
+    def open(self, name: str = "", **options: Any) -> Any:
+        """Open the test's channel, or another one of the test."""
+        return Channel(self.token + name, **options)
+
+    def pair(self, name: str = "", *, publisher: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
+        """Return a publisher, and a subscriber of it."""
+        taken = {key: options.pop(key) for key in ("capacity", "stamps") if key in options}
+        channel = self.open(name, **taken)
+        subscriber = channel.subscriber(**options)
+        return channel.publisher(**(publisher or {})), subscriber
+
+    def node(self, name: str, **options: Any) -> Any:
+        return Node(self.token + name, **options)
+
+    def close(self) -> None:
+        """Remove the test's channels, in whichever prefix."""
+        for prefix, name in self._names():
+            with contextlib.suppress(SegmentError):  # a part of the test may have made it useless
+                ReservedChannel(name, prefix=prefix, create=False).unlink()
+        for kind in ("msgqchan_", "msgqpool_"):
+            shutil.rmtree(SHM / f"{kind}p{self.token}", ignore_errors=True)
+            for path in SHM.glob(f"{kind}{self.token}*"):
+                path.unlink()
+
+    def _names(self) -> list[tuple[str, str]]:
+        if self.name == "fake":
+            return [key for key in current_bus().channels if self.token in key[1]]
+        bare = [("", path.name.removeprefix("msgqchan_")) for path in SHM.glob(f"msgqchan_{self.token}*")]
+        prefix = f"p{self.token}"
+        return bare + [(prefix, path.name) for path in SHM.glob(f"msgqchan_{prefix}/*")]
+
+
+def channels_of(name: str, token: str) -> Iterator[Channels]:
+    """Choose a backend while the caller goes on, and remove its channels afterwards."""
+    former = backends.choose(backends.load(name))
+    channels = Channels(name, token)
+    try:
+        yield channels
+    finally:
+        channels.close()
+        backends.choose(former)
+
+
+@pytest.fixture(params=CHANNELS)
+def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
+    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
+    if missing := needed & CHANNELS[request.param]:
+        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    yield from channels_of(request.param, token)

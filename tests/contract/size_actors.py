@@ -13,13 +13,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgq
 from msgq.errors import SegmentSizeError
-from msgq.impl.snapshot import TopicWatch
+from msgq.impl.ring.snapshot import TopicWatch
 from msgq.recording import LogReader, Recorder
-from tests.stock import message, sequence_of
+from tests.stock import message, number_in, sequence_of
 from tests.support import DEADLINE, hear, in_fork, say, wait_until
 
 SIZE = 1000  # bytes of each message
@@ -94,6 +95,11 @@ def _receive(sub: msgq.SubSocket, how: str) -> Callable[[], Iterator[bytes]]:
     def into() -> Iterator[bytes]:
         yield bytes(buffer[: sub.receive_into(buffer)])
 
+    def plainly() -> Iterator[bytes]:
+        data = sub.receive()
+        assert data is not None
+        yield data
+
     if how == "poll":
         poller.registerSocket(sub)
     ways: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -104,11 +110,12 @@ def _receive(sub: msgq.SubSocket, how: str) -> Callable[[], Iterator[bytes]]:
         "array": lambda: (row.tobytes() for row in sub.receive_array(f"V{SIZE}", wait_for_one=True)),
         "async": lambda: iter([asyncio.run(_next(sub))]),
     }
-    return ways.get(how, lambda: iter([sub.receive()]))  # receive, conflate, passive
+    return ways.get(how, plainly)  # receive, conflate, passive
 
 
 async def _next(sub: msgq.SubSocket) -> bytes:
-    return await sub.arecv()
+    data: bytes = await sub.arecv()
+    return data
 
 
 def subscribe(endpoint: str, segment_size: int, how: str) -> list[Any]:
@@ -129,7 +136,7 @@ def subscribe(endpoint: str, segment_size: int, how: str) -> list[Any]:
     sub.connect(msgq.Context(), endpoint)
     sub.setTimeout(int(DEADLINE * 1000))
     say("again")
-    return [sequence_of(sub.receive())]
+    return [number_in(sub.receive())]
 
 
 def record(endpoint: str, segment_size: int, folder: str) -> list[Any]:
@@ -142,7 +149,7 @@ def record(endpoint: str, segment_size: int, folder: str) -> list[Any]:
             say("noticed")
             count = recorder.stats().messages
             hear()
-            wait_until(lambda before=count: recorder.stats().messages > before, "the recorder goes on")
+            wait_until(partial(lambda before: recorder.stats().messages > before, count), "the recorder goes on")
             say("goes on")
     return [sequence_of(bytes(one.data)) for one in LogReader(f"{folder}/log.mcap")]
 

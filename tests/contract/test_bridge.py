@@ -38,8 +38,9 @@ class Process:
 
     def __init__(self, stack: ExitStack, host: Host, *command: str) -> None:
         environment = {**os.environ, **host.environment}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        made = subprocess.Popen([*host.wrapper, *command], cwd=ROOT, env=environment, text=True, **pipes)
+        pipe = subprocess.PIPE
+        command = (*host.wrapper, *command)
+        made = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=pipe, stderr=pipe)
         self.process = stack.enter_context(made)
         stack.callback(self.process.kill)
 
@@ -95,8 +96,10 @@ def loopback(token: str, tmp_path: Path) -> Iterator[list[Host]]:
     lines = [f'"{prefix}/{topic}" = "{uri}"' for prefix in prefixes for topic, uri in topics.items()]
     (tmp_path / "map.toml").write_text("\n".join(lines))
     where = {"MSGQ_ZMQ_MAP": str(tmp_path / "map.toml")}
-    yield [Host(address, [], {"OPENPILOT_PREFIX": prefix, **where})
-           for address, prefix in zip(addresses, prefixes, strict=True)]  # fmt: skip
+    yield [
+        Host(address, [], {"OPENPILOT_PREFIX": prefix, **where})
+        for address, prefix in zip(addresses, prefixes, strict=True)
+    ]
     for prefix in prefixes:
         for kind in ("msgq_", "msgqside_"):
             shutil.rmtree(SHM / f"{kind}{prefix}", ignore_errors=True)

@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
-from msgq.cli.demo_loop import FIELDS
-from msgq.cli.demo_plan import PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
+from msgq.demo.control_loop import FIELDS
+from msgq.demo.plan import PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
 from msgq.stats import topics
 from tests.support import SHM, wait_until
@@ -26,13 +26,13 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start(prefix: str) -> Iterator[Start]:
+def start(prefix: str, tmp_path: Path) -> Iterator[Start]:
     """Start the demo for so many seconds, without a terminal; on a backend, if not on the ring."""
     started = []
 
     def start(duration: float, backend: str = "msgq", *options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration), *options]
-        env = {**os.environ, "MSGQ_BACKEND": backend}
+        env = {**os.environ, "MSGQ_BACKEND": backend, "TMPDIR": str(tmp_path)}  # one that is killed leaves files there
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
@@ -54,13 +54,10 @@ def summary_of(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def leftovers(prefix: str) -> list[str]:
-    """Files of this prefix: of the ring, of frames, and of ZMQ (sockets have it in their names, claims in their texts).
-    """
+    """Files of this prefix: of the ring, of frames, and of ZMQ (sockets by their names, claims by their texts)."""
     claims = (path for path in SHM.glob("msgqzmq_*/claims/*") if prefix in text_of(path))
     frames = Path("/tmp").glob(f"{prefix}_visionipc_*")
-    return sorted(
-        map(str, (*SHM.glob(f"msgq*_{prefix}/*"), *frames, *SHM.glob(f"msgqzmq_*/ipc/*{prefix}*"), *claims))
-    )
+    return sorted(map(str, (*SHM.glob(f"msgq*_{prefix}/*"), *frames, *SHM.glob(f"msgqzmq_*/ipc/*{prefix}*"), *claims)))
 
 
 def text_of(path: Path) -> str:
@@ -90,6 +87,7 @@ def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path:
         (subscriber.name, topic) for subscriber in SUBSCRIBERS.values() for topic in subscriber.topics
     }
     assert leftovers(prefix) == []
+    check_restarts(summary)
     check_loop(LogReader(tmp_path / "recording"))
 
 
@@ -110,8 +108,8 @@ def check_loop(log: LogReader) -> None:
         assert origin <= times["estimate"][origin] <= published
 
 
-def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefix: str, start: Start) -> None:
-    summary = summary_of(start(4))
+def check_restarts(summary: dict[str, Any]) -> None:
+    """A restart loses nothing, and a slow subscriber counts what it lost."""
     assert {restart["subscriber"] for restart in summary["restarts"]} == {"survivor", "observer"}
     for restart in summary["restarts"]:
         assert restart["lost"] == 0
@@ -122,6 +120,7 @@ def test_a_restart_loses_nothing_and_a_slow_subscriber_counts_what_it_lost(prefi
     assert lost["display"] > 0
 
 
+@pytest.mark.slow
 def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     summary = summary_of(start(2))
     assert summary["ok"], summary["failures"]
@@ -152,6 +151,7 @@ def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: 
     assert leftovers(prefix) == []
 
 
+@pytest.mark.slow
 def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S)
@@ -164,6 +164,7 @@ def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -
     assert leftovers(prefix) == []
 
 
+@pytest.mark.slow
 def test_two_demos_at_once_do_not_meet(prefix: str, start: Start) -> None:
     for summary in [summary_of(process) for process in (start(2), start(2))]:
         assert summary["ok"]
@@ -181,6 +182,7 @@ def everybody_bound(prefix: str) -> bool:
     return len(zmq_endpoints(prefix)) == len(on_zmq) + len(SUBSCRIBERS) - 1
 
 
+@pytest.mark.slow
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
@@ -197,6 +199,7 @@ def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str,
     assert leftovers(prefix) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
     wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
@@ -205,6 +208,7 @@ def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
     assert leftovers(prefix) == []
 
 
+@pytest.mark.slow
 def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
     wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)

@@ -218,7 +218,7 @@ class TestAsyncio:
         assert run(sub.arecv()) == b"x"
         sub.close()
         assert sub.closed
-        task.get_coro().close()  # type: ignore[union-attr]
+        task.get_coro().close()
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     @pytest.mark.needs("processes")

@@ -27,7 +27,7 @@ _M = TypeVar("_M", SubMaster, PubMaster)
 
 @pytest.fixture
 def opened(backend: Backend, prefix: str) -> Iterator[Callable[[_M], _M]]:
-    """Close the masters of a test when it ends. They use this process's backend; the others have it in other runs."""
+    """Close the masters of a test when it ends. They use this process's backend; MSGQ_TEST_BACKEND chooses one."""
     if backend.name != naming.backend_name():
         pytest.skip(f"MSGQ_BACKEND is {naming.backend_name()}")
     masters: list[Any] = []
@@ -53,7 +53,7 @@ def pair(opened: Callable[[Any], Any]) -> Callable[..., tuple[PubMaster, SubMast
     return make
 
 
-def test_what_is_sent_arrives_with_its_facts(pair):
+def test_what_is_sent_arrives_with_its_facts(pair: Any) -> None:
     pm, sm = pair(["a", "b"], {"a": lambda data: json.dumps(data).encode()}, decoders={"a": json.loads})
     before = time.monotonic()
     pm.send("a", {"x": 1})
@@ -65,14 +65,14 @@ def test_what_is_sent_arrives_with_its_facts(pair):
     assert (sm["b"], sm.updated, sm.frame) == (b"raw", {"a": False, "b": True}, 2)
 
 
-def test_the_time_is_the_clocks(pair):
+def test_the_time_is_the_clocks(pair: Any) -> None:
     pm, sm = pair(["a"], clock=lambda: 1234.5)
     pm.send("a", b"x")
     sm.update(DEADLINE_MS)
     assert sm.recv_time["a"] == 1234.5
 
 
-def test_an_update_waits_for_news_of_any_topic(pair):
+def test_an_update_waits_for_news_of_any_topic(pair: Any) -> None:
     pm, sm = pair(["a", "b"])
     for topic in ("a", "b"):
         task = Task(sm.update, -1)
@@ -82,7 +82,7 @@ def test_an_update_waits_for_news_of_any_topic(pair):
         assert sm.updated[topic]
 
 
-def test_an_update_without_news_takes_the_whole_time_out(pair):
+def test_an_update_without_news_takes_the_whole_time_out(pair: Any) -> None:
     _, sm = pair(["a"])
     started = time.monotonic()
     sm.update(60)
@@ -90,7 +90,7 @@ def test_an_update_without_news_takes_the_whole_time_out(pair):
     assert (sm.frame, sm.updated) == (1, {"a": False})
 
 
-def test_topics_that_are_not_polled_are_taken_without_waiting(pair):
+def test_topics_that_are_not_polled_are_taken_without_waiting(pair: Any) -> None:
     pm, sm = pair(["a", "b"], poll="b")
     pm.send("a", b"1")
     started = time.monotonic()
@@ -103,7 +103,7 @@ def test_topics_that_are_not_polled_are_taken_without_waiting(pair):
     assert sm.data == {"a": b"2", "b": b"3"}
 
 
-def test_with_nothing_to_wait_for_an_update_does_not_wait(pair):
+def test_with_nothing_to_wait_for_an_update_does_not_wait(pair: Any) -> None:
     pm, sm = pair(["a"], poll=[])
     pm.send("a", b"1")
     sm.update(-1)
@@ -113,7 +113,7 @@ def test_with_nothing_to_wait_for_an_update_does_not_wait(pair):
 
 
 @pytest.mark.needs("lost")
-def test_topics_conflate_but_for_those_to_keep(pair):
+def test_topics_conflate_but_for_those_to_keep(pair: Any) -> None:
     pm, sm = pair(["a", "b", "c"], keep_all=["b", "c"], poll=["a", "b"])
     for i in range(5):
         for topic in ("a", "b", "c"):
@@ -124,7 +124,7 @@ def test_topics_conflate_but_for_those_to_keep(pair):
     assert sm.lost == {"a": 4, "b": 0, "c": 0}
 
 
-def test_closing_ends_an_update_and_keeps_what_was_taken(pair):
+def test_closing_ends_an_update_and_keeps_what_was_taken(pair: Any) -> None:
     pm, sm = pair(["a", "b"])
     pm.send("a", b"x")
     sm.update(DEADLINE_MS)
@@ -140,7 +140,7 @@ def test_closing_ends_an_update_and_keeps_what_was_taken(pair):
 
 
 @pytest.mark.parametrize("poll", [None, []])
-def test_a_closed_master_says_so(opened, poll):
+def test_a_closed_master_says_so(opened: Any, poll: Any) -> None:
     with opened(SubMaster(["a", "b"], poll=poll)) as sm:
         pass
     with pytest.raises(EndpointClosedError, match="'a'"):
@@ -153,7 +153,7 @@ def test_a_closed_master_says_so(opened, poll):
 
 @pytest.mark.needs("stats")
 @pytest.mark.parametrize("kind", [SubMaster, PubMaster])
-def test_when_one_topic_cannot_be_opened_none_stays_open(opened, kind):
+def test_when_one_topic_cannot_be_opened_none_stays_open(opened: Any, kind: Any) -> None:
     with pytest.raises(EndpointNameError, match="b/c") as caught:
         kind(["a", "b/c"])
     assert caught.traceback  # it holds what was half made, so that nobody deletes it
@@ -162,7 +162,7 @@ def test_when_one_topic_cannot_be_opened_none_stays_open(opened, kind):
 
 
 @pytest.mark.needs("segment")
-def test_sizes_of_the_rings(opened):
+def test_sizes_of_the_rings(opened: Any) -> None:
     sizes = {"large": 4 << 20}
     opened(SubMaster(["large", "usual"], segment_sizes=sizes))
     pm = opened(PubMaster(["large", "usual"], segment_sizes=sizes))
@@ -174,20 +174,22 @@ def test_sizes_of_the_rings(opened):
 # PubMaster.
 
 
-def test_unknown_topics_are_named(opened):
+def test_unknown_topics_are_named(opened: Any) -> None:
     pm = opened(PubMaster(["a"]))
     for call in (
-        lambda: pm.send("typo", b""), lambda: pm.all_readers_updated("typo"),
-        lambda: pm.wait_for_readers("typo", 0), lambda: pm.wait_for_readers(["a", "typo"], 0),
+        lambda: pm.send("typo", b""),
+        lambda: pm.all_readers_updated("typo"),
+        lambda: pm.wait_for_readers("typo", 0),
+        lambda: pm.wait_for_readers(["a", "typo"], 0),
         lambda: PubMaster(["b"], encoders={"typo": str.encode}),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UnknownTopicError, match="'typo'"):
             call()
     with pytest.raises(TypeError, match="carState"):
         PubMaster("carState")
 
 
-def test_what_an_encoder_raises_comes_out_and_nothing_is_sent(pair):
+def test_what_an_encoder_raises_comes_out_and_nothing_is_sent(pair: Any) -> None:
     pm, sm = pair(["a"], {"a": str.encode})
     with pytest.raises(TypeError):
         pm.send("a", 5)
@@ -196,7 +198,7 @@ def test_what_an_encoder_raises_comes_out_and_nothing_is_sent(pair):
     assert sm["a"] == b"text"
 
 
-def test_waiting_for_readers_of_all_topics_names_the_one_without(opened):
+def test_waiting_for_readers_of_all_topics_names_the_one_without(opened: Any) -> None:
     pm = opened(PubMaster(["a", "b"]))
     sm = opened(SubMaster(["a"]))
     pm.wait_for_readers("a", DEADLINE, n=1)
@@ -220,7 +222,7 @@ def test_waiting_for_readers_of_all_topics_names_the_one_without(opened):
 
 
 @pytest.mark.needs("takeover")
-def test_another_publisher_takes_over_one_topic(pair, opened):
+def test_another_publisher_takes_over_one_topic(pair: Any, opened: Any) -> None:
     pm, sm = pair(["a", "b"])
     rival = opened(PubMaster(["a"]))
     with pytest.raises(MultiplePublishersError, match="'a'"):

@@ -72,7 +72,9 @@ class Program(RuleBasedStateMachine):
     def begin(self, conflate: bool) -> Subscriber:
         """Have something to look at from the start; programs without would be many."""
         self.publish("left")
-        return self.subscribe("left", conflate)
+        made = self.subscribe("left", conflate)
+        assert isinstance(made, Subscriber)
+        return made
 
     @rule(topic=TOPICS)
     def publish(self, topic: str) -> None:
@@ -224,6 +226,7 @@ class Program(RuleBasedStateMachine):
 
 
 @pytest.mark.watchdog(600)  # shrinking what fails takes up to five minutes
+@pytest.mark.slow
 def test_a_random_program_sees_the_same_on_all(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # no ports to share with tests that run side by side
     same_every_time = settings(

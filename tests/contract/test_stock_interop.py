@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @pytest.mark.parametrize("publisher_first", [True, False])
-def test_stock_publisher_to_our_subscriber(endpoint, stack, publisher_first):
+def test_stock_publisher_to_our_subscriber(endpoint: str, stack: Any, publisher_first: Any) -> None:
     sub = None if publisher_first else stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = sub or stack.enter_context(subscriber(endpoint))
@@ -56,7 +58,7 @@ def test_stock_publisher_to_our_subscriber(endpoint, stack, publisher_first):
 
 
 @KINDS
-def test_bytes_are_the_same_on_both_sides_of_the_wrap(endpoint, stack, kind):
+def test_bytes_are_the_same_on_both_sides_of_the_wrap(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
     ours = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -69,7 +71,7 @@ def test_bytes_are_the_same_on_both_sides_of_the_wrap(endpoint, stack, kind):
 
 
 @KINDS
-def test_conflating_subscribers_get_the_newest(endpoint, stack, kind):
+def test_conflating_subscribers_get_the_newest(endpoint: str, stack: Any, kind: Any) -> None:
     ours = stack.enter_context(subscriber(endpoint, conflate=True))
     pub = stack.enter_context(publisher(kind, endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, conflate=True))
@@ -81,7 +83,7 @@ def test_conflating_subscribers_get_the_newest(endpoint, stack, kind):
 
 
 @KINDS
-def test_passive_subscribers_are_many_and_leave_no_trace(endpoint, stack, kind):
+def test_passive_subscribers_are_many_and_leave_no_trace(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     pub.send(0)
     before = Header.read(endpoint)
@@ -94,7 +96,7 @@ def test_passive_subscribers_are_many_and_leave_no_trace(endpoint, stack, kind):
     assert (after.num_readers, after.read_uids) == (0, (0,) * SLOTS)
 
 
-def test_poller_returns_the_socket_that_a_stock_publisher_sent_to(endpoint, stack):
+def test_poller_returns_the_socket_that_a_stock_publisher_sent_to(endpoint: str, stack: Any) -> None:
     names = [endpoint, endpoint + "-b", endpoint + "-c"]
     for name in names[1:]:
         stack.callback(remove, name)
@@ -113,7 +115,9 @@ def test_poller_returns_the_socket_that_a_stock_publisher_sent_to(endpoint, stac
 
 
 @pytest.mark.parametrize("options", [{}, {"conflate": True}, {"passive": True}], ids=["plain", "conflate", "passive"])
-def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(endpoint, stack, options):
+def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(
+    endpoint: str, stack: Any, options: Any
+) -> None:
     before = signal_state()
     stack.enter_context(StockSubscriber(endpoint)).close()  # a passive subscriber needs a segment to look at
     sub = stack.enter_context(subscriber(endpoint, **options))
@@ -130,7 +134,7 @@ def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(end
     assert signal_state() == before
 
 
-def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint, stack):
+def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint: str, stack: Any) -> None:
     sub = stack.enter_context(subscriber(endpoint))
     other = stack.enter_context(subscriber(endpoint + "-idle"))
     stack.callback(remove, endpoint + "-idle")
@@ -147,7 +151,7 @@ def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint, stack)
     assert sequence_of(sub.receive()) == 7
 
 
-def test_application_keeps_its_own_signal_handler(endpoint, stack):
+def test_application_keeps_its_own_signal_handler(endpoint: str, stack: Any) -> None:
     """os.kill reaches the application's handler, and the signals of a stock publisher do not."""
     calls: list[int] = []
 
@@ -161,13 +165,13 @@ def test_application_keeps_its_own_signal_handler(endpoint, stack):
     for sequence in range(20):
         pub.send(sequence)
         os.kill(os.getpid(), signal.SIGUSR2)
-        wait_until(lambda sent=sequence: len(calls) > sent, "the application's handler is called")
+        wait_until(partial(lambda sent: len(calls) > sent, sequence), "the application's handler is called")
         thread.wait_for(sequence + 1)
     assert signal.getsignal(signal.SIGUSR2) is handler
     assert calls == [signal.SIGUSR2] * 20
 
 
-def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint, stack):
+def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint: str, stack: Any) -> None:
     """The default action of SIGUSR2 is death: a subscriber that is connected and idle must not die of it."""
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -181,7 +185,7 @@ def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint, sta
 # ---- our publisher and stock subscribers ----
 
 
-def test_stock_reader_is_woken_from_its_sleep_by_each_send(endpoint, stack):
+def test_stock_reader_is_woken_from_its_sleep_by_each_send(endpoint: str, stack: Any) -> None:
     """It reports what ended its sleep of ten seconds: the signal, not the time-out."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -209,7 +213,7 @@ def signalled_by_a_send(pub: OurPublisher, peer: StockSubscriber, sequence: int)
     return signalled
 
 
-def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint, stack):
+def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint: str, stack: Any) -> None:
     """It sleeps when it has found nothing more: not if it came on since the last message, and is still behind."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -226,7 +230,7 @@ def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint, stack):
     assert sub.drain().last == 8
 
 
-def test_stock_reader_that_sleeps_at_the_end_of_a_lap_is_signalled(endpoint, stack):
+def test_stock_reader_that_sleeps_at_the_end_of_a_lap_is_signalled(endpoint: str, stack: Any) -> None:
     """A reservation that was given up may have published a wrap mark; the reader passes it, and sleeps behind it."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -241,7 +245,7 @@ def test_stock_reader_that_sleeps_at_the_end_of_a_lap_is_signalled(endpoint, sta
 
 
 @pytest.mark.parametrize("route", ["send_many", "reserve"])
-def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint, stack, route):
+def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint: str, stack: Any, route: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
     sub.begin_receive(10_000)
@@ -257,7 +261,7 @@ def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint, stack, r
     assert sub.receive().sequence == 1
 
 
-def test_stock_publisher_sees_a_reader_that_only_polls_before_anything_is_sent(endpoint, stack):
+def test_stock_publisher_sees_a_reader_that_only_polls_before_anything_is_sent(endpoint: str, stack: Any) -> None:
     """Stock programs wait for their readers before they send the first message."""
     sub = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
@@ -267,7 +271,7 @@ def test_stock_publisher_sees_a_reader_that_only_polls_before_anything_is_sent(e
 
 
 @KINDS
-def test_all_readers_updated(endpoint, stack, kind):
+def test_all_readers_updated(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     assert not pub.all_readers_updated()
     ours = stack.enter_context(subscriber(endpoint))
@@ -280,7 +284,7 @@ def test_all_readers_updated(endpoint, stack, kind):
     assert pub.all_readers_updated()
 
 
-def test_dead_stock_reader_does_not_hold_up_all_readers_updated(endpoint, stack):
+def test_dead_stock_reader_does_not_hold_up_all_readers_updated(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     ours = stack.enter_context(subscriber(endpoint))
     dead = stack.enter_context(StockSubscriber(endpoint))
@@ -292,15 +296,15 @@ def test_dead_stock_reader_does_not_hold_up_all_readers_updated(endpoint, stack)
     assert pub.all_readers_updated()
 
 
-def test_empty_message_is_refused_only_while_a_stock_reader_is_attached(endpoint, stack):
+def test_empty_message_is_refused_only_while_a_stock_reader_is_attached(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     ours = stack.enter_context(subscriber(endpoint))
     pub.socket.send(b"")
     assert ours.receive() == b""
     stock = stack.enter_context(StockSubscriber(endpoint))
-    for refused in (lambda: pub.socket.send(b""), lambda: pub.socket.send_many([message(1), b""])):
+    for call, refused in ((pub.socket.send, b""), (pub.socket.send_many, [message(1), b""])):
         with pytest.raises(MessageSizeError) as caught:
-            refused()
+            call(refused)
         assert endpoint in str(caught.value)
     pub.send(2)
     tally = stock.drain()
@@ -308,7 +312,7 @@ def test_empty_message_is_refused_only_while_a_stock_reader_is_attached(endpoint
     assert sequences(ours)[-1] == 2
 
 
-def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_reader(endpoint, stack):
+def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_reader(endpoint: str, stack: Any) -> None:
     ours = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
@@ -323,7 +327,9 @@ def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_read
 
 
 @pytest.mark.parametrize("published_before", [False, True])
-def test_our_publisher_spares_a_stock_reader_that_became_another_program(endpoint, stack, published_before):
+def test_our_publisher_spares_a_stock_reader_that_became_another_program(
+    endpoint: str, stack: Any, published_before: Any
+) -> None:
     """A thread that neither catches nor blocks SIGUSR2 would die of it, even one that caught it a moment ago."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -338,7 +344,7 @@ def test_our_publisher_spares_a_stock_reader_that_became_another_program(endpoin
     assert sub.process.poll() is None
 
 
-def test_stock_publisher_kills_a_stock_reader_that_became_another_program(endpoint, stack):
+def test_stock_publisher_kills_a_stock_reader_that_became_another_program(endpoint: str, stack: Any) -> None:
     """The proof that the test above can fail."""
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -352,7 +358,7 @@ def test_stock_publisher_kills_a_stock_reader_that_became_another_program(endpoi
 # ---- sizes and places ----
 
 
-def test_we_adopt_the_size_of_a_stock_segment(endpoint, stack):
+def test_we_adopt_the_size_of_a_stock_segment(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, 4 * SMALL_RING))
@@ -368,7 +374,7 @@ def test_we_adopt_the_size_of_a_stock_segment(endpoint, stack):
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber"])
-def test_another_explicit_size_is_refused_and_changes_nothing(endpoint, stack, role):
+def test_another_explicit_size_is_refused_and_changes_nothing(endpoint: str, stack: Any, role: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     connect = OurPublisher if role == "publisher" else lambda name, size: subscriber(name, segment_size=size)
     with pytest.raises(SegmentSizeError) as caught:
@@ -380,7 +386,9 @@ def test_another_explicit_size_is_refused_and_changes_nothing(endpoint, stack, r
 
 
 @pytest.mark.parametrize("call", ["receive", "receive_many"])
-def test_a_stock_publisher_that_enlarges_the_segment_is_not_met_with_silence(endpoint, stack, call):
+def test_a_stock_publisher_that_enlarges_the_segment_is_not_met_with_silence(
+    endpoint: str, stack: Any, call: Any
+) -> None:
     """It writes beyond our map. That may be an error or lost messages; who connects again sees all."""
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING))
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
@@ -394,7 +402,7 @@ def test_a_stock_publisher_that_enlarges_the_segment_is_not_met_with_silence(end
     assert sequences(again) == [500]
 
 
-def test_prefix_is_shared_with_stock(prefix, stack):
+def test_prefix_is_shared_with_stock(prefix: str, stack: Any) -> None:
     sub = stack.enter_context(subscriber("some"))
     pub = stack.enter_context(StockPublisher("some"))
     pub.send(3)

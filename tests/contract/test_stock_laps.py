@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.stock import DATA_SIZE, StockPublisher, StockSubscriber, Tally, message
@@ -10,7 +12,7 @@ from tests.stock.ours import KINDS, LAP, SMALL_RING, OurPublisher, collect, publ
 pytest_plugins = ("tests.stock.fixtures",)
 
 
-def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint, stack):
+def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     pub.send(0)
@@ -25,7 +27,7 @@ def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint, stack):
 
 
 @pytest.mark.parametrize("point", ["size_trusted", "copied"])
-def test_stock_reader_that_is_overtaken_in_its_copy_throws_it_away(endpoint, stack, point):
+def test_stock_reader_that_is_overtaken_in_its_copy_throws_it_away(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     pub.send(0, 5000)
@@ -38,7 +40,7 @@ def test_stock_reader_that_is_overtaken_in_its_copy_throws_it_away(endpoint, sta
     assert sub.resets() == 2
 
 
-def test_flag_is_cleared_before_the_first_byte_is_overwritten(endpoint, stack):
+def test_flag_is_cleared_before_the_first_byte_is_overwritten(endpoint: str, stack: Any) -> None:
     """A reservation that covers the reader's next message has cleared its flag before the caller writes into it."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -48,7 +50,7 @@ def test_flag_is_cleared_before_the_first_byte_is_overwritten(endpoint, stack):
         assert sub.header().read_valids[0] == 0
 
 
-def test_stock_reader_exactly_at_the_wrap_mark_is_lapped_too(endpoint, stack):
+def test_stock_reader_exactly_at_the_wrap_mark_is_lapped_too(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     per_lap = 8
@@ -62,7 +64,7 @@ def test_stock_reader_exactly_at_the_wrap_mark_is_lapped_too(endpoint, stack):
 
 
 @pytest.mark.parametrize("passive", [False, True])
-def test_lost_is_unknown_after_a_stock_publisher_lapped_us(endpoint, stack, passive):
+def test_lost_is_unknown_after_a_stock_publisher_lapped_us(endpoint: str, stack: Any, passive: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint, passive=passive))
     pub.send(0)
@@ -76,7 +78,7 @@ def test_lost_is_unknown_after_a_stock_publisher_lapped_us(endpoint, stack, pass
 
 
 @KINDS
-def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint, stack, kind):
+def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint: str, stack: Any, kind: Any) -> None:
     """The offsets agree then, and only they. A stock reader sees no more, so our publisher has cleared its flag."""
     ours = stack.enter_context(subscriber(endpoint, segment_size=SMALL_RING))
     pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
@@ -92,7 +94,9 @@ def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint, stack
 
 
 @pytest.mark.parametrize("passive", [False, True])
-def test_a_message_that_a_stock_publisher_is_just_overwriting_is_not_delivered(endpoint, stack, passive):
+def test_a_message_that_a_stock_publisher_is_just_overwriting_is_not_delivered(
+    endpoint: str, stack: Any, passive: Any
+) -> None:
     """It announces nothing: what it may reach with the largest message counts as overwritten."""
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint, passive=passive))
@@ -107,7 +111,7 @@ def test_a_message_that_a_stock_publisher_is_just_overwriting_is_not_delivered(e
     assert sequences(sub)[-1] == 9
 
 
-def test_a_message_that_we_are_just_overwriting_is_not_delivered(endpoint, stack):
+def test_a_message_that_we_are_just_overwriting_is_not_delivered(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     subs = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     pub.flood(8, 7992, 7992)
@@ -119,7 +123,7 @@ def test_a_message_that_we_are_just_overwriting_is_not_delivered(endpoint, stack
     assert [sequences(sub)[-1] for sub in subs] == [8, 8]
 
 
-def test_lost_is_exact_when_the_publisher_is_ours(endpoint, stack):
+def test_lost_is_exact_when_the_publisher_is_ours(endpoint: str, stack: Any) -> None:
     """Also with stock readers on the ring."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -134,7 +138,7 @@ def test_lost_is_exact_when_the_publisher_is_ours(endpoint, stack):
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(400_000, 40, DATA_SIZE), (100_000, 5000, 4 * SMALL_RING)])
-def test_stock_flood_to_lagging_readers(endpoint, stack, count, largest, data_size):
+def test_stock_flood_to_lagging_readers(endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any) -> None:
     """What: a stock publisher at full speed, and readers of ours, with and without a slot, that cannot keep up.
 
     Why: a stock publisher announces nothing; only the position says whether a copy is whole.
@@ -160,7 +164,9 @@ def test_stock_flood_to_lagging_readers(endpoint, stack, count, largest, data_si
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(200_000, 40, DATA_SIZE), (40_000, 5000, 4 * SMALL_RING)])
-def test_our_flood_to_lagging_stock_readers(endpoint, stack, count, largest, data_size):
+def test_our_flood_to_lagging_stock_readers(
+    endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any
+) -> None:
     """What: our publisher at full speed, one stock reader that is slow and one that does its best.
 
     Why: stock readers trust the flag, so it must be cleared before the first byte of theirs is overwritten.

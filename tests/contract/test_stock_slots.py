@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import signal
 import struct
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_sixteenth_reader_is_passive_and_evicts_nobody(endpoint, stack, kind):
+def test_sixteenth_reader_is_passive_and_evicts_nobody(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     stock = [stack.enter_context(StockSubscriber(endpoint)) for _ in range(SLOTS)]
     before = Header.read(endpoint)
@@ -48,7 +49,7 @@ def test_sixteenth_reader_is_passive_and_evicts_nobody(endpoint, stack, kind):
     assert (after.num_readers, after.read_uids) == (SLOTS, before.read_uids)
 
 
-def test_slotless_subscriber_asleep_is_woken_by_a_stock_publisher(endpoint, stack):
+def test_slotless_subscriber_asleep_is_woken_by_a_stock_publisher(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint))
     for _ in range(SLOTS):
         stack.enter_context(StockSubscriber(endpoint))
@@ -61,7 +62,7 @@ def test_slotless_subscriber_asleep_is_woken_by_a_stock_publisher(endpoint, stac
 
 @KINDS
 @pytest.mark.parametrize("died", ["killed", "while joining"])
-def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint, stack, kind, died):
+def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint: str, stack: Any, kind: Any, died: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     arm = ("slot_taken", "exit", 0) if died == "while joining" else None
     for _ in range(SLOTS):
@@ -81,7 +82,7 @@ def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint, stack, kind, died):
     assert Header.read(endpoint).read_uids[slot] == 0
 
 
-def test_stock_readers_join_beside_ours_and_after_it(endpoint, stack):
+def test_stock_readers_join_beside_ours_and_after_it(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     with subscriber(endpoint):
         beside = stack.enter_context(StockSubscriber(endpoint))
@@ -97,7 +98,7 @@ def test_stock_readers_join_beside_ours_and_after_it(endpoint, stack):
 
 
 @KINDS
-def test_we_leave_the_slots_to_stock_readers_that_evict(endpoint, stack, kind):
+def test_we_leave_the_slots_to_stock_readers_that_evict(endpoint: str, stack: Any, kind: Any) -> None:
     """The sixteenth reader is a stock one and clears all slots, ours among them: we lose nothing and stay away."""
     pub = stack.enter_context(publisher(kind, endpoint))
     ours = stack.enter_context(subscriber(endpoint))
@@ -119,7 +120,7 @@ def test_we_leave_the_slots_to_stock_readers_that_evict(endpoint, stack, kind):
     assert (after.num_readers, after.read_uids) == (SLOTS, before.read_uids)
 
 
-def test_we_rejoin_as_a_ghost(endpoint, stack):
+def test_we_rejoin_as_a_ghost(endpoint: str, stack: Any) -> None:
     """A stock publisher that starts between our claim of a slot and our uid leaves a uid beyond num_readers."""
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -133,7 +134,7 @@ def test_we_rejoin_as_a_ghost(endpoint, stack):
     assert pub.all_readers_updated()
 
 
-def test_our_start_makes_no_ghost_of_a_joining_stock_reader(endpoint, stack):
+def test_our_start_makes_no_ghost_of_a_joining_stock_reader(endpoint: str, stack: Any) -> None:
     stack.enter_context(OurPublisher(endpoint)).socket.close()
     sub = stack.enter_context(StockSubscriber(endpoint, arm=("slot_taken", "stop", 0)))
     sub.wait_stopped()
@@ -148,7 +149,7 @@ def test_our_start_makes_no_ghost_of_a_joining_stock_reader(endpoint, stack):
 
 
 @pytest.mark.parametrize("point", ["slot_taken", "reset_loaded", "size_trusted", "copied"])
-def test_stock_reader_that_dies_anywhere_disturbs_nobody(endpoint, stack, point):
+def test_stock_reader_that_dies_anywhere_disturbs_nobody(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     ours = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_both_kinds_of_subscribers_at_once(endpoint, stack, kind):
+def test_both_kinds_of_subscribers_at_once(endpoint: str, stack: Any, kind: Any) -> None:
     early = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(publisher(kind, endpoint, DATA_SIZE))
     ours = [early, *(stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True))]
@@ -50,7 +52,7 @@ def test_both_kinds_of_subscribers_at_once(endpoint, stack, kind):
         assert sequence_of(newest.receive()) == first + 99
 
 
-def test_publishers_follow_each_other_under_live_readers(endpoint, stack):
+def test_publishers_follow_each_other_under_live_readers(endpoint: str, stack: Any) -> None:
     """Ours lose nothing; a stock reader comes back at its next call after a stock start, and at once after ours."""
     ours = stack.enter_context(subscriber(endpoint))
     passive: msgq.SubSocket | None = None
@@ -71,7 +73,7 @@ def test_publishers_follow_each_other_under_live_readers(endpoint, stack):
 
 
 @pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock"), ("stock", "stock")])
-def test_what_was_not_read_yet_survives_the_change_of_publisher(endpoint, stack, kinds):
+def test_what_was_not_read_yet_survives_the_change_of_publisher(endpoint: str, stack: Any, kinds: Any) -> None:
     subs = [stack.enter_context(subscriber(endpoint))]
     for first, kind in zip((0, 50), kinds, strict=True):
         pub = stack.enter_context(publisher(kind, endpoint))
@@ -84,7 +86,9 @@ def test_what_was_not_read_yet_survives_the_change_of_publisher(endpoint, stack,
 
 
 @pytest.mark.parametrize("receive", ["receive", "receive_many", "receive_array", "receive_into", "poll"])
-def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(endpoint, stack, receive):
+def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(
+    endpoint: str, stack: Any, receive: Any
+) -> None:
     """It finds the side segment that came later, and so knows what it loses."""
     stock = stack.enter_context(publisher("stock", endpoint, SMALL_RING))
     passive = stack.enter_context(subscriber(endpoint, passive=True))
@@ -93,7 +97,7 @@ def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(endpoint
     ours = stack.enter_context(publisher("ours", endpoint, SMALL_RING))
     poller = msgq.Poller()
     poller.registerSocket(passive)
-    look = {
+    look: dict[str, Callable[[], object]] = {
         "receive": lambda: passive.receive(True),
         "receive_many": lambda: passive.receive_many(),
         "receive_array": lambda: passive.receive_array("V8"),
@@ -107,7 +111,7 @@ def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(endpoint
 
 
 @pytest.mark.parametrize("ending", ["close", "kill"])
-def test_sleeping_readers_outlive_the_change_of_publisher(endpoint, stack, ending):
+def test_sleeping_readers_outlive_the_change_of_publisher(endpoint: str, stack: Any, ending: Any) -> None:
     thread = Receiving(stack.enter_context(subscriber(endpoint)), rounds=12)
     for sequence, kind in enumerate(["ours", "stock"] * 6):
         pub = stack.enter_context(publisher(kind, endpoint))
@@ -122,7 +126,7 @@ def test_sleeping_readers_outlive_the_change_of_publisher(endpoint, stack, endin
             pub.kill()
 
 
-def test_we_take_over_and_the_stock_publisher_is_told(endpoint, stack):
+def test_we_take_over_and_the_stock_publisher_is_told(endpoint: str, stack: Any) -> None:
     stock = stack.enter_context(StockPublisher(endpoint))
     stock.send(0)
     ours = stack.enter_context(OurPublisher(endpoint))
@@ -135,7 +139,7 @@ def test_we_take_over_and_the_stock_publisher_is_told(endpoint, stack):
 
 
 @pytest.mark.parametrize("route", ["send", "send_many", "reserve"])
-def test_a_stock_publisher_takes_over_and_we_raise(endpoint, stack, route):
+def test_a_stock_publisher_takes_over_and_we_raise(endpoint: str, stack: Any, route: Any) -> None:
     ours = stack.enter_context(OurPublisher(endpoint))
     ours.send(0)
     stack.enter_context(StockPublisher(endpoint))
@@ -155,7 +159,7 @@ def test_a_stock_publisher_takes_over_and_we_raise(endpoint, stack, route):
     assert Header.read(endpoint) == before
 
 
-def test_a_stock_publisher_takes_over_in_the_middle_of_our_send(endpoint, stack):
+def test_a_stock_publisher_takes_over_in_the_middle_of_our_send(endpoint: str, stack: Any) -> None:
     """Our reservation publishes nothing, and what the stock publisher wrote over it arrives whole."""
     ours = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint))
@@ -173,7 +177,7 @@ def test_a_stock_publisher_takes_over_in_the_middle_of_our_send(endpoint, stack)
     assert sequences(sub) == [1, 2]
 
 
-def test_a_stock_publisher_that_goes_on_after_we_took_over_does_not_harm_readers(endpoint, stack):
+def test_a_stock_publisher_that_goes_on_after_we_took_over_does_not_harm_readers(endpoint: str, stack: Any) -> None:
     """It checks its uid only when a send begins. Its stale bytes may cost messages, never a crash or a deaf reader."""
     sub = stack.enter_context(subscriber(endpoint))
     stale = stack.enter_context(StockPublisher(endpoint))
@@ -194,7 +198,7 @@ def test_a_stock_publisher_that_goes_on_after_we_took_over_does_not_harm_readers
 
 @pytest.mark.parametrize("point", ["uid_checked", "wrapped", "mid_send", "payload_written", "published"])
 @pytest.mark.parametrize("successor", ["stock", "ours"])
-def test_stock_publisher_that_dies_in_a_send(endpoint, stack, point, successor):
+def test_stock_publisher_that_dies_in_a_send(endpoint: str, stack: Any, point: Any, successor: Any) -> None:
     """Readers see the message whole or not at all, and the next publisher goes on from there."""
     ours = stack.enter_context(subscriber(endpoint, segment_size=SMALL_RING))
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))

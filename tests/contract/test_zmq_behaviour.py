@@ -291,17 +291,13 @@ class TestCurve:
             assert (b"for your eyes only" in tap.heard()) is not secure
 
     @pytest.mark.parametrize("name", ["server.key_secret", "client.key_secret", "server.key"])
-    def test_a_missing_certificate_is_named(
-        self, zmq_backend: Backend, keys: Path, endpoint: str, name: str
-    ) -> None:
+    def test_a_missing_certificate_is_named(self, zmq_backend: Backend, keys: Path, endpoint: str, name: str) -> None:
         (keys / name).unlink()
         connect: Callable[[str], object] = zmq_backend.pub if name == "server.key_secret" else zmq_backend.sub
         with pytest.raises(InvalidValueError, match=name):
             connect(endpoint)
 
-    def test_a_certificate_without_its_secret_is_refused(
-        self, zmq_backend: Backend, keys: Path, endpoint: str
-    ) -> None:
+    def test_a_certificate_without_its_secret_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         (keys / "server.key_secret").write_bytes((keys / "server.key").read_bytes())
         with pytest.raises(InvalidValueError, match="no secret key"):
             zmq_backend.pub(endpoint)
@@ -319,8 +315,12 @@ def handshake_fails(address: str, server_key: bytes | None = None) -> bool:
         while not failed and monitor.poll(DEADLINE_MS):
             event = recv_monitor_message(monitor)["event"]
             assert event != zmq.EVENT_HANDSHAKE_SUCCEEDED
-            failed = event in (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_AUTH,
-                               zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED)  # fmt: skip
+            failed = event in (
+                zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+                zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+                zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+                zmq.EVENT_DISCONNECTED,
+            )
         plain.disable_monitor()
         monitor.close()
         return failed
@@ -373,9 +373,9 @@ class TestChoice:
         [
             ({"ZMQ": "1"}, "msgq.impl.zeromq.publisher"),
             ({"MSGQ_BACKEND": "zmq"}, "msgq.impl.zeromq.publisher"),
-            ({"ZMQ": "1", "MSGQ_BACKEND": "msgq"}, "msgq.impl.publisher"),
-            ({"ZMQ": "0"}, "msgq.impl.publisher"),
-            ({"ZMQ": ""}, "msgq.impl.publisher"),
+            ({"ZMQ": "1", "MSGQ_BACKEND": "msgq"}, "msgq.impl.ring.publisher"),
+            ({"ZMQ": "0"}, "msgq.impl.ring.publisher"),
+            ({"ZMQ": ""}, "msgq.impl.ring.publisher"),
         ],
     )
     def test_the_environment_chooses(self, variables: dict[str, str], module: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -27,7 +27,7 @@ def zmq_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def topic() -> str:
     """An endpoint whose port nobody uses."""
     while True:
-        name = f"t{uuid4().hex[:12]}"
+        name = f"free{uuid4().hex[:12]}"
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port_of(name))) != 0:
                 return name
@@ -73,7 +73,7 @@ def test_with_a_prefix_a_stock_subscriber_hears_us_on_all_interfaces(
 def remove_socket_file(topic: str) -> None:
     """Plain ZMQ programs that are killed leave it."""
     if path := publisher_address(topic).path:
-        os.unlink(path)
+        Path(path).unlink(missing_ok=True)
 
 
 def test_a_plain_subscriber_receives_our_bytes_as_they_are(zmq_backend: Backend, topic: str) -> None:
@@ -102,6 +102,7 @@ def test_we_receive_the_bytes_of_a_plain_publisher_as_they_are(zmq_backend: Back
         assert [sub.receive(), sub.receive()] == [b"one", b""]
         plain.say()
         assert plain.process.wait() is not None
+    remove_socket_file(topic)
 
 
 def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, topic: str) -> None:

@@ -73,7 +73,7 @@ def idle_subscriber(endpoint: str) -> None:
 
 def too_many(endpoint: str) -> str:
     """Subscribe until there are no more sockets, or file descriptors, to be had."""
-    subs = []
+    subs: list[Any] = []
     try:
         while len(subs) < 5000:
             subs.append(connect("zmq", "SubSocket", endpoint))
@@ -92,11 +92,20 @@ def forked(endpoint: str) -> dict[str, Any]:
     attached = Crossing()
 
     def child() -> dict[str, Any]:
-        refused = [_refused(call) for call in (
-            lambda: pub.send(b"x"), lambda: pub.send_many([b"x"]), lambda: pub.reserve(3).__enter__(),
-            pub.all_readers_updated, pub.wait_for_readers,
-            sub.receive, sub.receive_many, lambda: sub.receive_into(bytearray(1)), lambda: poller.poll(0),
-        )]  # fmt: skip
+        refused = [
+            _refused(call)
+            for call in (
+                lambda: pub.send(b"x"),
+                lambda: pub.send_many([b"x"]),
+                lambda: pub.reserve(3).__enter__(),
+                pub.all_readers_updated,
+                pub.wait_for_readers,
+                sub.receive,
+                sub.receive_many,
+                lambda: sub.receive_into(bytearray(1)),
+                lambda: poller.poll(0),
+            )
+        ]
         pub.close()
         sub.close()
         gc.collect()
@@ -161,7 +170,7 @@ def forked_in_wait(endpoint: str, how: str) -> list[str]:
     try:
         message = poller.poll(DEADLINE_MS)[0].receive(True) if how == "poll" else sub.receive()
         if os.getpid() == parent:
-            return [os.read(read_end, 100).decode(), message.decode()]
+            return [os.read(read_end, 100).decode(), (message or b"").decode()]
     except ForkedSocketError as error:
         os.write(write_end, error.endpoint.encode())
     finally:

@@ -21,6 +21,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the compiled driver and interposer."""
     folder = tmp_path_factory.mktemp("crash")
     compile_program(HERE / "driver.c", folder / "driver", "-O1")
+    compile_program(HERE / "roster.c", folder / "roster", "-O1")
     compile_program(HERE / "interpose.c", folder / "interpose.so", "-O1", "-shared", "-fPIC", "-ldl")
     return folder
 

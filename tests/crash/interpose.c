@@ -16,8 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 
-static void point(const char *when, const char *call)
-{
+static void point(const char *when, const char *call) {
     static int signal_number, at, seen;
     static char wanted_when[16], wanted_call[32];
     const char *plan = getenv("MSGQ_TEST_CALLS");
@@ -27,34 +26,35 @@ static void point(const char *when, const char *call)
         raise(signal_number);
 }
 
-#define AROUND(name, call) ({ point("before", name); __typeof__(call) result_ = (call); point("after", name); result_; })
+#define AROUND(name, call)                                                                                             \
+    ({                                                                                                                 \
+        point("before", name);                                                                                         \
+        __typeof__(call) result_ = (call);                                                                             \
+        point("after", name);                                                                                          \
+        result_;                                                                                                       \
+    })
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
 int fchmod(int fd, mode_t mode) { return AROUND("fchmod", REAL(fchmod)(fd, mode)); }
 
-int posix_fallocate(int fd, off_t offset, off_t length)
-{
+int posix_fallocate(int fd, off_t offset, off_t length) {
     return AROUND("allocate", REAL(posix_fallocate)(fd, offset, length));
 }
 
-int posix_fallocate64(int fd, off_t offset, off_t length)
-{
+int posix_fallocate64(int fd, off_t offset, off_t length) {
     return AROUND("allocate", REAL(posix_fallocate64)(fd, offset, length));
 }
 
-int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
-{
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags) {
     return AROUND("link", REAL(linkat)(from_fd, from, to_fd, to, flags));
 }
 
-int flock(int fd, int operation)
-{
+int flock(int fd, int operation) {
     const char *name = operation & LOCK_UN ? "unlock" : "lock";
     return AROUND(name, REAL(flock)(fd, operation));
 }
 
-long syscall(long number, ...)
-{
+long syscall(long number, ...) {
     long a[6];
     va_list list;
     va_start(list, number);

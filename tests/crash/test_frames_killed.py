@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.stress.frames import BUFFERS, opened, published
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
-from tests.visionipc.conftest import SOCKETS, name, no_sockets_left
+from tests.visionipc.conftest import SOCKETS, name
 from visionipc import VisionIpcClient, VisionIpcServer
 
-__all__ = ["name", "no_sockets_left"]
+__all__ = ["name"]
 
 
 def publish(server: VisionIpcServer, number: int) -> bool:
@@ -61,7 +62,7 @@ def render(name: str, stage: str) -> None:
         signal.pause()
 
 
-def test_a_stopped_client_keeps_what_it_holds(name):
+def test_a_stopped_client_keeps_what_it_holds(name: Any) -> None:
     """It may be stopped for as long as it likes: it is not dead."""
     with opened(name) as server, Child(hold, name, 2) as child:
         assert child.hear() == "connected"
@@ -79,7 +80,7 @@ def test_a_stopped_client_keeps_what_it_holds(name):
         wait_until(lambda: server.stats(0).held == 0)
 
 
-def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name):
+def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name: Any) -> None:
     with opened(name) as server, Child(hold, name, BUFFERS) as child:
         assert child.hear() == "connected"
         for number in range(BUFFERS):
@@ -94,7 +95,8 @@ def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name):
         assert (server.stats(0).held, server.stats(0).taken_back) == (0, 1)
 
 
-def test_leases_of_many_killed_clients_are_taken_back(name):
+@pytest.mark.slow
+def test_leases_of_many_killed_clients_are_taken_back(name: Any) -> None:
     with opened(name) as server:
         children = [Child(hold, name, 1) for _ in range(BUFFERS)]
         for child in children:
@@ -112,7 +114,7 @@ def test_leases_of_many_killed_clients_are_taken_back(name):
 
 
 @pytest.mark.parametrize("stage", ["half", "whole"])
-def test_a_server_killed_while_it_renders(name, stage):
+def test_a_server_killed_while_it_renders(name: Any, stage: Any) -> None:
     """What was rendered and not published is nobody's; what is held stays; the next server takes over the name."""
     with Child(render, name, stage) as child:
         assert child.hear() == "ready"

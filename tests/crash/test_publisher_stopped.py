@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -79,6 +79,7 @@ def stop_once(topic: Topic, operations: str, at: int, busy: bool) -> None:
 
 
 @pytest.mark.parametrize("point", ["mq_publisher_send: half copied to payload", SENT.replace("sent", "bytes")])
+@pytest.mark.slow
 def test_newcomer_killed_while_it_waits_for_a_stopped_owner(topic: Topic, point: str) -> None:
     """What: the owner stops in a send, the first newcomer dies waiting for it, then a second one comes, and the owner
     goes on with its send.
@@ -141,6 +142,7 @@ STARTING = ["claim: holds lock", "mq_publisher_claim: exchanged &p->ring->write_
 
 
 @pytest.mark.parametrize("point", STARTING)
+@pytest.mark.slow
 def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
     """What: a publisher stops while it starts, holding the topic's lock; others want to connect.
 
@@ -152,7 +154,7 @@ def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
     former.send(message(0))
     starter = stopped(topic, "arm claim send:16:1", point)
     with ThreadPoolExecutor(2) as pool:
-        attempts = [pool.submit(topic.pub), pool.submit(topic.sub)]
+        attempts: list[Future[Any]] = [pool.submit(topic.pub), pool.submit(topic.sub)]
         for attempt in attempts:
             assert isinstance(attempt.exception(30), SegmentError)
     assert drain(sub) == [0]
@@ -165,6 +167,7 @@ def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
     assert (drain(sub), drain(late)) == ([1, 2], [2])
 
 
+@pytest.mark.slow
 def test_a_stopped_owner_does_not_keep_subscribers_out(topic: Topic) -> None:
     """What: the owner is stopped in a send; three newcomers and three subscribers want to connect at once.
 

@@ -99,6 +99,7 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.watchdog(180.0 * max(LONGER, 1))
+@pytest.mark.slow
 def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int) -> None:
     """What: processes that publish, or join and leave, are killed at random moments, hundreds of times; three
     subscribers watch from the start.
@@ -114,6 +115,7 @@ def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int) -> N
         assert result["failed"] == 0, result
         with publisher(endpoint) as pub:
             published, snapshot = pub.stats().messages, msgq.stats.topic(endpoint)
+        assert snapshot.publisher is not None
         assert snapshot.publisher.pid == os.getpid()
         living = {info.participant.pid for info in snapshot.subscribers if info.participant.alive}
         assert living == {watchers[0].pid, watchers[2].pid}, "passive ones are not seen"

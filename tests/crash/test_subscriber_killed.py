@@ -32,7 +32,7 @@ NAMED = {
         "join: gave back lock",
     ],
     "receive": ["receive: half copied from message.payload", "mq_subscriber_show: stored &s->entry->received"],
-    "go to sleep": ["mq_subscriber_announce_sleep: set &s->side->attention"],
+    "go to sleep": ["mq_attention_announce: set word"],
     "leave": ["mq_slot_leave: exchanged &ring->read_uids[slot]"],
 }
 
@@ -47,10 +47,9 @@ def act(topic: Topic, pub: msgq.PubSocket, operations: str, at: int) -> list[str
     """Run the victim up to its `at`-th point (0: to its end, for the names), with messages if it wants to receive."""
     victim = topic.driver(operations, WRITES, at)
     if "ready" in operations:
-        assert victim.process.stdout.readline() == "ready\n"
+        victim.wait_ready()
         flood(pub, range(3))
-        victim.process.stdin.write("\n")
-        victim.process.stdin.flush()
+        victim.proceed()
     return victim.ended(-signal.SIGKILL if at else 0)
 
 
@@ -124,7 +123,9 @@ def test_publishers_places_are_used_again(topic: Topic) -> None:
     pub.send(b"")
     assert drain(sub) == [0]
     assert sub.lost == 0
-    assert msgq.stats.topic(topic.endpoint).publisher.alive
+    publisher = msgq.stats.topic(topic.endpoint).publisher
+    assert publisher is not None
+    assert publisher.alive
 
 
 def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
@@ -137,7 +138,7 @@ def test_killed_between_clearing_attention_and_waking(topic: Topic) -> None:
     """
     sleeper = topic.driver("join doze", at=1 << 30)
     wait_until(lambda: state(sleeper.pid) == "S" and attention(topic) & 1, "the subscriber sleeps")
-    topic.kill("arm claim", "mq_attention_take: exchanged*")
+    topic.kill("arm claim", "mq_attention_wake: exchanged*")
     topic.pub()
     sleeper.ended(0)
 

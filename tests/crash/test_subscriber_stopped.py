@@ -79,10 +79,9 @@ def test_stopped_at_every_step_of_a_receive(
                 receive = f"receive:{conflate}:200"
                 operations = f"join ready arm {receive} disarm {receive} tell"
                 victim = place.driver(operations, "*", at, signal.SIGSTOP)
-                assert victim.process.stdout.readline() == "ready\n"
+                victim.wait_ready()
                 flood(pub, range(behind))
-                victim.process.stdin.write("\n")
-                victim.process.stdin.flush()
+                victim.proceed()
                 going = victim.wait_stopped_or_ended()
                 sent = behind + (meanwhile(place, pub) if going else 0)
                 victim.go_on()

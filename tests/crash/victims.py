@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgq
-from msgq.impl.segment import unlink_topic
+from msgq.impl.ring.topic import unlink_topic
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
 
 RING = 1024  # data bytes: small, so that a few messages make a lap
@@ -96,10 +96,21 @@ class Driver:
         self.process.kill()
         self.process.communicate()
 
+    def wait_ready(self) -> None:
+        """Wait for its operation "ready"."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def proceed(self) -> None:
+        """Let it go on after its operation "ready"."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def ended(self, code: int) -> list[str]:
         """Return the lines that it said, after it ended like this."""
         out, _ = self.process.communicate(timeout=DEADLINE)
-        assert self.process.returncode == code, f"{self.process.args}: {self.process.returncode}, {out}"
+        assert self.process.returncode == code, f"{self.process.args!r}: {self.process.returncode}, {out}"
         return out.splitlines()
 
     def wait_stopped(self) -> None:
@@ -107,7 +118,8 @@ class Driver:
 
     def wait_stopped_or_ended(self) -> bool:
         """Return whether it stopped; False: it has ended (and is not waited for yet)."""
-        return wait_until(lambda: state(self.pid) if state(self.pid) in "TZ" else "", "the driver stopped") == "T"
+        found = wait_until(lambda: state(self.pid) if state(self.pid) in "TZ" else "", "the driver stopped")
+        return bool(found == "T")
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)

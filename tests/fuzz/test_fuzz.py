@@ -10,16 +10,17 @@ read where it must not. The output names the command that replays the case.
 from __future__ import annotations
 
 import secrets
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.mutated import mutated
 from tools.fuzz import build, parent
 from tools.fuzz.parent import DRIVERS, Outcome, fuzz_in_c, fuzz_in_python
 
 SECONDS = 4.0
-pytestmark = pytest.mark.watchdog(300.0)  # above those of the levels themselves, which say more
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(300.0)]  # above those of the levels, which say more
 SEEDS = pytest.mark.parametrize("seed", [1, None], ids=["fixed", "new"])
 needs_sanitizer = pytest.mark.skipif(
     not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"
@@ -36,7 +37,7 @@ def check(outcome: Outcome) -> None:
 
 @needs_sanitizer
 @pytest.mark.parametrize("level", DRIVERS)
-def test_c_survives_hostile_bytes(tmp_path, level):
+def test_c_survives_hostile_bytes(tmp_path: Path, level: Any) -> None:
     driver = parent.build(tmp_path, level)
     for seed in (1, None):
         check(fuzz_in_c(level, seed_of(seed), SECONDS / 2, driver=driver))
@@ -44,39 +45,62 @@ def test_c_survives_hostile_bytes(tmp_path, level):
 
 @SEEDS
 @pytest.mark.parametrize("level", ["sockets", "frames"])
-def test_python_survives_hostile_bytes(level, seed):
+def test_python_survives_hostile_bytes(level: Any, seed: int) -> None:
     check(fuzz_in_python(level, seed_of(seed), SECONDS))
 
 
-CAPTURE_ROOM = "message.size > chunk->room || chunk->used + MQ_RECORD_HEADER + message.size > chunk->room)\n"
+CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;"
 
 
 @needs_sanitizer
 @pytest.mark.parametrize(
     ("level", "folder", "header", "safe", "unsafe"),
     [
-        ("core", "HEADERS", "subscriber.h", "offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&", ""),
-        ("core", "HEADERS", "position.h", "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
-         "return (data_bytes || 1) &&"),
-        ("core", "HEADERS", "meter.h", " && (uint64_t)m->stamp_offset <= message.size - 8", ""),
-        ("core", "LOG_HEADERS", "capture.h", CAPTURE_ROOM, "0)\n"),
-        ("gates", "HEADERS", "gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
+        ("core", "HEADERS", "ring/subscriber.h", "offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&", ""),
+        (
+            "core",
+            "HEADERS",
+            "ring/position.h",
+            "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
+            "return (data_bytes || 1) &&",
+        ),
+        ("core", "HEADERS", "ring/meter.h", " && (uint64_t)m->stamp_offset <= message.size - 8", ""),
+        ("core", "LOG_HEADERS", "format/chunk.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
+        ("gates", "HEADERS", "gate/gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
         ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
-        ("core", "HEADERS", "snapshot.h", ".whole = whole", ".whole = {.value = whole.value}"),
-        ("core", "HEADERS", "schema.h", " && *bytes <= room - offset", ""),
-        ("logs", "LOG_HEADERS", "scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
-        ("logs", "LOG_HEADERS", "scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
+        ("core", "HEADERS", "ring/snapshot.h", ".whole = whole", ".whole = {.value = whole.value}"),
+        ("core", "HEADERS", "ground/schema.h", " && *bytes <= room - offset", ""),
+        ("logs", "LOG_HEADERS", "format/scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
+        ("logs", "LOG_HEADERS", "format/scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
+        ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CAPACITY_MAX", "capacity <= 65536"),
+        ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
+        ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
+        ("channels", "HEADERS", "ground/order.h", "? position : known", "? position : position"),
+        ("channels", "HEADERS", "channel/subscriber.h", "i < s->order.capacity && mq_order_look", "mq_order_look"),
     ],
-    ids=["size", "position", "stamp", "chunk", "event", "row", "judge", "spare", "head", "short"],
-)  # fmt: skip
-def test_fuzzer_finds_a_bound_that_is_missing(tmp_path, monkeypatch, level, folder, header, safe, unsafe):
+    ids=[
+        "size",
+        "position",
+        "stamp",
+        "chunk",
+        "event",
+        "row",
+        "judge",
+        "spare",
+        "head",
+        "short",
+        "capacity",
+        "slot",
+        "length",
+        "backwards",
+        "circle",
+    ],
+)
+def test_fuzzer_finds_a_bound_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, folder: Any, header: Any, safe: Any, unsafe: Any
+) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
-    source = getattr(build, folder)
-    headers = Path(shutil.copytree(source, tmp_path / "impl", ignore=shutil.ignore_patterns("*.so")))
-    text = (headers / header).read_text()
-    assert safe in text
-    (headers / header).write_text(text.replace(safe, unsafe, 1))
-    monkeypatch.setattr(build, folder, headers)
+    mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
     outcome = fuzz_in_c(level, 1, SECONDS, driver=parent.build(tmp_path, level))
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text

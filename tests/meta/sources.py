@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = [ROOT / "msgq", ROOT / "visionipc"]
-IMPLS = [package / "impl" for package in PACKAGES]  # with the headers and what is compiled
 
 _IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)
 _STRING = re.compile(r'"""(?s:.*?)"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
@@ -25,6 +24,7 @@ class Import:
     lazy: bool
 
 
+@cache
 def modules() -> dict[str, list[Path]]:
     """Return the files of each module of the packages by its name: .py, or .pyx and .pxd. Stubs are not among them."""
     found: dict[str, list[Path]] = {}
@@ -56,8 +56,14 @@ def imports(path: Path) -> set[Import]:
 
 
 def headers() -> list[Path]:
-    """Return the core's headers."""
-    return sorted(path for folder in IMPLS for path in folder.glob("*.h"))
+    """Return the headers of the packages."""
+    return sorted(path for package in PACKAGES for path in package.rglob("*.h"))
+
+
+def header_name(header: Path) -> str:
+    """Return a header's name as others include it: its folder and its own name, or only that."""
+    parts = header.relative_to(ROOT).parts[-2:]
+    return parts[1] if parts[0] == "impl" else "/".join(parts)
 
 
 @dataclass(frozen=True)

@@ -6,73 +6,73 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
-from tests.meta.sources import ROOT, code, headers, imports, modules
+from tests.meta.sources import ROOT, code, header_name, headers, imports, modules
 
-# From the ground up: a module may import what stands on a line above it, never its own line's or what is below.
+# From the ground up: a place may import what stands on a line above it, never its own line's or one below. A name is
+# a module or a folder; the longest that fits counts.
 LAYERS = [
-    {"msgq.errors", "msgq.impl.core"},
-    {"msgq.impl.liveness"},
-    {"msgq.naming", "msgq.schema", "msgq.impl.event_loop", "msgq.impl.habits", "msgq.impl.fake.clock"},
-    {"msgq.impl.awaitable", "msgq.impl.plain", "msgq.sharing"},
-    {"msgq.stats", "msgq.impl.wake", "msgq.impl.segment", "msgq.impl.context"},
-    {"msgq.impl.gatefile"},
+    {"msgq.errors", "msgq.units", "msgq.schema", "msgq.impl.ground.core"},
+    {"msgq.impl.ground.liveness", "msgq.figures"},
+    {"msgq.naming", "msgq.selection", "msgq.impl.ground.event_loop"},
+    {"msgq.sharing", "msgq.impl.sockets"},
+    {"msgq.impl.ground"},
     {"msgq.impl.gate"},
-    {"msgq.impl.publisher", "msgq.impl.connection", "msgq.impl.snapshot", "msgq.impl.guard"},
-    {"msgq.impl.subscriber"},
-    {"msgq.impl.poller", "msgq.impl.meter"},
-    {"msgq.impl.fake.bus", "msgq.impl.fake.socket"},
-    {"msgq.impl.fake.publisher", "msgq.impl.fake.subscriber"},
-    {"msgq.impl", "msgq.impl.ring", "msgq.impl.fake", "msgq.impl.zeromq", "msgq.backend"},
-    {"msgq.api", "msgq.fake_events", "msgq.bridge"},
+    {"msgq.impl.ring", "msgq.impl.channel", "msgq.impl.zeromq", "msgq.impl.fake"},
+    {"msgq.impl", "msgq.backend", "msgq.stats"},
+    {"msgq.api", "msgq.channel", "msgq.fake_events", "msgq.bridge", "msgq.remains"},
+    {"msgq.channel_remains"},
     {"msgq.ipc_pyx"},
-    {"visionipc.formats", "visionipc.impl.memory", "visionipc.shared", "visionipc.spelling"},
-    {"visionipc.wire", "visionipc.convert", "visionipc.picture", "visionipc.impl", "visionipc.impl.leases"},
-    {"visionipc.listener", "visionipc.impl.frames"},
-    {"visionipc.buffers"},
-    {"visionipc.connection"},
-    {"visionipc.client", "visionipc.server", "visionipc.sync"},
     {"visionipc"},
-    {"msgq.visionipc", "msgq.visionipc.visionipc_pyx"},
-    {"msgq.masters.pace", "msgq.masters.topics"},
-    {"msgq.masters.submaster", "msgq.masters.pubmaster"},
+    {"msgq.visionipc"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.simulation"},
+    {"msgq.simulation", "msgq.tooling"},
+    {"msgq.recording.format"},
+    {"msgq.recording.reader"},
+    {"msgq.recording.recorder", "msgq.recording.player"},
     {"msgq.recording"},
+    {"msgq.spark.decode"},
+    {"msgq.spark.source"},
+    {"msgq.spark.runtime", "msgq.spark.tables"},
+    {"msgq.spark.lake"},
+    {"msgq.spark.report"},
+    {"msgq.spark.pipeline"},
     {"msgq.spark"},
     {"pyspark_msgq", "pyspark_msgq_daemon"},
+    {"msgq.demo"},
+    {"msgq.cli.common"},
+    {"msgq.cli.bag", "msgq.cli.lake", "msgq.cli.frames"},
     {"msgq.cli"},
-    {"msgq.__main__", "msgq_command"},
+    {"msgq.__main__"},
 ]
-# Upwards all the same, each from within a function.
-UPWARDS = {
-    ("msgq.stats", "msgq.impl.snapshot"): "the snapshot makes the dataclasses that stats defines",
-    ("msgq.api", "msgq.impl.ring"): "for type checkers; at run time backend.load chooses",
-    ("msgq.impl.fake.bus", "msgq.impl.fake.socket"): "for type checkers: the sockets that a bus is told of",
-}
 HEADER_LAYERS = [
-    {"atomics.h", "scan.h", "thread.h"},
-    {"layout.h", "leases.h"},
-    {"position.h", "futex.h", "liveness.h", "whole.h", "mapguard.h"},
-    {"life.h", "schema.h", "helper.h"},
-    {"slots.h", "gate.h", "walk.h"},
-    {"publisher.h"},
-    {"subscriber.h"},
-    {"registry.h", "watcher.h"},
-    {"snapshot.h", "meter.h", "capture.h"},
+    {"ground/atomics.h", "ground/thread.h", "format/chunk.h", "format/crc.h", "format/scan.h"},
+    {"ground/layout.h", "ground/futex.h", "ground/mapguard.h", "leases.h"},
+    {"ground/order.h", "ground/attention.h", "ground/liveness.h", "ground/schema.h", "ring/layout.h", "gate/layout.h"},
+    {"ground/pool.h", "ground/lookout.h", "ground/life.h", "ring/position.h", "ring/whole.h"},
+    {"ground/roster.h", "ground/watcher.h"},
+    {"ring/slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h"},
+    {"ring/publisher.h", "channel/hub.h", "channel/publisher.h"},
+    {"ring/subscriber.h", "channel/subscriber.h"},
+    {"ring/registry.h", "channel/snapshot.h"},
+    {"ring/snapshot.h", "ring/meter.h", "recorder/capture.h"},
 ]
 OUTSIDE = {
     "numpy": {
-        *("msgq.impl.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
-        *("msgq.cli", "msgq.recording", "msgq.spark"),
+        *("msgq.impl.channel.subscriber", "msgq.impl.fake.channel_subscriber"),
+        *("msgq.impl.ring.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
+        "msgq.impl.channel.subscriber",
+        *("msgq.cli", "msgq.demo", "msgq.recording", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
-    "psutil": {"msgq.cli"},
+    "psutil": {"msgq.cli", "msgq.demo"},
     "zmq": {"msgq.impl.zeromq"},
     "mcap": {"msgq.recording", "msgq.spark"},
     "zstandard": {"msgq.recording"},
@@ -83,10 +83,13 @@ OUTSIDE = {
 }
 
 
-def layer_name(module: str) -> str:
-    """All of the command line is one layer, and so are the simulation, the recorder and the ZMQ backend."""
-    packages = ("msgq.cli", "msgq.simulation", "msgq.recording", "msgq.spark", "msgq.impl.zeromq")
-    return next((name for name in packages if module.startswith(f"{name}.")), module)
+def place(module: str) -> str:
+    """Return the line of LAYERS that a module is on: its own name, or the nearest folder's."""
+    named = set().union(*LAYERS)
+    while module not in named:
+        module, dot, _ = module.rpartition(".")
+        assert dot, "say where it belongs"
+    return module
 
 
 def level(layers: list[set[str]], name: str) -> int:
@@ -95,82 +98,125 @@ def level(layers: list[set[str]], name: str) -> int:
     return found[0]
 
 
-def test_modules_import_from_below_only():
-    wrong = []
+def within(module: str, folder: str) -> bool:
+    return module == folder or module.startswith(f"{folder}.")
+
+
+def ours(module: str) -> bool:
+    return module.partition(".")[0] in ("msgq", "visionipc")
+
+
+def wrong_ways() -> list[tuple[str, str]]:
+    """Return who imports what from beside or above."""
+    found = []
     for module, paths in modules().items():
-        here = layer_name(module)
-        for path in paths:
-            for found in imports(path):
-                there = layer_name(found.module)
-                if not there.startswith(("msgq", "visionipc")) or there == here:
-                    continue
-                if found.lazy and (here, there) in UPWARDS:
-                    continue
-                if level(LAYERS, there) >= level(LAYERS, here):
-                    wrong.append(f"{module} imports {found.module}")
-    assert not wrong
+        for there in {found.module for path in paths for found in imports(path) if ours(found.module)}:
+            here_is, there_is = place(module), place(there)
+            if here_is != there_is and level(LAYERS, there_is) >= level(LAYERS, here_is):
+                found.append((module, there))
+    return found
 
 
-def test_each_exception_is_still_needed():
-    used = {(module, found.module) for module, paths in modules().items() for path in paths for found in imports(path)}
-    assert set(UPWARDS) <= used
+def test_modules_import_from_below_only() -> None:
+    assert not wrong_ways()
 
 
-def test_headers_include_from_below_only():
+def test_there_are_no_circles_of_files() -> None:
+    """Imports within functions and for type checkers count as well; one file of a circle needs them all."""
+    graph = {module: {found.module for path in paths for found in imports(path)} for module, paths in modules().items()}
+    try:
+        TopologicalSorter({module: there & set(graph) - {module} for module, there in graph.items()}).prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
+
+
+def test_headers_include_from_below_only() -> None:
     wrong = []
     for header in headers():
+        name = header_name(header)
         for included in re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE):
-            if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, header.name):
-                wrong.append(f"{header.name} includes {included}")
+            if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, name):
+                wrong.append(f"{name} includes {included}")
     assert not wrong
 
 
 @pytest.mark.parametrize("package", OUTSIDE)
-def test_what_comes_from_outside_is_imported_in_its_place_only(package):
+def test_what_comes_from_outside_is_imported_in_its_place_only(package: str) -> None:
     users = {
-        layer_name(module)
+        next((name for name in OUTSIDE[package] if within(module, name)), module)
         for module, paths in modules().items()
         for path in paths
         for found in imports(path)
-        if found.module.partition(".")[0] == package
+        if within(found.module, package)
     }
     assert users == OUTSIDE[package]
 
 
-def test_library_imports_nothing_heavy():
-    code = "import sys, msgq, msgq.stats, msgq.cli, visionipc; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "msgq.impl.publisher" in loaded
-    assert not set(OUTSIDE) & set(loaded)
+def loaded_by(code: str) -> set[str]:
+    command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_nobody_imports_the_zmq_backend_by_name():
-    """It is loaded when it is chosen: most programs do not have pyzmq."""
-    there = "msgq.impl.zeromq"
-    outsiders = {module: paths for module, paths in modules().items() if layer_name(module) != there}
-    users = {module for module, paths in outsiders.items() for path in paths for found in imports(path)
-             if layer_name(found.module) == there}  # fmt: skip
+def test_one_place_writes_mcap() -> None:
+    """Its records are laid out in the format's writer; the library's own writer would be a second one."""
+    users = {
+        module
+        for module, paths in modules().items()
+        for path in paths
+        for found in imports(path)
+        if within(found.module, "mcap.writer")
+    }
     assert not users
 
 
-def test_numpy_is_imported_where_it_is_used():
+def test_library_imports_nothing_heavy() -> None:
+    loaded = loaded_by("import msgq.cli, visionipc; msgq.PubSocket")
+    assert "msgq.impl.ring.publisher" in loaded
+    assert not set(OUTSIDE) & loaded
+
+
+def test_importing_msgq_loads_no_backend() -> None:
+    loaded = loaded_by("import msgq, msgq.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
+    late = ("msgq.channel", "msgq.impl.ring", "msgq.impl.channel", "msgq.impl.fake")
+    assert not {name for name in loaded if any(within(name, one) for one in late)}
+
+
+def test_nobody_imports_the_zmq_backend_by_name() -> None:
+    """It is loaded when it is chosen: most programs do not have pyzmq."""
+    there = "msgq.impl.zeromq"
+    outsiders = {module: paths for module, paths in modules().items() if not within(module, there)}
+    users = {
+        module
+        for module, paths in outsiders.items()
+        for path in paths
+        for found in imports(path)
+        if within(found.module, there)
+    }
+    assert not users
+
+
+def test_numpy_is_imported_where_it_is_used() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    users = ("msgq/impl/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
-    for path in (*users, "visionipc/picture.py"):
+    users = ("msgq/impl/ring/subscriber.pyx", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
+    for path in (*users, "msgq/impl/channel/subscriber.pyx", "visionipc/picture.py"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)
 
 
-SPARKS = ("spark/cache.py", "spark/java.py", "spark/session.py")
+SPARKS = ("runtime/user_cache.py", "runtime/java.py", "runtime/session.py")
 
 
-def library() -> list:
-    return [path for module, paths in modules().items() for path in paths if layer_name(module) != "msgq.cli"]
+def is_command(module: str) -> bool:
+    return within(module, "msgq.cli")
+
+
+def library() -> list[Path]:
+    return [path for module, paths in modules().items() for path in paths if not is_command(module)]
 
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_library_does_not_print_assert_or_read_the_environment(path):
+def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> None:
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
@@ -179,8 +225,8 @@ def test_library_does_not_print_assert_or_read_the_environment(path):
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.naming is the only reader"
 
 
-def test_commands_assert_only_what_type_checkers_cannot_see():
-    for path in (ROOT / "msgq" / "cli").rglob("*.py"):
+def test_commands_assert_only_what_type_checkers_cannot_see() -> None:
+    for path in [path for module, paths in modules().items() if is_command(module) for path in paths]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):
                 assert ast.unparse(node.test).endswith("is not None"), f"{path}:{node.lineno}"

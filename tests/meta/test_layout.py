@@ -1,7 +1,8 @@
 """The bytes of all files, pinned: by the compiler, by what the library writes, and in docs/layout.md.
 
 A failure means that other processes would misread the files: stock programs the ring, other versions of this library
-the side segment or the gate (which then need another MQ_SIDE_VERSION or MQ_GATE_VERSION).
+the side segment or the gate (which then need another MQ_SIDE_VERSION or MQ_GATE_VERSION). Those of channels are in
+test_channel_layout.py.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ import os
 import re
 import struct
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import msgq
+from msgq.impl.ground import clock
+from msgq.impl.ring import PubSocket
 from tools.fuzz.build import ROOT, compile_program
 
 # struct, field: offset, size
-GOLDEN = {
+GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
     "mq_ring_header": {
         "num_readers": (0, 8),
         "write_pointer": (8, 8),
@@ -64,14 +69,26 @@ GOLDEN = {
         "held_uid": (56, 8),
         "": (0, 64),
     },
+    "mq_roster_row": {"who": (0, 64), "generation": (64, 8), "": (0, 72)},
+    "mq_clock": {"magic": (0, 8), "version": (8, 8), "offset_ns": (16, 8), "reserved": (24, 40), "": (0, 64)},
     "mq_milestone_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
     "mq_publisher_entry": {
         "who": (0, 64),
         "begun": (64, 8),
         "sent": (72, 8),
         "bytes": (80, 8),
-        "reserved": (88, 40),
+        "bridge_uid": (88, 8),
+        "reserved": (96, 32),
         "": (0, 128),
+    },
+    "mq_schema": {
+        "turn": (0, 8),
+        "bytes": (8, 8),
+        "spare": (16, 8),
+        "pad": (24, 40),
+        "name": (64, 192),
+        "encoding": (256, 48),
+        "data": (304, None),
     },
     "mq_schema_spare": {"bytes": (0, 8), "name": (8, 192), "encoding": (200, 48), "data": (248, None)},
     "mq_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},
@@ -116,9 +133,12 @@ CONSTANTS = {
     "MQ_SCHEMA_DATA_MAX": 46608,
     "MQ_DEFAULT_DATA_BYTES": 1048576,
     "MQ_ATTENTION_WAITERS": 1,
+    "MQ_ATTENTION_WAKING": 2,
     "MQ_ATTENTION_SLOTS": 2,
     "MQ_ATTENTION_FLAGS": 3,
     "MQ_ATTENTION_WAKE": 4,
+    "MQ_CLOCK_MAGIC": 0x314B434C43515347,
+    "MQ_CLOCK_VERSION": 1,
     "MQ_GATE_MAGIC": 0x3145544147515347,
     "MQ_GATE_VERSION": 1,
     "MQ_GATE_BYTES": 192,
@@ -133,58 +153,82 @@ SECTIONS = {
     "A publisher's entry": "mq_publisher_entry",
     "A subscriber's entry": "mq_reader_entry",
     "A schema's spare": "mq_schema_spare",
+    "The host's clock": "mq_clock",
     "The gate": "mq_gate",
     "An event": "mq_event",
 }
 
 
-def c_program() -> str:
+Golden = dict[str, dict[str, tuple[int, int | None]]]
+HEADERS = ("ground/layout.h", "ground/attention.h", "ring/layout.h", "gate/layout.h")
+
+
+def c_program(headers: tuple[str, ...], golden: Golden, constants: dict[str, int]) -> str:
     """Return a program that prints the compiler's view of all that is golden."""
-    lines = ['#include <stdio.h>\n#include "layout.h"\nint main(void) {']
-    for struct_name, fields in GOLDEN.items():
+    lines = ["#include <stdio.h>", *(f'#include "{header}"' for header in headers), "int main(void) {"]
+    for struct_name, fields in golden.items():
         for field, (_, size) in fields.items():
             offset = f"offsetof({struct_name}, {field})" if field else "(size_t)0"
             what = f"(({struct_name} *)0)->{field}" if field else struct_name
             size_of = f"(long)sizeof({what})" if size is not None else "-1L"
             lines.append(f'    printf("{struct_name} {field or "-"} %zu %ld\\n", {offset}, {size_of});')
-    lines += [f'    printf("{name} %llu\\n", (unsigned long long)({name}));' for name in CONSTANTS]
+    lines += [f'    printf("{name} %llu\\n", (unsigned long long)({name}));' for name in constants]
     return "\n".join([*lines, "    return 0;\n}\n"])
 
 
-def test_compiler_lays_the_bytes_out_as_pinned(tmp_path):
-    source = tmp_path / "layout.c"
-    source.write_text(c_program())
-    program = compile_program(source, tmp_path / "layout")
+def check_compiled(folder: Path, headers: tuple[str, ...], golden: Golden, constants: dict[str, int]) -> None:
+    source = folder / "layout.c"
+    source.write_text(c_program(headers, golden, constants))
+    program = compile_program(source, folder / "layout")
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     wanted = [
         f"{name} {field or '-'} {offset} {-1 if size is None else size}"
-        for name, fields in GOLDEN.items()
+        for name, fields in golden.items()
         for field, (offset, size) in fields.items()
-    ] + [f"{name} {value}" for name, value in CONSTANTS.items()]
+    ] + [f"{name} {value}" for name, value in constants.items()]
     assert printed == wanted
 
 
-def test_every_field_is_pinned():
-    """A field that is new in layout.h must be added above."""
-    header = (ROOT / "msgq" / "impl" / "layout.h").read_text()
-    for body, name in re.findall(r"^typedef struct \{\n(.*?)^\} (\w+);", header, re.DOTALL | re.MULTILINE):
+def check_complete(headers: tuple[str, ...], golden: Golden, own: frozenset[str] = frozenset()) -> None:
+    """Find each struct of the headers among the golden ones, with all its fields, but those in one's `own` memory."""
+    text = "\n".join((ROOT / "msgq" / "impl" / name).read_text() for name in headers)
+    for body, name in re.findall(r"^typedef struct \{\n(.*?)^\} (\w+);", text, re.DOTALL | re.MULTILINE):
         body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
-        assert re.findall(r"(\w+)(?:\[\w*\])?;", body) == [field for field in GOLDEN[name] if field]
+        fields = re.findall(r"(\w+)(?:\[[^]]*\])?;", body)
+        assert name in own or fields == [field for field in golden[name] if field]
+
+
+def documented(page: str, section: str) -> dict[str, tuple[int, int | None]]:
+    """Return the offsets and sizes of a section's table."""
+    text = (ROOT / "docs" / page).read_text()
+    body = re.search(rf"^##+ {section}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert body, f"docs/{page} has no section {section!r}"
+    rows = re.findall(r"^\| (\d+) \| (\d+|rest) \| `(\w+)` \|", body[1], re.MULTILINE)
+    return {field: (int(offset), None if size == "rest" else int(size)) for offset, size, field in rows}
+
+
+def documented_constants(page: str) -> dict[str, int]:
+    rows = re.findall(r"^\| `(MQ_\w+)` \| (\w+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    return {name: int(value, 0) for name, value in rows}
+
+
+def test_compiler_lays_the_bytes_out_as_pinned(tmp_path: Path) -> None:
+    check_compiled(tmp_path, HEADERS, GOLDEN, CONSTANTS)
+
+
+def test_every_field_is_pinned() -> None:
+    """A field that is new in a header must be added above."""
+    check_complete(HEADERS, GOLDEN)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_documentation_tells_the_same_offsets(section):
-    text = (ROOT / "docs" / "layout.md").read_text()
-    body = re.search(rf"^##+ {section}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
-    assert body, f"docs/layout.md has no section {section!r}"
-    rows = re.findall(r"^\| (\d+) \| (\d+|rest) \| `(\w+)` \|", body[1], re.MULTILINE)
+def test_documentation_tells_the_same_offsets(section: Any) -> None:
     golden = {field: place for field, place in GOLDEN[SECTIONS[section]].items() if field}
-    assert {field: (int(offset), None if size == "rest" else int(size)) for offset, size, field in rows} == golden
+    assert documented("layout.md", section) == golden
 
 
-def test_documentation_tells_the_same_constants():
-    rows = re.findall(r"^\| `(MQ_\w+)` \| (\w+) \|", (ROOT / "docs" / "layout.md").read_text(), re.MULTILINE)
-    assert {name: int(value, 0) for name, value in rows} == CONSTANTS
+def test_documentation_tells_the_same_constants() -> None:
+    assert documented_constants("layout.md") == CONSTANTS
 
 
 # ---- what the library writes ----
@@ -198,7 +242,7 @@ def position(cycle: int, offset: int) -> int:
     return cycle << 32 | offset
 
 
-def test_golden_bytes_of_a_topic(prefix):
+def test_golden_bytes_of_a_topic(prefix: str) -> None:
     schema = msgq.Schema("Point", "json", b'{"x": 0}')
     with msgq.PubSocket() as pub, msgq.sub_sock("golden", segment_size=1024, timeout=0) as sub:
         pub.connect(msgq.context, "golden", schema=schema)
@@ -222,6 +266,7 @@ def test_golden_bytes_of_a_topic(prefix):
     assert namespace == os.stat("/proc/self/ns/pid").st_ino
     assert side[296:312].rstrip(b"\0").decode() == Path("/proc/self/comm").read_text().strip()
     assert words(side, 256 + 64, 3) == (3, 3, 11), "begun, sent, bytes"
+    assert words(side, 256 + 88, 5) == (~write_uid & (1 << 64) - 1, 0, 0, 0, 0), "bridge_uid: no bridge; reserved"
 
     reader_uid = words(side, 2304)[0]
     assert words(ring, 264, 15) == (reader_uid, *[0] * 14)
@@ -252,7 +297,18 @@ def test_golden_bytes_of_a_topic(prefix):
     assert side[18928 : 18928 + 8] == schema.data
 
 
-def test_golden_bytes_of_a_wrap(prefix):
+def test_golden_bytes_of_a_bridge(prefix: str) -> None:
+    made: Any = PubSocket()  # its stub has nothing private
+    with made as pub:
+        pub._for_bridge = True
+        pub.connect(msgq.context, "golden")
+        side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
+    (uid,) = words(side, 256)
+    assert words(side, 256 + 88, 5) == (uid, 0, 0, 0, 0), "bridge_uid, reserved"
+    assert side[296:312] == b"msgq bridge".ljust(16, b"\0")
+
+
+def test_golden_bytes_of_a_wrap(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024) as pub:
         for number in range(11):  # of 96 bytes each in the ring: ten fit into a lap
             pub.send(bytes([number]) * 88)
@@ -264,7 +320,18 @@ def test_golden_bytes_of_a_wrap(prefix):
     assert ring[384 + 96 : 384 + 192] == struct.pack("<Q", 88) + bytes([1]) * 88
 
 
-def test_golden_bytes_of_a_gate(endpoint):
+def test_golden_bytes_of_the_clock() -> None:
+    before = time.time_ns() - time.monotonic_ns()
+    assert abs(clock.offset_ns() - before) < 3600e9, "taken from the wall clock in this boot"
+    found = Path("/dev/shm/msgqclock").read_bytes()
+    assert len(found) == 64
+    assert found[:8] == b"GSQCLCK1"
+    assert words(found, 8) == (1,)
+    assert struct.unpack_from("<q", found, 16) == (clock.offset_ns(),)
+    assert not any(found[24:])
+
+
+def test_golden_bytes_of_a_gate(endpoint: str) -> None:
     with msgq.fake_event_handle(endpoint, f"i:{endpoint}", enable=True) as handle:
         handle.recv_called_event.set()
         handle.recv_called_event.set()

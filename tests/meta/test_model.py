@@ -1,9 +1,10 @@
-"""The model of the ring protocol: clean as it is, unable to miss a missing piece, and on a memory that is neither too
+"""The models of the protocols: clean as they are, unable to miss a missing piece, and on a memory that is neither too
 weak nor too strong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,15 +12,26 @@ import pytest
 
 from tools.model.machine import Machine
 from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
-from tools.model.mutations import MUTATIONS
-from tools.model.ops import Steps, fence, futex_wait, futex_wake, load, membarrier, rmw, store
-from tools.model.rules import PROTOCOL
+from tools.model.ops import (
+    fence,
+    futex_wait,
+    futex_wake,
+    load,
+    load_strong,
+    load_x86,
+    membarrier,
+    rmw,
+    rmw_x86,
+    store,
+)
+from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RING
 from tools.model.runner import run_schedule, search
-from tools.model.scenarios import SCENARIOS
 from tools.model.scheduler import Schedule
+from tools.model.task import Steps
 from tools.model.truth import PROPERTIES
 
-CLEAN_SCHEDULES = 1000
+QUICK_SCHEDULES = 200
+CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.slow)]
 MUTATION_SCHEDULES = 5000  # most are found within a hundred
 LITMUS_SCHEDULES = 600
 
@@ -27,18 +39,47 @@ Result = dict[str, Any]
 Thread = Callable[[Result], Steps[None]]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_protocol_violates_no_property(scenario: str) -> None:
+SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "doze", "attention_x86", "channel_sleep", "channel_full"]
+# One of each protocol; the others are of the slow tier.
+QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst"}
+
+
+@pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
+@pytest.mark.parametrize("scenario", BY_SCENARIO)
+def test_protocol_violates_no_property(scenario: str, schedules: int) -> None:
     """Failure would mean: docs/protocol.md is wrong. `python -m tools.model --scenario` prints the trace."""
-    found = search(scenario, CLEAN_SCHEDULES)
+    found = search(scenario, schedules)
     assert found is None, f"seed {found.seed}: {found.text}"
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("scenario", SLEEPING)
+def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
+    """Failure would mean: a sequentially consistent load is taken for a fence, which on x86 it is not."""
+    rules = BY_SCENARIO[scenario].rules
+    if BY_SCENARIO[scenario] is RING:
+        rules = replace(rules, stock_loads_strong=False)
+    found = search(scenario, QUICK_SCHEDULES, rules=rules)
+    assert found is None, f"seed {found.seed}: {found.text}"
+
+
+def test_only_a_load_of_x86_shows_that_a_release_store_is_too_weak() -> None:
+    release = MUTATIONS["many-release"]
+    assert search("attention_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
+    assert search("attention", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
+
+
+def test_names_belong_to_one_protocol() -> None:
+    assert len(BY_SCENARIO) == sum(len(each.scenarios) for each in PROTOCOLS)
+    assert len(MUTATIONS) == sum(len(each.mutations) for each in PROTOCOLS)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
+)
 def test_mutation_is_found(name: str) -> None:
     """Failure would mean: the model no longer notices that this piece of the protocol is missing."""
     mutation = MUTATIONS[name]
-    assert mutation.rules != PROTOCOL
+    assert mutation.rules != BY_SCENARIO[mutation.scenario].rules
     found = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
     assert found is not None, mutation.what
     assert found.what in PROPERTIES
@@ -125,6 +166,22 @@ def test_store_buffering_needs_two_fences_or_one_membarrier(name: str) -> None:
     ordered, first, second = STORE_BUFFERING[name]
     one = runs(store("x", 1), *first, ("a", load("y")))
     two = runs(store("y", 1), *second, ("b", load("x")))
+    assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
+
+
+# name: (is it ruled out that neither sees the other's store?, how one stores, how it loads behind that)
+SEQ_CST_LOADS = {
+    "release, ldar": (True, store("x", 1, RELEASE), load_strong("y")),
+    "release, mov": (False, store("x", 1, RELEASE), load_x86("y")),
+    "exchange, mov": (True, rmw_x86("x", lambda _: 1), load_x86("y")),
+}
+
+
+@pytest.mark.parametrize("name", SEQ_CST_LOADS)
+def test_seq_cst_load_after_a_release_store_is_an_edge_on_aarch64_only(name: str) -> None:
+    ordered, publish, look = SEQ_CST_LOADS[name]
+    one = runs(publish, ("a", look))
+    two = runs(store("y", 1), fence(SEQ_CST), ("b", load("x")))
     assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
 
 

@@ -1,4 +1,4 @@
-"""What the command prints goes through msgq/cli/render.py, where what a terminal would obey is escaped."""
+"""The command prints through msgq/cli/common/render.py only, which escapes all that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -10,15 +10,30 @@ import pytest
 
 from tests.meta.sources import ROOT
 
-VERBS = sorted(path for path in (ROOT / "msgq" / "cli").glob("*.py") if path.name != "render.py")
+CLI = ROOT / "msgq" / "cli"
+VERBS = sorted(path for path in CLI.rglob("*.py") if path != CLI / "common" / "render.py")
 #: How a text could get out in another way: functions by their names, and classes of rich that take text as it is.
-OTHER_WAYS = {"print", "click.echo", "click.secho", "click.echo_via_pager", "click.prompt", "click.confirm", "os.write",
-              "Text", "Text.from_markup", "Console", "Markdown", "Syntax", "Control", "rich.print"}  # fmt: skip
+OTHER_WAYS = {
+    "print",
+    "click.echo",
+    "click.secho",
+    "click.echo_via_pager",
+    "click.prompt",
+    "click.confirm",
+    "os.write",
+    "Text",
+    "Text.from_markup",
+    "Console",
+    "Markdown",
+    "Syntax",
+    "Control",
+    "rich.print",
+}
 STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")
 
 
 def other_ways(source: str) -> Iterator[str]:
-    """Give the calls that print, or could, without msgq.cli.render."""
+    """Give the calls that print, or could, without msgq.cli.common.render."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
@@ -30,15 +45,25 @@ def other_ways(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: rich.markup, which our console does not know"
 
 
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", VERBS, ids=lambda path: str(path.relative_to(CLI)))
 def test_verbs_print_through_render_only(path: Path) -> None:
-    assert not list(other_ways(path.read_text())), "use echo, echo_json, echo_bytes, or console of msgq.cli.render"
+    assert not list(other_ways(path.read_text())), (
+        "use echo, echo_json, echo_bytes, or console of msgq.cli.common.render"
+    )
 
 
 @pytest.mark.parametrize(
     "source",
-    ["print('a')", "click.echo(a)", "sys.stdout.write(a)", "sys.stdout.buffer.write(a)", "x.add_row(Text(name))",
-     "Console().print(a)", "console().print(a, markup=True)", "from rich.markup import escape"],
-)  # fmt: skip
+    [
+        "print('a')",
+        "click.echo(a)",
+        "sys.stdout.write(a)",
+        "sys.stdout.buffer.write(a)",
+        "x.add_row(Text(name))",
+        "Console().print(a)",
+        "console().print(a, markup=True)",
+        "from rich.markup import escape",
+    ],
+)
 def test_other_ways_are_found(source: str) -> None:
     assert list(other_ways(source))

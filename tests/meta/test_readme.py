@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.meta.sources import ROOT
 
 PAGES = (
     "README.md",
+    "docs/channels.md",
     "docs/fake-events.md",
     "docs/lake.md",
     "docs/masters.md",
@@ -27,6 +30,7 @@ DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
 # Run by CI in its own steps, or changing the machine.
 NOT_RUN = ("make", "pip", "git", "apt-get", "python -m venv")
 MARK = "\0next block\0"
+TO_BE_WRITTEN = ("msgq/impl/NAME", "msgq/cli/VERB.py")  # of CONTRIBUTING.md
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,27 @@ SHELL = [block for document in DOCUMENTS for block in blocks(document) if block.
 
 
 @pytest.fixture
-def environment(prefix: str) -> dict[str, str]:
+def environment(prefix: str, tmp_path: Path) -> dict[str, str]:
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-    return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path}
+    return {**os.environ, "OPENPILOT_PREFIX": prefix, "PATH": path, "TMPDIR": str(tmp_path)}
 
 
-SLOW = {"docs/lake.md": pytest.mark.watchdog(300)}  # Spark starts; two cores may have ten tenants
+SLOW = {"docs/lake.md": (pytest.mark.slow, pytest.mark.watchdog(300))}  # Spark starts
 
 
 @pytest.mark.parametrize("document", [pytest.param(name, marks=SLOW.get(name, ())) for name in DOCUMENTS])
-def test_python_blocks_print_what_the_document_says(environment, document):
+def test_python_blocks_print_what_the_document_says(environment: dict[str, str], document: Any) -> None:
+    check_python_blocks(environment, document)
+
+
+def test_the_guide_to_channels_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+    check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/channels.md", without="diagnose")
+
+
+def check_python_blocks(environment: dict[str, str], document: str, without: str = MARK) -> None:
+    """Run the blocks of a page, but for those that have the word `without`."""
     found = blocks(document)
-    python = [(i, block) for i, block in enumerate(found) if block.language == "python"]
+    python = [(i, block) for i, block in enumerate(found) if block.language == "python" and without not in block.text]
     assert python
     program = f"print({MARK!r})\n".join(block.text for _, block in python)
     command = [sys.executable, "-W", "error", "-c", program]
@@ -76,7 +89,7 @@ def test_python_blocks_print_what_the_document_says(environment, document):
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
-def test_shell_blocks_run(block, environment):
+def test_shell_blocks_run(block: Any, environment: dict[str, str]) -> None:
     for line in block.text.splitlines():
         command = line.removeprefix("$ ").partition("  #")[0].strip()
         if (block.language == "console" and not line.startswith("$ ")) or not command or command.startswith("#"):
@@ -93,7 +106,7 @@ def test_shell_blocks_run(block, environment):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document):
+def test_links_lead_somewhere(document: Any) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", DOCUMENTS[document]):
         assert ((ROOT / document).parent / target).exists(), target
 
@@ -101,3 +114,15 @@ def test_links_lead_somewhere(document):
 def test_the_readme_leads_to_every_page() -> None:
     listed = DOCUMENTS["README.md"].partition("## Read on")[2]
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name})" not in listed] == []
+
+
+def test_what_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = re.findall(r"make (\S+?)`|\$ make (\S+)", text)
+    assert targets
+    for target in map("".join, targets):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+    paths = re.findall(r"[`\s(]((?:msgq|tests|docs)/[\w./]*)", text)
+    assert [path for path in paths if not (ROOT / path).exists() and path not in TO_BE_WRITTEN] == []
+    for path, name in re.findall(r"`(\w+)` (?:of|in) `([\w./]+)`", text):
+        assert re.search(rf"^{path}\b", (ROOT / name).read_text(), re.MULTILINE), (path, name)

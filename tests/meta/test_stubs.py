@@ -1,21 +1,23 @@
-"""The stubs say what is in the compiled modules, with the same parameters, and give each public method a contract."""
+"""The stubs say what is in the compiled modules, and give each public method a contract, which `help` shows as well."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.meta.sources import IMPLS, ROOT
+from tests.meta.sources import PACKAGES, ROOT
 
 
 def compiled(ending: str) -> dict[str, Path]:
     """Return the files of the compiled modules, by the modules' names."""
-    paths = [path for folder in IMPLS for path in sorted(folder.glob(f"*.{ending}"))]
+    paths = [path for folder in PACKAGES for path in sorted(folder.rglob(f"*.{ending}"))]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
 
@@ -27,30 +29,64 @@ def is_setter(method: ast.FunctionDef) -> bool:
     return any(isinstance(decorator, ast.Attribute) for decorator in method.decorator_list)
 
 
+def members(kind: ast.stmt) -> list[ast.FunctionDef]:
+    """Return what a class of a stub promises to users: not what is private, and no setters; of overloads the last."""
+    found = kind.body if isinstance(kind, ast.ClassDef) else []
+    setters = [member for member in found if isinstance(member, ast.FunctionDef) and is_setter(member)]
+    functions = {
+        member.name: member for member in found if isinstance(member, ast.FunctionDef) and member not in setters
+    }
+    return [member for member in functions.values() if not member.name.startswith("_")]
+
+
+def makers(kind: ast.ClassDef) -> list[ast.FunctionDef]:
+    """Return what says how an object of a class is made."""
+    functions = [member for member in kind.body if isinstance(member, ast.FunctionDef)]
+    return [member for member in functions if member.name in ("__init__", "__new__")]
+
+
 STUBS = {module: ast.parse(path.read_text()) for module, path in compiled("pyi").items()}
 METHODS = [
     pytest.param(module, kind, method, id=f"{kind.name}.{method.name}")
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
-    for method in kind.body
-    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and not is_setter(method)
+    for method in members(kind)
+]
+Documented = ast.ClassDef | ast.FunctionDef
+DOCUMENTED = [
+    pytest.param(module, names, node, id=".".join(names))
+    for module, tree in STUBS.items()
+    for kind in tree.body
+    if isinstance(kind, Documented)
+    for names, node in [((kind.name,), kind), *(((kind.name, member.name), member) for member in members(kind))]
+    if ast.get_docstring(node)
 ]
 
 
-def test_each_compiled_module_has_a_stub():
+def test_each_compiled_module_has_a_stub() -> None:
     assert set(STUBS) == set(compiled("pyx"))
 
 
 @pytest.mark.watchdog(300.0)
-def test_stubs_agree_with_the_compiled_modules():
-    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(ALLOWED), *STUBS]
+@pytest.mark.slow
+def test_stubs_agree_with_the_compiled_modules() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mypy.stubtest",
+        "--mypy-config-file",
+        "pyproject.toml",
+        "--allowlist",
+        str(ALLOWED),
+        *STUBS,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("module", "kind", "method"), METHODS)
-def test_public_method_has_a_contract(module, kind, method):
+def test_public_method_has_a_contract(module: Any, kind: Any, method: Any) -> None:
     text = ast.get_docstring(method)
     assert text
     assert text[0].isupper()
@@ -60,22 +96,45 @@ def test_public_method_has_a_contract(module, kind, method):
             assert f"{parameter.arg} :" in text, f"{parameter.arg} is not explained"
 
 
-def signature(arguments: ast.arguments) -> list[tuple[str, str]]:
-    """Return names and defaults."""
+def runtime(module: str, *names: str) -> Any:
+    """Return a function, a class, or a member of a class."""
+    found: Any = importlib.import_module(module)
+    for name in names:
+        found = inspect.getattr_static(found, name)
+    return found
+
+
+@pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
+def test_help_shows_the_contract_of_the_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
+    contract = ast.get_docstring(stub)
+    found = inspect.getdoc(runtime(module, *names)) or ""
+    if not isinstance(stub, ast.ClassDef):
+        assert found == contract
+        return
+    made = [ast.get_docstring(maker) for maker in makers(stub)]
+    assert found == "\n\n".join(filter(None, [contract, *made]))
+
+
+@pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
+def test_signature_shows_the_parameters_of_the_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
+    found = runtime(module, *names)
+    if isinstance(stub, ast.ClassDef):
+        for maker in makers(stub):
+            assert parameters(found) == written(maker.args)[1:]  # but self
+    elif callable(found):
+        assert parameters(found) == written(stub.args)
+
+
+def parameters(function: Any) -> list[tuple[str, str]]:
+    """Return names and defaults, as `inspect` and editors see them."""
+    found = inspect.signature(function).parameters.values()
+    return [(one.name, "" if one.default is one.empty else repr(one.default)) for one in found]
+
+
+def written(arguments: ast.arguments) -> list[tuple[str, str]]:
+    """Return the same of a stub."""
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
-    pairs = [*zip(positional, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    return [(name.arg, ast.unparse(default) if default else "") for name, default in pairs]
-
-
-@pytest.mark.parametrize(("module", "kind", "method"), METHODS)
-def test_stub_has_the_parameters_of_the_compiled_method(module, kind, method):
-    """stubtest cannot see them: the compiled methods carry their signature in their docstring."""
-    found = getattr(importlib.import_module(module), kind.name)
-    first = (getattr(found, method.name).__doc__ or "").partition("\n")[0]
-    if not first.startswith(f"{method.name}("):
-        assert method.decorator_list or len(method.args.args) == 1, "a method without a signature in its docstring"
-        return
-    embedded = ast.parse(f"def {first}: ...").body[0]
-    assert isinstance(embedded, ast.FunctionDef)
-    assert signature(embedded.args) == signature(method.args)
+    pairs = [*zip(positional, defaults, strict=True), *((name, None) for name in [arguments.vararg] if name)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [(name.arg, repr(ast.literal_eval(default)) if default else "") for name, default in pairs]

@@ -70,10 +70,16 @@ def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
     for part, log_time in ((FIRST, 5), (LAST, 9)):
         place = len(begin + data)
         entry = records.ChunkIndex(
-            chunk_length=len(part), chunk_start_offset=place, compression="zstd", compressed_size=len(part) - 53,
-            message_end_time=log_time, message_start_time=log_time, uncompressed_size=1000,
-            message_index_length=len(index(1, log_time)), message_index_offsets={1: place + len(part)},
-        )  # fmt: skip
+            chunk_length=len(part),
+            chunk_start_offset=place,
+            compression="zstd",
+            compressed_size=len(part) - 53,
+            message_end_time=log_time,
+            message_start_time=log_time,
+            uncompressed_size=1000,
+            message_index_length=len(index(1, log_time)),
+            message_index_offsets={1: place + len(part)},
+        )
         data += part + index(1, log_time)
         summary += change(encoded(entry)) if change else encoded(entry)
     data, summary = data + DATA_END, summary + b"".join(more)
@@ -87,13 +93,27 @@ ATTACHMENT = records.Attachment(create_time=1, data=b"of any kind", log_time=6, 
 METADATA = records.Metadata("note", {"by": "test"})
 SCHEMA = records.Schema(id=5, name="Number", encoding="jsonschema", data=b"{}")
 STATISTICS = records.Statistics(
-    attachment_count=0, channel_count=1, channel_message_counts={1: 2}, chunk_count=2, message_count=2,
-    message_end_time=9, message_start_time=5, metadata_count=0, schema_count=0,
-)  # fmt: skip
+    attachment_count=0,
+    channel_count=1,
+    channel_message_counts={1: 2},
+    chunk_count=2,
+    message_count=2,
+    message_end_time=9,
+    message_start_time=5,
+    metadata_count=0,
+    schema_count=0,
+)
 LIES = records.Statistics(
-    attachment_count=7, channel_count=9, channel_message_counts={1: 0, 7: 10**9}, chunk_count=0, message_count=10**12,
-    message_end_time=3, message_start_time=2**64 - 1, metadata_count=1, schema_count=1,
-)  # fmt: skip
+    attachment_count=7,
+    channel_count=9,
+    channel_message_counts={1: 0, 7: 10**9},
+    chunk_count=0,
+    message_count=10**12,
+    message_end_time=3,
+    message_start_time=2**64 - 1,
+    metadata_count=1,
+    schema_count=1,
+)
 #: Records between chunks that say nothing about messages; and whether one with too few bytes is noticed.
 BESIDE = {
     "schema": (SCHEMA, "makes no sense"),
@@ -162,11 +182,13 @@ def _containers() -> Iterator[tuple[str, Case]]:
         part = chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name)
         yield f"chunk of {name or 'no compression'}", Case(file(part), WITH_PART, "")
         yield f"chunk of {name or 'no compression'}, longer", Case(file(longer(part)), WITH_PART, "")
-        yield f"chunk of {name or 'no compression'}, behind damage", Case(
-            file(lying(index(1, 5), 2**40), part), WITH_PART, "does not fit"
+        yield (
+            f"chunk of {name or 'no compression'}, behind damage",
+            Case(file(lying(index(1, 5), 2**40), part), WITH_PART, "does not fit"),
         )
-        yield f"chunk of {name or 'no compression'}, no CRC", Case(
-            file(chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name, crc=0)), WITH_PART, ""
+        yield (
+            f"chunk of {name or 'no compression'}, no CRC",
+            Case(file(chunk(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name, crc=0)), WITH_PART, ""),
         )
     for name, data in (("zstd", b"\x28\xb5\x2f\xfd\x04\x00\x01\x00\x00"), ("lz4", b"\x04\x22\x4d\x18\x64\x40\xa7")):
         part = encoded(records.Chunk(name, data + b"garbage", 7, 7, 0, 100))

@@ -64,9 +64,9 @@ def write(path: Path, *parts: Any) -> Path:
 
 def write_foreign(path: Path, count: int = 300, order: int = 1, **options: Any) -> Path:
     """Write a file with the library: messages 0, 1, ... of three topics, at 1000 + 10 * i."""
-    options = {"chunk_size": 512, "compression": CompressionType.ZSTD} | options
+    chosen: dict[str, Any] = {"chunk_size": 512, "compression": CompressionType.ZSTD} | options
     with path.open("wb") as file:
-        writer = Writer(file, **options)
+        writer = Writer(file, **chosen)
         writer.start("", "another")
         schema = writer.register_schema("Number", "jsonschema", b"{}")
         topics = [writer.register_channel(f"topic{i}", "json", schema) for i in range(3)]
@@ -84,12 +84,15 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "unchunked": {"use_chunking": False},
     "no index": {"index_types": IndexType.NONE},
     "no summary": {
-        "index_types": IndexType.NONE, "repeat_channels": False, "repeat_schemas": False, "use_statistics": False,
+        "index_types": IndexType.NONE,
+        "repeat_channels": False,
+        "repeat_schemas": False,
+        "use_statistics": False,
         "use_summary_offsets": False,
     },
     "one chunk": {"chunk_size": 1 << 20},
     "backwards": {"order": -1},
-}  # fmt: skip
+}
 
 
 def by_library(path: Path) -> list[tuple[str, bytes, int]]:

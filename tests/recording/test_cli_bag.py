@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from mcap.opcode import Opcode
 
 from msgq.recording import LogReader
-from msgq.recording.container import HEAD
+from msgq.recording.format.container import HEAD
 from tests.command import run
 from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign, write_log
 
@@ -100,9 +100,15 @@ def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
     path = write(
         tmp_path / "a.mcap",
-        chunk(schema, channel(1, "s", schema_id=1, encoding="struct"), message(1, 0, 1, bytes(16)), message(1, 1, 2),
-              channel(2, "raw"), message(2, 0, 3, b"raw")),
-    )  # fmt: skip
+        chunk(
+            schema,
+            channel(1, "s", schema_id=1, encoding="struct"),
+            message(1, 0, 1, bytes(16)),
+            message(1, 1, 2),
+            channel(2, "raw"),
+            message(2, 0, 3, b"raw"),
+        ),
+    )
     bag("convert", path, "-o", tmp_path / "b.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert lines[0]["value"] == {"x": 0.0, "n": [0, 0]}
@@ -131,8 +137,8 @@ def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.mcap", *((f"e{i % 3}", 10**18 + i, bytes(100_000)) for i in range(60)))
     bag("filter", log, "-o", tmp_path / "b.mcap")
     (file,) = LogReader(tmp_path / "b.mcap").files
-    assert len(file.parts) > 3
-    for part in file.parts:
+    assert len(file.stretches) > 3
+    for part in file.stretches:
         content, position, described = file.content(part) or b"", 0, set()
         while position < len(content):
             opcode, length = HEAD.unpack_from(content, position)

@@ -50,7 +50,7 @@ def numbers(path: Path, count: int = 10, period_ns: int = NS // 100, endpoint: s
     return write_log(path, *((endpoint, BEGIN + i * period_ns, b"%d" % i) for i in range(count)))
 
 
-def test_plays(prefix, tmp_path):
+def test_plays(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("new")
     path = numbers(tmp_path / "a.mcap")
     result = run("play", path, "--remap", "number:=new", "--clock", "clock", "--wait-for", "new", "--rate", 2)
@@ -59,7 +59,7 @@ def test_plays(prefix, tmp_path):
     assert [topic.endpoint for topic in stats.topics()] == ["clock", "new"]
 
 
-def test_selection(prefix, tmp_path):
+def test_selection(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *((name, BEGIN + i * NS, b"%d" % i) for i, name in enumerate("abcabc")))
     sub = msgq.sub_sock("b")
     options = ["-e", "^[ab]$", "-x", "a", "--start", 1, "--end", 6, "--rate", "inf", "--loops", 2, "--json"]
@@ -71,27 +71,40 @@ def test_selection(prefix, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [("--rate", 0), ("--remap", "a"), ("--remap", "a:=b", "--remap", "a:=c"), ("--loop", "--loops", 2),
-     ("--reference", "x"), ("--tolerance", "a=1"), ("--deterministic", "x"), ("--deterministic", "nowhere:f"),
-     ("--deterministic", "json:nothing"), ("--deterministic", "json:loads", "-t", "a"),
-     ("--deterministic", "json:loads", "-t", "a=b%")],
-)  # fmt: skip
-def test_wrong_usage(tmp_path, options):
+    [
+        ("--rate", 0),
+        ("--remap", "a"),
+        ("--remap", "a:=b", "--remap", "a:=c"),
+        ("--loop", "--loops", 2),
+        ("--reference", "x"),
+        ("--tolerance", "a=1"),
+        ("--deterministic", "x"),
+        ("--deterministic", "nowhere:f"),
+        ("--deterministic", "json:nothing"),
+        ("--deterministic", "json:loads", "-t", "a"),
+        ("--deterministic", "json:loads", "-t", "a=b%"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, options: Any) -> None:
     run("play", numbers(tmp_path / "a.mcap"), *options, code=2)
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [(("--endpoint", "x"), "nothing to play"), (("--remap", "x:=y"), "cannot be remapped"),
-     (("--start", 9), "nothing to play"), (("--remap", "number:=a/b"), "a/b")],
-)  # fmt: skip
-def test_errors_are_one_line(prefix, tmp_path, options, word):
+    [
+        (("--endpoint", "x"), "nothing to play"),
+        (("--remap", "x:=y"), "cannot be remapped"),
+        (("--start", 9), "nothing to play"),
+        (("--remap", "number:=a/b"), "a/b"),
+    ],
+)
+def test_errors_are_one_line(prefix: str, tmp_path: Path, options: Any, word: Any) -> None:
     result = run("play", numbers(tmp_path / "a.mcap"), *options, code=1)
     assert word in result.output
     assert result.output.count("\n") == 1
 
 
-def test_no_log(tmp_path):
+def test_no_log(tmp_path: Path) -> None:
     run("play", tmp_path / "none.mcap", code=1)
     run("play", code=2)
 
@@ -107,7 +120,7 @@ def playing(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[str
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ends_properly_when_told_to(prefix, tmp_path, number):
+def test_ends_properly_when_told_to(prefix: str, tmp_path: Path, number: Any) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with playing(path, "--json", stdout=subprocess.PIPE) as process:
@@ -119,12 +132,17 @@ def test_ends_properly_when_told_to(prefix, tmp_path, number):
     assert stats.topic("number").publisher is None
 
 
-def test_keys(prefix, tmp_path):
+def test_keys(prefix: str, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     ours, theirs = pty.openpty()
-    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True,
-                "env": {**os.environ, "TERM": "xterm"}}  # fmt: skip
+    terminal = {
+        "stdin": theirs,
+        "stdout": theirs,
+        "stderr": theirs,
+        "start_new_session": True,
+        "env": {**os.environ, "TERM": "xterm"},
+    }
     with playing(path, "--paused", preexec_fn=take_terminal, **terminal) as process:
         os.close(theirs)
         shown = b""
@@ -159,7 +177,7 @@ def take_terminal() -> None:
 # ---- comparing ----
 
 
-def test_diff(tmp_path):
+def test_diff(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", {"x": 1.0}, {"x": 2.0})
     b = json_log(tmp_path / "b.mcap", {"x": 1.0}, {"x": 2.001})
     assert "the same: 2 messages" in run("bag", "diff", a, a).stdout
@@ -182,14 +200,14 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(name, None)
 
 
-def test_deterministic(tmp_path, program):
+def test_deterministic(tmp_path: Path, program: str) -> None:
     log = numbers(tmp_path / "a.mcap")
     assert "the same: 10 messages of 1 endpoints" in run("play", log, "--deterministic", f"{program}:halves").stdout
     result = run("play", log, "--deterministic", f"{program}:forgetful", code=1)
     assert "'half' message 0" in result.stdout
 
 
-def test_deterministic_against_a_reference(tmp_path, program):
+def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None:
     log = numbers(tmp_path / "a.mcap")
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--deterministic", f"{program}:halves")
@@ -204,7 +222,7 @@ def test_deterministic_against_a_reference(tmp_path, program):
     run(*arguments, "--reference", log, "--outputs", "nothing")
 
 
-def test_play_is_over_when_all_was_sent(prefix, tmp_path):
+def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
     with playing(numbers(tmp_path / "a.mcap"), "--json", stdout=subprocess.PIPE) as process:
         wait_until(lambda: process.poll() is not None)
         assert process.stdout is not None

@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Tolerance, compare, replay
-from msgq.recording.values import difference
+from msgq.recording.reader.values import difference
 from msgq.simulation import Simulation
 from tests.recording.logs import write_log
 
@@ -29,14 +29,14 @@ def json_log(path: Path, *values: Any, endpoint: str = "state") -> Path:
     return write_log(path, *messages, schemas={endpoint: JSON})
 
 
-def test_the_same(tmp_path):
+def test_the_same(tmp_path: Path) -> None:
     path = json_log(tmp_path / "a.mcap", {"x": 1}, {"x": 2})
     found = compare(path, LogReader(path))
     assert found
     assert str(found) == "the same: 2 messages of 1 endpoints"
 
 
-def test_the_first_difference(tmp_path):
+def test_the_first_difference(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", {"x": 1.0}, {"x": [1, {"y": 2.0}]}, {"x": 3})
     b = json_log(tmp_path / "b.mcap", {"x": 1.0}, {"x": [1, {"y": 2.5}]}, {"x": 4})
     found = compare(a, b)
@@ -66,18 +66,18 @@ def test_the_first_difference(tmp_path):
         ({"*": 0.1, "state": 0}, False),
     ],
 )
-def test_tolerances(tmp_path, tolerances, same):
+def test_tolerances(tmp_path: Path, tolerances: Any, same: Any) -> None:
     a = json_log(tmp_path / "a.mcap", {"pose": {"x": 10.0, "y": 1}})
     b = json_log(tmp_path / "b.mcap", {"pose": {"y": 1.0, "x": 10.05}})
     assert bool(compare(a, b, tolerances)) is same
 
 
-def test_a_tolerance_below_zero():
+def test_a_tolerance_below_zero() -> None:
     with pytest.raises(errors.InvalidValueError):
         Tolerance(-1)
 
 
-def test_bytes_decide_without_a_schema(tmp_path):
+def test_bytes_decide_without_a_schema(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", ("e", 1, b'{"x": 1}'), ("f", 2, b"same"))
     b = write_log(tmp_path / "b.mcap", ("e", 5, b'{"x":1}'), ("f", 6, b"same"))
     found = compare(a, b, {"e": 1.0})
@@ -88,7 +88,7 @@ def test_bytes_decide_without_a_schema(tmp_path):
     assert compare(a, json_log(tmp_path / "c.mcap", {"x": 1}, endpoint="e"), endpoints=["e"])  # one side says how
 
 
-def test_what_one_side_has_not(tmp_path):
+def test_what_one_side_has_not(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", 1, 2, 3)
     b = json_log(tmp_path / "b.mcap", 1, 2)
     for one, other, side in ((a, b, "first"), (b, a, "second")):
@@ -99,7 +99,7 @@ def test_what_one_side_has_not(tmp_path):
         assert found.endpoints["state"].different == 0
 
 
-def test_times_if_asked(tmp_path):
+def test_times_if_asked(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS, b"x") for i in range(3)))
     b = write_log(tmp_path / "b.mcap", *(("e", i * NS + i**2 * 1000, b"x") for i in range(1, 4)))
     assert compare(a, b)
@@ -109,7 +109,7 @@ def test_times_if_asked(tmp_path):
     assert (found.first.index, found.first.field, found.first.a, found.first.b) == (2, ".time", 2 * NS, 2 * NS + 8000)
 
 
-def test_the_earliest_of_several_endpoints_is_the_first(tmp_path):
+def test_the_earliest_of_several_endpoints_is_the_first(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", ("a", 1, b"0"), ("b", 2, b"0"), ("a", 3, b"0"))
     b = write_log(tmp_path / "b.mcap", ("a", 1, b"0"), ("b", 2, b"1"), ("a", 3, b"1"))
     first = compare(a, b).first
@@ -140,19 +140,19 @@ def exact(_path: str) -> Tolerance:
         (np.zeros(2, [("x", "f4")]), np.array([(0,), (1,)], [("x", "f4")]), "[1].x"),
     ],
 )
-def test_values(a, b, path):
+def test_values(a: Any, b: Any, path: str | None) -> None:
     found = difference(a, b, exact)
     assert (found and found[0]) == path
 
 
-def test_protobuf_defaults_are_numbers_too():
+def test_protobuf_defaults_are_numbers_too() -> None:
     wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
     one, other = wrappers.DoubleValue(), wrappers.DoubleValue(value=1e-9)
     assert difference(one, other, exact) == ("value", 0.0, 1e-9)
     assert difference(one, other, lambda _: Tolerance(1e-6)) is None
 
 
-def test_struct_with_tolerance(tmp_path):
+def test_struct_with_tolerance(tmp_path: Path) -> None:
     dtype = np.dtype([("x", "<f8"), ("publish_time", "<i8")])
     schema = msgq.Schema("sample", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
     for name, value, when in (("a", 1.0, 5), ("b", 1.0 + 1e-9, 6)):
@@ -179,7 +179,7 @@ def speed_log(path: Path) -> Path:
     return json_log(path, *(i * 0.1 for i in range(50)), endpoint="speed")
 
 
-def test_replay_gives_the_same_each_time(tmp_path):
+def test_replay_gives_the_same_each_time(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
     first, second = replay(log, averages), replay(log, averages)
     assert first == second
@@ -190,7 +190,7 @@ def test_replay_gives_the_same_each_time(tmp_path):
     assert compare(first, second, time_tolerance=0)
 
 
-def test_replay_against_a_reference(tmp_path):
+def test_replay_against_a_reference(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
     outputs = replay(log, averages)
     values = [json.loads(message.data) for message in outputs]
@@ -199,7 +199,7 @@ def test_replay_against_a_reference(tmp_path):
     assert compare(outputs, tmp_path / "b.mcap", {("mean", "mean"): 1e-9}, time_tolerance=0)
 
 
-def test_a_simulation_is_compared_without_what_was_played(tmp_path):
+def test_a_simulation_is_compared_without_what_was_played(tmp_path: Path) -> None:
     path = speed_log(tmp_path / "a.mcap")
     from msgq.recording import played
 
@@ -212,7 +212,7 @@ def test_a_simulation_is_compared_without_what_was_played(tmp_path):
     assert list(found.endpoints) == ["mean"]
 
 
-def test_replay_of_large_messages(tmp_path):
+def test_replay_of_large_messages(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("frame", BEGIN, bytes(3_000_000)))
 
     def sizes() -> None:
@@ -223,7 +223,7 @@ def test_replay_of_large_messages(tmp_path):
     assert [message.data for message in replay(LogReader(path), sizes)] == [b"3000000"]
 
 
-def test_replay_of_nothing(tmp_path):
+def test_replay_of_nothing(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("frame", BEGIN, b"x"))
     with pytest.raises(errors.RecordingError, match="nothing to play"):
         replay(LogReader(path, endpoints=["other"]), averages)

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from msgq import Schema
 from msgq.recording import Message, Undecoded
-from msgq.recording.decode import Decoders
+from msgq.recording.reader.decoders import Decoders
 
 Types = descriptor_pb2.FieldDescriptorProto
 
@@ -45,8 +45,9 @@ def point_files() -> descriptor_pb2.FileDescriptorSet:
     kind.field.add(name="axes", number=2, type=Types.TYPE_DOUBLE, label=Types.LABEL_REPEATED)
     kind.field.add(name="color", number=3, type=Types.TYPE_ENUM, label=Types.LABEL_OPTIONAL, type_name=".files.Color")
     kind.field.add(name="next", number=4, type=Types.TYPE_MESSAGE, label=Types.LABEL_OPTIONAL, type_name=".files.Point")
-    kind.field.add(name="tags", number=5, type=Types.TYPE_MESSAGE, label=Types.LABEL_REPEATED,
-                   type_name=".files.Point.TagsEntry")  # fmt: skip
+    kind.field.add(
+        name="tags", number=5, type=Types.TYPE_MESSAGE, label=Types.LABEL_REPEATED, type_name=".files.Point.TagsEntry"
+    )
     return descriptor_pb2.FileDescriptorSet(file=[point, color])
 
 

@@ -19,9 +19,9 @@ from google.protobuf import descriptor_pb2
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.payload import decode
+from msgq.cli.common.payload import decode
 from msgq.recording import LogReader, compare
-from msgq.recording.decode import NESTING_MAX, Undecoded
+from msgq.recording.reader.decoders import NESTING_MAX, Undecoded
 from msgq.schema import Schema
 from tests.command import run
 from tests.recording.logs import write_log

@@ -66,7 +66,7 @@ def test_selects_endpoints_and_times(tmp_path: Path) -> None:
 def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
-    damaged = LogReader(path).files[0].parts[3]
+    damaged = LogReader(path).files[0].stretches[3]
     data[damaged.offset + 80] ^= 0xFF
     path.write_bytes(data)
     assert len(LogReader(path).problems) == 0  # opening reads no chunk
@@ -106,9 +106,15 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
     path = write(
         tmp_path / "a.mcap",
-        chunk(schema, channel(1, "a", schema_id=1, encoding="struct"), message(1, 0, 1, bytes(16)), channel(2, "b"),
-              message(2, 0, 1), message(1, 1, 2, bytes(32))),
-    )  # fmt: skip
+        chunk(
+            schema,
+            channel(1, "a", schema_id=1, encoding="struct"),
+            message(1, 0, 1, bytes(16)),
+            channel(2, "b"),
+            message(2, 0, 1),
+            message(1, 1, 2, bytes(32)),
+        ),
+    )
     log = LogReader(path)
     array = log.array("a")
     assert array.shape == (3,)
@@ -123,9 +129,16 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
 def test_decodes_by_schema(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.mcap",
-        chunk(channel(1, "json", encoding="json"), message(1, 0, 1, b'{"a": 1}'), message(1, 1, 2, b"{"),
-              channel(2, "plain"), message(2, 0, 3, b"raw"), channel(3, "odd", encoding="odd"), message(3, 0, 4)),
-    )  # fmt: skip
+        chunk(
+            channel(1, "json", encoding="json"),
+            message(1, 0, 1, b'{"a": 1}'),
+            message(1, 1, 2, b"{"),
+            channel(2, "plain"),
+            message(2, 0, 3, b"raw"),
+            channel(3, "odd", encoding="odd"),
+            message(3, 0, 4),
+        ),
+    )
     values = [value for _, value in LogReader(path).decoded()]
     assert values[0] == {"a": 1}
     assert values[1].data == b"{"
@@ -152,8 +165,12 @@ def test_what_is_no_log_says_so(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").touch()
     (tmp_path / "nothing").mkdir()
-    for name, text in (("text", "no MCAP file"), ("empty", "no MCAP file"), ("nothing", "has no .mcap"),
-                       ("missing", "No such file")):  # fmt: skip
+    for name, text in (
+        ("text", "no MCAP file"),
+        ("empty", "no MCAP file"),
+        ("nothing", "has no .mcap"),
+        ("missing", "No such file"),
+    ):
         with pytest.raises(RecordingError, match=text):
             LogReader(tmp_path / name)
     with pytest.raises(IpcError, match="needs a file"):

@@ -21,14 +21,16 @@ import cv2
 import numpy as np
 import pytest
 from mcap.reader import make_reader
+from mcap.records import Message
 from mcap.stream_reader import StreamReader
 
 import msgq
 from msgq import errors, stats
-from msgq.impl.segment import unlink_topic
-from msgq.recording.frames import FrameChoice
-from msgq.recording.output import Limits
-from msgq.recording.recorder import Recorder
+from msgq.impl.ground import clock
+from msgq.impl.ring.topic import unlink_topic
+from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.recorder import Recorder
+from msgq.recording.recorder.ros_images import FrameChoice
 from tests.support import Child, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -65,7 +67,7 @@ def taken(recorder: Recorder, count: int) -> None:
     wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
 
 
-def test_messages_of_several_endpoints(start, tmp_path):
+def test_messages_of_several_endpoints(start: Any, tmp_path: Path) -> None:
     pubs = [msgq.pub_sock(f"e{i}") for i in range(3)]
     recorder = start()
     before = time.time_ns()
@@ -87,7 +89,7 @@ def test_messages_of_several_endpoints(start, tmp_path):
     assert {channel.metadata["sequence"] for *_, channel in found} == {"published"}
 
 
-def test_leaves_no_trace_in_the_ring(start):
+def test_leaves_no_trace_in_the_ring(start: Any) -> None:
     pub = msgq.pub_sock("quiet")
     recorder = start()
     pub.send(b"x")
@@ -97,7 +99,7 @@ def test_leaves_no_trace_in_the_ring(start):
         pub.wait_for_readers(timeout=0)
 
 
-def test_schema_and_publish_time(start, tmp_path):
+def test_schema_and_publish_time(start: Any, tmp_path: Path) -> None:
     dtype = np.dtype([("value", "<f8"), ("publish_time", "<i8")])
     schema = msgq.Schema("sample", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
     pub = msgq.PubSocket()
@@ -112,11 +114,13 @@ def test_schema_and_publish_time(start, tmp_path):
     assert two.publish_time == two.log_time
     assert channel.message_encoding == "struct"
     with (tmp_path / "log/000000.mcap").open("rb") as file:
-        (found,) = make_reader(file).get_summary().schemas.values()
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    (found,) = summary.schemas.values()
     assert (found.name, found.encoding, found.data) == (schema.name, "struct", schema.data)
 
 
-def test_json_has_mcaps_names(start, tmp_path):
+def test_json_has_mcaps_names(start: Any, tmp_path: Path) -> None:
     pub = msgq.PubSocket()
     pub.connect(msgq.context, "j", schema=msgq.Schema("thing", "json", b'{"type": "object"}'))
     recorder = start()
@@ -124,10 +128,11 @@ def test_json_has_mcaps_names(start, tmp_path):
     recorder.stop()
     with (tmp_path / "log/000000.mcap").open("rb") as file:
         ((schema, channel, _),) = make_reader(file).iter_messages()
+    assert schema is not None
     assert (schema.encoding, channel.message_encoding) == ("jsonschema", "json")
 
 
-def test_a_gap_is_a_loss(start, tmp_path):
+def test_a_gap_is_a_loss(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("busy", segment_size=4096)
     recorder = start(chunk_bytes=1024)
     pub.send_many(np.zeros((20_000, 64), np.uint8))
@@ -143,7 +148,7 @@ def test_a_gap_is_a_loss(start, tmp_path):
     assert metadata["msgq.losses"] == {"busy": str(stopped.lost)}
 
 
-def test_a_publisher_that_restarts_goes_on_counting(start, tmp_path):
+def test_a_publisher_that_restarts_goes_on_counting(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in range(3):
         with msgq.pub_sock("e") as pub:
@@ -157,7 +162,7 @@ def test_a_publisher_that_restarts_goes_on_counting(start, tmp_path):
     assert {channel.metadata["epoch"] for *_, channel in found} == {"1"}
 
 
-def test_a_ring_made_anew_begins_an_epoch(start, tmp_path):
+def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:
@@ -173,7 +178,7 @@ def test_a_ring_made_anew_begins_an_epoch(start, tmp_path):
     assert found == [(b"1", "1", 0), (b"2", "2", 0)]
 
 
-def test_selection(start, tmp_path):
+def test_selection(start: Any, tmp_path: Path) -> None:
     pubs = [msgq.pub_sock(name) for name in ("front", "back", "rear.left", "rear.right")]
     recorder = start("front", re.compile("^rear"), exclude=[re.compile("right$")])
     for pub in pubs:
@@ -182,7 +187,35 @@ def test_selection(start, tmp_path):
     assert sorted(data for _, data, _, _ in messages(tmp_path / "log")) == [b"front", b"rear.left"]
 
 
-def test_split_by_messages_and_self_contained_chunks(start, tmp_path):
+def test_a_wall_clock_that_is_set_makes_no_latency_negative(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder stamps by the clock that publishers stamp by; each segment notes what the wall clock was then."""
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
+    dtype = np.dtype([("publish_time", "<i8")])
+    pub = msgq.PubSocket()
+    schema = msgq.Schema("stamp", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
+    pub.connect(msgq.context, "stamps", schema=schema)
+    recorder = start(limits=Limits(split_messages=1), chunk_seconds=0.001)
+    for number in range(3):
+        pub.send(struct.pack("<q", clock.time_ns()))
+        taken(recorder, number + 1)
+    recorder.stop()
+    ages = [message.log_time - message.publish_time for *_, message, _ in messages(tmp_path / "log")]
+    assert len(ages) == 3
+    assert all(0 <= age < 60 * 10**9 for age in ages)
+    for segment in (tmp_path / "log").glob("*.mcap"):
+        with segment.open("rb") as file:
+            noted = next(
+                found.metadata for found in make_reader(file).iter_metadata() if found.name == "msgq.recording"
+            )
+        assert int(noted["clock_offset_ns"]) == clock.offset_ns()
+        assert abs(int(noted["wall_offset_ns"]) - clock.wall_offset_ns()) < 10**9
+        assert abs(int(noted["started_ns"]) - clock.time_ns()) < 60 * 10**9
+
+
+def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(limits=Limits(split_messages=5), chunk_bytes=1024)
     for number in range(100):
@@ -197,7 +230,7 @@ def test_split_by_messages_and_self_contained_chunks(start, tmp_path):
     assert kinds.index("Channel") < kinds.index("Message")
 
 
-def test_one_file(start, tmp_path):
+def test_one_file(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(path=tmp_path / "one.mcap", limits=Limits(split_messages=1))
     for number in range(20):
@@ -208,7 +241,7 @@ def test_one_file(start, tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_compressions(start, tmp_path, compression):
+def test_compressions(start: Any, tmp_path: Path, compression: Any) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(compression=compression)
     pub.send_many([b"x" * 1000] * 50)
@@ -216,7 +249,7 @@ def test_compressions(start, tmp_path, compression):
     assert [data for _, data, _, _ in messages(tmp_path / "log")] == [b"x" * 1000] * 50
 
 
-def test_large_messages(start, tmp_path):
+def test_large_messages(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("large", segment_size=32 << 20)
     recorder = start(chunk_bytes=1 << 16)
     payloads = [os.urandom(10 << 20), b"", os.urandom(5 << 20)]
@@ -227,19 +260,24 @@ def test_large_messages(start, tmp_path):
     assert [data for _, data, _, _ in messages(tmp_path / "log")] == payloads
 
 
-def test_pause_is_no_loss(start, tmp_path):
+def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=4096)
     recorder = start(paused=True)
     pub.send_many([b"unwanted" * 8] * 1000)
     recorder.resume()
     wait_until(lambda: not recorder.paused)
-    wait_until(lambda: pub.send(b"wanted") or recorder.stats().messages)
+
+    def recorded() -> bool:
+        pub.send(b"wanted")
+        return bool(recorder.stats().messages)
+
+    wait_until(recorded)
     stopped = recorder.stop()
     assert {data for _, data, _, _ in messages(tmp_path / "log")} == {b"wanted"}
     assert stopped.lost == 0
 
 
-def test_snapshot(start, tmp_path):
+def test_snapshot(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     recorder = start(snapshot_bytes=100_000, chunk_bytes=10_000)
     for number in range(1000):
@@ -253,11 +291,11 @@ def test_snapshot(start, tmp_path):
     assert found == list(range(found[0], 1000))
     assert 80 <= len(found) <= 110
     assert stopped.waiting_bytes == 0
-    with pytest.raises(errors.InvalidValueError, match="snapshot_seconds"):
+    with pytest.raises(errors.StateError, match="snapshot_seconds"):
         start(path=tmp_path / "other").snapshot()
 
 
-def test_max_bytes_removes_the_oldest(start, tmp_path):
+def test_max_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     recorder = start(compression="none", chunk_bytes=10_000, limits=Limits(split_bytes=50_000, max_bytes=200_000))
     for number in range(1000):
@@ -270,7 +308,7 @@ def test_max_bytes_removes_the_oldest(start, tmp_path):
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 300_000
 
 
-def test_too_little_space(start, tmp_path):
+def test_too_little_space(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(limits=replace(Limits(), min_free_bytes=1 << 60))
     pub.send(b"x")
@@ -294,7 +332,7 @@ def fill_the_disk(path: str) -> list[str]:
     return []
 
 
-def test_a_full_disk_keeps_what_was_written(prefix, tmp_path):
+def test_a_full_disk_keeps_what_was_written(prefix: str, tmp_path: Path) -> None:
     text, number = run_child(fill_the_disk, str(tmp_path / "log"))
     assert "000000.mcap" in text
     assert int(number) == 27  # EFBIG
@@ -302,7 +340,7 @@ def test_a_full_disk_keeps_what_was_written(prefix, tmp_path):
         found = []
         try:
             for record in StreamReader(file, emit_chunks=False).records:
-                if type(record).__name__ == "Message":
+                if isinstance(record, Message):
                     found.append(int(record.data))
         except Exception:  # the file has no end
             assert found
@@ -310,7 +348,7 @@ def test_a_full_disk_keeps_what_was_written(prefix, tmp_path):
     assert len(found) > 100
 
 
-def test_refuses_to_overwrite(start, tmp_path):
+def test_refuses_to_overwrite(start: Any, tmp_path: Path) -> None:
     start().stop()
     with pytest.raises(errors.RecordingError, match="already"):
         start()
@@ -319,13 +357,13 @@ def test_refuses_to_overwrite(start, tmp_path):
         start(path=tmp_path / "file.mcap")
 
 
-def test_nothing_to_record_is_a_whole_file(start, tmp_path):
+def test_nothing_to_record_is_a_whole_file(start: Any, tmp_path: Path) -> None:
     start().stop()
     assert messages(tmp_path / "log") == []
 
 
 @pytest.mark.parametrize("options", [{"chunk_bytes": 10}, {"chunk_seconds": 0}, {"compression": "zip"}])
-def test_wrong_options(start, options):
+def test_wrong_options(start: Any, options: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         start(**options)
 
@@ -343,7 +381,7 @@ def whole_records(path: Path) -> list[int]:
     with path.open("rb") as file:
         try:
             for record in StreamReader(file, emit_chunks=False, validate_crcs=True).records:
-                if type(record).__name__ == "Message":
+                if isinstance(record, Message):
                     found.append(int(record.data))
         except Exception:  # whichever the library raises where the file ends
             return found
@@ -351,7 +389,7 @@ def whole_records(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_kill_9_loses_the_open_chunk_only(prefix, tmp_path, round_):
+def test_kill_9_loses_the_open_chunk_only(prefix: str, tmp_path: Path, round_: Any) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     with Child(record, str(tmp_path / "log")) as child:
         assert child.hear() == "recording"
@@ -367,68 +405,6 @@ def test_kill_9_loses_the_open_chunk_only(prefix, tmp_path, round_):
     assert found == list(range(len(found)))
 
 
-def test_the_command(prefix, tmp_path):
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "e", "--json", "-n", "10"]
-    pub = msgq.pub_sock("e")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: pub.send(b"x") or process.poll() is not None)
-        lines = [json.loads(line) for line in process.stdout]
-    assert process.returncode == 0
-    assert lines[-1]["final"] is True
-    assert lines[-1]["messages"] == len(messages(tmp_path / "log")) >= 10
-
-
-def test_the_command_ends_properly_when_told_to(prefix, tmp_path):
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "--all"]
-    pub = msgq.pub_sock("e")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: pub.send(b"x") or list((tmp_path / "log").glob("*.mcap")))
-        process.send_signal(signal.SIGTERM)
-        text = process.stdout.read()
-    assert process.returncode == 0
-    assert "messages of 1 endpoints" in text
-    assert messages(tmp_path / "log")
-
-
-def test_the_command_is_triggered(prefix, tmp_path):
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "e", "--last-bytes", "1MB",
-               "--trigger", "go"]  # fmt: skip
-    pub = msgq.pub_sock("e")
-    trigger = msgq.pub_sock("go")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        trigger.wait_for_readers(timeout=30)
-
-        def triggered() -> bool:
-            pub.send(b"x")
-            trigger.send(b"now")
-            return any((tmp_path / "log").glob("*.mcap"))
-
-        wait_until(triggered)
-        process.send_signal(signal.SIGINT)
-        text = process.stdout.read()
-    assert process.returncode == 0, text
-    assert messages(tmp_path / "log")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "word"),
-    [
-        (["-o", "x"], 2, "--all"),
-        (["e"], 2, "--output"),
-        (["-e", "(", "-o", "x"], 2, "regular expression"),
-        (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "no size"),
-        (["e", "-o", "/proc/nowhere/x"], 1, "directory"),
-    ],
-)
-def test_wrong_commands(prefix, arguments, code, word):
-    done = subprocess.run(
-        [sys.executable, "-m", "msgq", "record", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code
-    assert word in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 # ---- frames ----
 
 
@@ -441,7 +417,7 @@ def camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
         yield server
 
 
-def test_frames_as_they_are(camera, start, tmp_path):
+def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
     recorder = start("nothing else", frames=[FrameChoice(camera.name, 1)])
     wait_until(lambda: camera.stats(1).clients)
     with camera.frame(1) as frame:
@@ -462,14 +438,14 @@ def test_frames_as_they_are(camera, start, tmp_path):
     assert data[48:] == np.arange(24 * 32 * 3, dtype=np.uint8).tobytes()
 
 
-def test_frames_compressed_at_a_rate(camera, start, tmp_path):
+def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) -> None:
     recorder = start("nothing else", frames=[FrameChoice(camera.name, 0, rate=20.0, form="jpeg")])
     wait_until(lambda: camera.stats(0).clients)
 
     def shown() -> bool:
         with camera.frame(0) as frame:
             frame.data[:] = 128
-        return recorder.stats().messages >= 5
+        return bool(recorder.stats().messages >= 5)
 
     wait_until(shown)
     recorder.stop()
@@ -478,19 +454,31 @@ def test_frames_compressed_at_a_rate(camera, start, tmp_path):
     periods = [(b.publish_time - a.publish_time) / 1e9 for (*_, a, _), (*_, b, _) in itertools.pairwise(found)]
     assert np.median(periods) > 0.03
     jpeg = found[0][1][found[0][1].index(b"\xff\xd8") :]
-    assert cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR).shape == (48, 64, 3)
+    picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    assert picture.shape == (48, 64, 3)
 
 
-def test_frames_by_the_command(camera, tmp_path):
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "--frames", f"{camera.name}:1@50",
-               "-n", "3"]  # fmt: skip
+def test_frames_by_the_command(camera: Any, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "msgq",
+        "record",
+        "-o",
+        str(tmp_path / "log"),
+        "--frames",
+        f"{camera.name}:1@50",
+        "-n",
+        "3",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
     assert process.returncode == 0
     assert len(messages(tmp_path / "log")) >= 3
 
 
-def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera, start, tmp_path):
+def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, start: Any, tmp_path: Path) -> None:
     """The chunk before it goes out early; its channels must be known by then."""
     recorder = start(frames=[FrameChoice(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
@@ -506,14 +494,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera, start, 
     assert len(messages(tmp_path / "log")) == stopped.messages
 
 
-def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
-    wrong = f"typo{os.getpid()}"
-    command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), wrong, "--seconds", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"no such topic yet, waiting: {wrong}" in ended.stderr
-
-
-def test_a_directory_that_vanishes_is_an_error_of_ours(start, tmp_path):
+def test_a_directory_that_vanishes_is_an_error_of_ours(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(path=tmp_path / "gone" / "log")
     (tmp_path / "gone" / "log").rmdir()

@@ -11,6 +11,8 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,17 @@ import pytest
 
 import msgq
 from msgq import errors, naming
-from msgq.impl.segment import unlink_topic
-from msgq.recording import frames
-from msgq.recording.capture import Capture, Chunk
-from msgq.recording.frames import Feed, FrameChoice
-from msgq.recording.output import Limits
-from msgq.recording.reader import LogReader
-from msgq.recording.recorder import Recorder
-from msgq.recording.segment import Compressor, Segment
-from msgq.recording.sources import Selection, Sources, publish_offset
+from msgq.impl.ring.topic import unlink_topic
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.format.writer import Compressor, Segment
+from msgq.recording.reader.reader import LogReader
+from msgq.recording.recorder import ros_images
+from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
+from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.recorder import Recorder
+from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
+from msgq.selection import Selection
 from tests.support import Task, in_fork, run_child, wait_until
 from visionipc import FrameFormat, VisionIpcServer
 
@@ -34,19 +38,30 @@ QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
 
 
 @pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
-def test_a_schema_that_numpy_refuses_says_nothing_of_times(data):
+def test_a_schema_that_numpy_refuses_says_nothing_of_times(data: Any) -> None:
     assert publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
 
 
-def test_a_schema_with_nested_fields_says_where_its_time_is():
+def test_a_schema_with_nested_fields_says_where_its_time_is() -> None:
     dtype = [["pose", [["x", "<f4"], ["y", "<f4"]]], ["publish_time", "<u8"]]
     assert publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
 
-def test_stop_right_after_resume_records_nothing_of_the_pause(prefix, tmp_path):
+def written(recorder: Recorder, count: int) -> bool:
+    """Return whether so many messages are in the file."""
+    return recorder.stats().messages == count and not recorder.stats().waiting_bytes
+
+
+def waiting(recorder: Recorder) -> bool:
+    """Return whether a thread of the recorder waits for a change."""
+    changed: Any = recorder._changed  # no stub has its list
+    return bool(changed._waiters)
+
+
+def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", paused=True, chunk_seconds=60)
-    wait_until(lambda: recorder._changed._waiters)  # it has seen that it is paused
+    wait_until(lambda: waiting(recorder))  # it has seen that it is paused
     pub.send(b"unwanted")
     with recorder._changed:  # it cannot see that it is no more before it sees that it is to stop
         recorder.resume()
@@ -54,25 +69,32 @@ def test_stop_right_after_resume_records_nothing_of_the_pause(prefix, tmp_path):
     assert recorder.stop().messages == 0
 
 
-def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix, tmp_path):
+def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", paused=True, chunk_bytes=1024, chunk_seconds=60)
-    wait_until(lambda: recorder._changed._waiters)
+    wait_until(lambda: waiting(recorder))
     recorder.resume()
-    wait_until(lambda: pub.send(bytes(1000)) or recorder.stats().messages)
+
+    def recorded() -> bool:
+        pub.send(bytes(1000))
+        return bool(recorder.stats().messages)
+
+    wait_until(recorded)
 
 
-def test_memory_takes_a_chunk_that_is_larger_than_the_queue(prefix, tmp_path, monkeypatch):
-    monkeypatch.setattr("msgq.recording.recorder._QUEUE_BYTES", 0)
+def test_memory_takes_a_chunk_that_is_larger_than_the_queue(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msgq.recording.recorder.recorder._QUEUE_BYTES", 0)
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, **QUICK)
     for count in range(1, 50):
         pub.send(b"x")
-        wait_until(lambda count=count: recorder.stats().messages == count)
+        wait_until(partial(lambda sent: recorder.stats().messages == sent, count))
     recorder.stop()
 
 
-def test_a_forked_child_does_not_keep_a_file_locked(prefix, tmp_path):
+def test_a_forked_child_does_not_keep_a_file_locked(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", **QUICK)
     pub.send(b"x")
@@ -89,7 +111,7 @@ def test_a_forked_child_does_not_keep_a_file_locked(prefix, tmp_path):
         os.waitpid(pid, 0)
 
 
-def test_a_forked_child_leaves_the_recording_alone(prefix, tmp_path):
+def test_a_forked_child_leaves_the_recording_alone(prefix: str, tmp_path: Path) -> None:
     """Failure would mean: it hangs, for locks that the parent's threads held at the fork, or ends what it must not."""
     pub = msgq.pub_sock("e")
     held, free = threading.Event(), threading.Event()
@@ -117,7 +139,7 @@ def test_a_forked_child_leaves_the_recording_alone(prefix, tmp_path):
     assert [message.data for message in LogReader(tmp_path / "log")] == [b"1", b"2"]
 
 
-def test_after_an_error_nothing_more_is_taken(prefix, tmp_path):
+def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> None:
     """Nobody would write it: failure would mean that memory fills as fast as publishers go on."""
 
     def fail() -> None:
@@ -134,12 +156,12 @@ def test_after_an_error_nothing_more_is_taken(prefix, tmp_path):
     assert recorder.stats().messages < 10
 
 
-def test_a_clock_that_is_set_ends_no_segment(prefix, tmp_path, monkeypatch):
+def test_a_clock_that_is_set_ends_no_segment(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", limits=Limits(split_seconds=600.0), **QUICK) as recorder:
         for count in range(1, 4):
             pub.send(b"x")
-            wait_until(lambda count=count: recorder.stats().messages == count and not recorder.stats().waiting_bytes)
+            wait_until(partial(written, recorder, count))
             monkeypatch.setattr(time, "time_ns", lambda now=time.time_ns: now() + 3600 * 10**9)
         assert recorder.stats().segments == 1
 
@@ -155,15 +177,15 @@ def begin_on_a_full_disk(path: str) -> list[str]:
     return os.listdir(Path(path).parent)
 
 
-def test_a_file_that_cannot_be_begun_is_not_left(prefix, tmp_path):
+def test_a_file_that_cannot_be_begun_is_not_left(prefix: str, tmp_path: Path) -> None:
     assert run_child(begin_on_a_full_disk, str(tmp_path / "file.mcap")) == []
 
 
 # ---- rings that are made anew ----
 
 
-def test_what_was_unread_of_a_ring_that_is_gone_is_lost(prefix):
-    sources = Sources(Capture(), Selection(), None)
+def test_what_was_unread_of_a_ring_that_is_gone_is_lost(prefix: str) -> None:
+    sources = RecordedEndpoints(Capture(), Selection(), None)
     with msgq.pub_sock("e") as pub:
         sources.look()
         pub.send_many([b"x"] * 10)
@@ -173,9 +195,9 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_lost(prefix):
         assert sources.losses() == {"e": 10}
 
 
-def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix):
+def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:
     capture, chunk = Capture(), Chunk(1024, 1024)
-    sources = Sources(capture, Selection(), None)
+    sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
         sources.look()
         pub.send(b"unwanted")
@@ -188,7 +210,7 @@ def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix):
         assert (len(chunk), sources.losses()) == (1, {"e": 0})
 
 
-def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix, tmp_path):
+def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=1 << 20)
     recorder = Recorder(tmp_path / "log", chunk_bytes=1024, **QUICK)
     pub.send(b"a" * 64)
@@ -204,7 +226,7 @@ def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(pr
 # ---- prefixes ----
 
 
-def test_a_prefix_of_one_thread(prefix):
+def test_a_prefix_of_one_thread(prefix: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -225,14 +247,16 @@ def test_a_prefix_of_one_thread(prefix):
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
 
 
-def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(prefix, tmp_path, monkeypatch):
+def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = threading.Event()
 
     def never(client: object) -> bool:
         waiting.set()
         return False
 
-    monkeypatch.setattr(frames, "_connected", never)
+    monkeypatch.setattr(ros_images, "_connected", never)
     recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameChoice("nobody")], **QUICK)
     assert waiting.wait(10)
     assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
@@ -243,14 +267,14 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(prefix, tm
 
 
 @pytest.fixture
-def camera(prefix, token):
+def camera(prefix: str, token: str) -> Iterator[Any]:
     with VisionIpcServer(token) as server:
         server.create_buffers(0, 4, 8, 4, FrameFormat.GRAY8)
         server.start_listener()
         yield server
 
 
-def test_a_camera_with_impossible_times_does_not_end_the_recording(camera, tmp_path):
+def test_a_camera_with_impossible_times_does_not_end_the_recording(camera: Any, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameChoice(camera.name)], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32), timestamp_eof=2**64 - 1)
@@ -260,7 +284,7 @@ def test_a_camera_with_impossible_times_does_not_end_the_recording(camera, tmp_p
     assert abs(found.publish_time - found.log_time) < 60e9
 
 
-def test_frames_that_came_too_fast_are_lost(camera, prefix, monkeypatch):
+def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     busy, go_on = threading.Event(), threading.Event()
 
     def slow(*_: object) -> bytes:
@@ -268,8 +292,8 @@ def test_frames_that_came_too_fast_are_lost(camera, prefix, monkeypatch):
         go_on.wait(10)
         return b""
 
-    monkeypatch.setattr(frames, "message", slow)
-    feed = Feed(FrameChoice(camera.name), prefix)
+    monkeypatch.setattr(ros_images, "message", slow)
+    feed = FrameReceiver(FrameChoice(camera.name), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     assert busy.wait(10)
@@ -277,16 +301,23 @@ def test_frames_that_came_too_fast_are_lost(camera, prefix, monkeypatch):
         camera.send(0, bytes(32))
     go_on.set()
     fetched: list[object] = []
-    wait_until(lambda: fetched.extend(feed.fetch()) or len(fetched) + (feed.lost or 0) == 21)
+
+    def all_known() -> bool:
+        fetched.extend(feed.fetch())
+        return len(fetched) + (feed.lost or 0) == 21
+
+    wait_until(all_known)
     feed.close()
     assert feed.lost
 
 
-def test_a_frame_that_cannot_be_compressed_is_reported(camera, tmp_path, monkeypatch):
+def test_a_frame_that_cannot_be_compressed_is_reported(
+    camera: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> bytes:
         raise TypeError("no such picture")
 
-    monkeypatch.setattr(frames, "message", broken)
+    monkeypatch.setattr(ros_images, "message", broken)
     choice = FrameChoice(camera.name)
     recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
     wait_until(lambda: camera.stats(0).clients)

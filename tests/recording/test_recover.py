@@ -10,8 +10,8 @@ import pytest
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording import recover as module
-from msgq.recording.recover import recover
+from msgq.recording.format import recover as module
+from msgq.recording.format.recover import recover
 from tests.recording.logs import FOREIGN, by_library, channel, chunk, message, write, write_foreign
 
 
@@ -41,7 +41,7 @@ def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -
 def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"
-    last = LogReader(whole).files[0].parts[-1]
+    last = LogReader(whole).files[0].stretches[-1]
     for size in range(last.offset + last.length - 3, len(data), 7):
         path.write_bytes(data[:size])
         before = found(path)
@@ -60,13 +60,14 @@ def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
 def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
-    damaged = LogReader(path).files[0].parts[4]
+    damaged = LogReader(path).files[0].stretches[4]
     data[damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place]] ^= 0x40 if place != "opcode" else 6
     path.write_bytes(data)
     done = recover(path)
     assert done.damaged_bytes >= damaged.length
-    check_whole(path, [m for m in found(write_foreign(tmp_path / "b.mcap"))
-                       if not damaged.start <= m[2] <= damaged.end])  # fmt: skip
+    check_whole(
+        path, [m for m in found(write_foreign(tmp_path / "b.mcap")) if not damaged.start <= m[2] <= damaged.end]
+    )
 
 
 def test_a_copy_leaves_the_file_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.scan import TALLY, Columns, crc32
+from msgq.recording.format.scan import TALLY, Columns, crc32
 from tests.recording.logs import encoded, message
 
 CODES = np.zeros(4, np.int32)
@@ -35,10 +35,17 @@ def test_gathers_within_bounds_only() -> None:
     into, ends = np.zeros(6, np.uint8), np.zeros(4, np.int32)
     assert columns.gather(data, 0, into, 0, ends) == 6
     assert ends.tolist() == [0, 1, 3, 6]
-    for wrong in (lambda: columns.gather(data, 0, into[:5], 0, ends), lambda: columns.gather(data, 0, into, 1, ends),
-                  lambda: columns.gather(data, 0, into, 0, ends[:3]), lambda: columns.gather(data, 5, into, 0, ends),
-                  lambda: columns.gather(data, -1, into, 0, ends), lambda: columns.gather(data[:-1], 0, into, 0, ends),
-                  lambda: columns.scan(data, -1, CODES, 0, 1), lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
-                  lambda: columns.count(np.zeros(0, TALLY), 0), lambda: Columns(0)):  # fmt: skip
+    for wrong in (
+        lambda: columns.gather(data, 0, into[:5], 0, ends),
+        lambda: columns.gather(data, 0, into, 1, ends),
+        lambda: columns.gather(data, 0, into, 0, ends[:3]),
+        lambda: columns.gather(data, 5, into, 0, ends),
+        lambda: columns.gather(data, -1, into, 0, ends),
+        lambda: columns.gather(data[:-1], 0, into, 0, ends),
+        lambda: columns.scan(data, -1, CODES, 0, 1),
+        lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
+        lambda: columns.count(np.zeros(0, TALLY), 0),
+        lambda: Columns(0),
+    ):
         with pytest.raises(InvalidValueError):
             wrong()

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "mapguard.h"
+#include "ground/mapguard.h"
 
 enum { PAGES = 16, PAGE = 4096, BYTES = PAGES * PAGE, WATCHDOG = 60 };
 
@@ -73,7 +73,8 @@ static void one_round(unsigned number) {
     mq_guard_remove(guard);
     munmap(bytes, BYTES);
     /* What comes to lie there now is not ours to replace. */
-    unsigned char *mine = mmap(bytes, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    unsigned char *mine =
+        mmap(bytes, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (mine != MAP_FAILED) {
         *mine = 5;
         sched_yield();

@@ -6,12 +6,13 @@ What, why, and what a failure would mean are at the top of leases.c, with what t
 from __future__ import annotations
 
 import secrets
-import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.mutated import mutated
 from tests.sanitizers.test_tsan import WATCHDOG, check_counts, needs_tsan
 from tools.fuzz import build
 
@@ -22,7 +23,7 @@ FLAGS = {
     "thread": ("-O1", "-g", "-fsanitize=thread", "-fno-builtin", "-Wno-tsan"),
     "address": build.SANITIZED,
 }
-pytestmark = pytest.mark.watchdog(2 * WATCHDOG)
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(2 * WATCHDOG)]
 
 
 def run(folder: Path, flags: tuple[str, ...], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
@@ -32,7 +33,7 @@ def run(folder: Path, flags: tuple[str, ...], seconds: float = SECONDS) -> subpr
 
 
 @pytest.mark.parametrize("name", ["native", pytest.param("thread", marks=needs_tsan), "address"])
-def test_no_frame_changes_while_it_is_held(tmp_path, name):
+def test_no_frame_changes_while_it_is_held(tmp_path: Path, name: Any) -> None:
     if name == "address" and not build.has_sanitizer("address,undefined"):
         pytest.skip("the compiler has no address sanitizer")
     done = run(tmp_path, FLAGS[name])
@@ -43,16 +44,7 @@ def test_no_frame_changes_while_it_is_held(tmp_path, name):
     check_counts(counts)
 
 
-def mutated(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    """Compile with a leases.h in which something is missing."""
-    shutil.copytree(build.FRAME_HEADERS, folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    header = folder / "leases.h"
-    text = header.read_text()
-    assert old in text
-    header.write_text(text.replace(old, new))
-    monkeypatch.setattr(build, "FRAME_HEADERS", folder)
-
-
+LEASES = ("FRAME_HEADERS", "leases.h")
 RELAXED = {
     "lease": ("mq_store_release_u32(&table->rows[row].lease[buffer], 0);", "table->rows[row].lease[buffer].value, 0"),
     "frame": (
@@ -64,19 +56,19 @@ RELAXED = {
 
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
-def test_sanitizer_sees_a_relaxed_edge(tmp_path, monkeypatch, edge):
+def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
-    mutated(tmp_path / "impl", monkeypatch, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
+    mutated(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
     done = run(tmp_path, FLAGS["thread"], 3)
     assert done.returncode != 0
     assert "data race" in done.stderr
 
 
-def test_stress_sees_a_missing_look_at_the_leases(tmp_path, monkeypatch):
+def test_stress_sees_a_missing_look_at_the_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
     look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
-    mutated(tmp_path / "impl", monkeypatch, look, "if (!table && buffer)")
+    mutated(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")
     done = run(tmp_path, FLAGS["native"], 10)
     assert done.returncode == 1
     assert "leases:" in done.stderr

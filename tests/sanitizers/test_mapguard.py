@@ -5,16 +5,18 @@ What, why, and what a failure would mean are at the top of mapguard.c.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.mutated import mutated
 from tests.sanitizers.test_tsan import WATCHDOG
 from tools.fuzz import build
 
 SOURCE = Path(__file__).with_name("mapguard.c")
+pytestmark = pytest.mark.slow
 
 
 def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +25,7 @@ def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["native", "address"])
-def test_each_fault_is_found_and_nothing_else_is_touched(tmp_path, name):
+def test_each_fault_is_found_and_nothing_else_is_touched(tmp_path: Path, name: Any) -> None:
     if name == "address" and not build.has_sanitizer("address,undefined"):
         pytest.skip("the compiler has no address sanitizer")
     done = run(tmp_path, *(build.SANITIZED if name == "address" else ("-O2",)))
@@ -32,14 +34,9 @@ def test_each_fault_is_found_and_nothing_else_is_touched(tmp_path, name):
     assert all(int(count) > 0 for count in words[1::2])
 
 
-def test_the_stress_sees_a_fault_that_is_not_noted(tmp_path, monkeypatch):
+def test_the_stress_sees_a_fault_that_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: zeros without a word that says so."""
-    shutil.copytree(build.HEADERS, tmp_path / "impl", ignore=shutil.ignore_patterns("*.so", "__pycache__", "zeromq"))
-    header = tmp_path / "impl" / "mapguard.h"
-    text = header.read_text()
     clear = "mq_store_release_u64(&guard->whole, 0);"
-    assert clear in text
-    header.write_text(text.replace(clear, "(void)guard;"))
-    monkeypatch.setattr(build, "HEADERS", tmp_path / "impl")
+    mutated(tmp_path, monkeypatch, "HEADERS", "ground/mapguard.h", clear, "(void)guard;")
     done = run(tmp_path, "-O2")
     assert "nobody noticed" in done.stderr

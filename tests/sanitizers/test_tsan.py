@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutated import mutated
 from tools.fuzz import build
 
 SOURCE = Path(__file__).with_name("threads.c")
@@ -19,7 +20,7 @@ SECONDS = 4
 WATCHDOG = 240
 # Built-in memcpy and memset would be inlined after the instrumentation, unseen by the sanitizer.
 THREAD = ("-O1", "-g", "-fsanitize=thread", "-fno-builtin", "-Wno-tsan")
-pytestmark = pytest.mark.watchdog(2 * WATCHDOG)
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(2 * WATCHDOG)]
 needs_tsan = pytest.mark.skipif(not build.has_sanitizer("thread"), reason="the compiler has no thread sanitizer")
 
 
@@ -40,38 +41,28 @@ def check_counts(counts: dict[str, int]) -> None:
 
 
 @needs_tsan
-def test_no_shared_byte_is_touched_by_a_plain_access(tmp_path):
+def test_no_shared_byte_is_touched_by_a_plain_access(tmp_path: Path) -> None:
     check_counts(run(build.compile_program(SOURCE, tmp_path / "threads", *THREAD)))
 
 
-def test_native_stress_with_checksums(tmp_path):
+def test_native_stress_with_checksums(tmp_path: Path) -> None:
     check_counts(run(build.compile_program(SOURCE, tmp_path / "threads", "-O2")))
 
 
 @needs_tsan
-def test_sanitizer_sees_a_plain_copy(tmp_path, monkeypatch):
+def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: without the copies made for it, the sanitizer must object."""
-    atomics = (build.HEADERS / "atomics.h").read_text()
-    assert "defined(__SANITIZE_THREAD__)" in atomics
-    for header in build.HEADERS.glob("*.h"):
-        (tmp_path / header.name).write_text(header.read_text())
-    (tmp_path / "atomics.h").write_text(atomics.replace("defined(__SANITIZE_THREAD__)", "0"))
-    monkeypatch.setattr(build, "HEADERS", tmp_path)
+    mutated(tmp_path, monkeypatch, "HEADERS", "ground/atomics.h", "defined(__SANITIZE_THREAD__)", "0")
     program = build.compile_program(SOURCE, tmp_path / "threads", *THREAD)
     done = subprocess.run([program, "1", "1"], capture_output=True, text=True, check=False, timeout=WATCHDOG)
     assert done.returncode != 0
     assert "data race" in done.stderr
 
 
-def test_stress_sees_a_missing_check(tmp_path, monkeypatch):
+def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a subscriber that takes every copy for intact must be found out by the checksums."""
-    subscriber = (build.HEADERS / "subscriber.h").read_text()
     check = "if (mq_unlikely(!mq_subscriber_validate(s)))\n        return false;"
-    assert check in subscriber
-    for header in build.HEADERS.glob("*.h"):
-        (tmp_path / header.name).write_text(header.read_text())
-    (tmp_path / "subscriber.h").write_text(subscriber.replace(check, ""))
-    monkeypatch.setattr(build, "HEADERS", tmp_path)
+    mutated(tmp_path, monkeypatch, "HEADERS", "ring/subscriber.h", check, "")
     program = build.compile_program(SOURCE, tmp_path / "threads", "-O2")
     done = subprocess.run([program, "10", "1"], capture_output=True, text=True, check=False, timeout=WATCHDOG)
     assert done.returncode == 1

@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 
-#include "snapshot.h"
+#include "ring/snapshot.h"
 
 enum {
     DATA_BYTES = 1 << 14,
@@ -99,7 +99,8 @@ static void become_publisher(mq_publisher *p, const mq_self *self, uint64_t *cha
         fail("the ring makes no sense to a starting publisher");
     if (p->era != 0)
         fail("a starting publisher could not continue the count");
-    mq_schema_write(side, "name", "encoding", "schema", below(chance, 6));
+    mq_schema_parts at = mq_side_schema(side);
+    mq_schema_write(&at, "name", "encoding", "schema", below(chance, 6));
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&starts, 1);
 }
@@ -274,7 +275,8 @@ static void *run_onlooker(void *unused) {
             mq_copy_publisher(side, i, &who, &messages, &bytes);
         for (int i = 0; i < 8; i++)
             mq_copy_reader(side, i, &reader);
-        if (mq_schema_read(side, name, encoding, data, &bytes) && bytes && memcmp(data, "schema", bytes) != 0)
+        mq_schema_parts at = mq_side_schema(side);
+        if (mq_schema_read(&at, name, encoding, data, &bytes) && bytes && memcmp(data, "schema", bytes) != 0)
             fail("a torn schema");
         usleep(100);
     }

@@ -8,34 +8,59 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 import psutil
 import pyspark
 
-from msgq.spark.java import find_java, launcher_home
+from msgq.spark.runtime.class_archive import archive_options
+from msgq.spark.runtime.java import find_java, launcher_home
 from tests.support import DEADLINE, wait_until
 
 HOME = Path(pyspark.__file__).parent
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a test is not worth optimizing
-SETTINGS = {"spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK}
 LIFETIME = 1800  # seconds after which a forgotten server ends by itself
-START_SECONDS = 200  # for one server, on two cores that may have ten tenants
+START_SECONDS = 200  # for one server, on two busy cores
+
+
+@cache
+def quick() -> str:
+    """Return options for a Java that lives for a test: it takes Spark's classes as a session has left them, where one
+    has, and optimizes nothing.
+    """
+    quickly = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return f"{archive_options(find_java(), quickly)} {quickly}".strip()
+
+
+def settings() -> dict[str, str]:
+    """Return settings for a session that lives for a test."""
+    return {
+        "spark.driver.extraJavaOptions": quick(),
+        "spark.executor.extraJavaOptions": quick(),
+        "spark.sql.codegen.wholeStage": "false",  # rows are few: to compile a plan takes longer than to interpret it
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "2",  # a cluster's would be 200 tasks
+        "spark.ui.enabled": "false",
+    }
 
 
 def environment(**more: str) -> dict[str, str]:
     """Return what processes of Spark need: the Java that a session takes, and no address but loopback."""
     found = {
-        "JAVA_HOME": str(launcher_home(find_java())), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(HOME),
-    }  # fmt: skip
+        "JAVA_HOME": str(launcher_home(find_java())),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": quick(),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(HOME),
+    }
     return {**os.environ, **found, **more}
 
 
-def options(settings: dict[str, str]) -> list[str]:
+def options(chosen: dict[str, str]) -> list[str]:
     """Return settings as spark-submit takes them."""
-    return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+    return [text for key, value in chosen.items() for text in ("--conf", f"{key}={value}")]
 
 
 class Server:
@@ -98,12 +123,14 @@ def standalone(directory: Path) -> Iterator[str]:
 @contextmanager
 def connect(directory: Path, master: str, **more: str) -> Iterator[str]:
     """Run a server for Spark Connect, with more in its environment; give its URL."""
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0",
-        "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"), **SETTINGS,
-    }  # fmt: skip
+    chosen = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        **settings(),
+    }
     kind = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    arguments = ("--master", master, "--class", kind, *options(settings))
+    arguments = ("--master", master, "--class", kind, *options(chosen))
     with Server("spark-submit", *arguments, log=directory / "connect.log", **more) as server:
         yield "sc://127.0.0.1:" + server.said(r"Spark Connect server started at: \S+:(\d+)")

@@ -1,4 +1,4 @@
-"""One session for all tests about Spark."""
+"""One session for all tests about Spark; what starts a Java is slow."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Tests that share a fixture of the session run in one process of pytest-xdist. The first that a test has counts.
+_GROUPS = {"standalone": "spark servers", "spark": "spark"}
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let one process of pytest-xdist have all tests of a kind, and give them time: two cores may have ten tenants.
-
-    Those that start servers and drivers of their own do not need the process that has the session.
-    """
-    item.add_marker(pytest.mark.watchdog(900))
-    if item.config.pluginmanager.hasplugin("xdist"):
-        apart = any(item.iter_markers("cluster")) or any(item.iter_markers("fault"))
-        item.add_marker(pytest.mark.xdist_group("spark servers" if apart else "spark"))
+    """Group tests by what they share, and give those that start a Java time."""
+    shared = [fixture for fixture in _GROUPS if fixture in getattr(item, "fixturenames", ())]
+    if shared:
+        item.add_marker(pytest.mark.slow)
+        if item.config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]]))
+    if item.get_closest_marker("slow"):
+        item.add_marker(pytest.mark.watchdog(900))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores; it takes seconds to start, so nobody has one of their own."""
     from msgq.spark import session
+    from tests.spark import cluster
 
     where = tmp_path_factory.mktemp("spark")
-    made = session("local[2]", **{"spark.sql.warehouse.dir": str(where), "spark.sql.shuffle.partitions": 2})
+    settings = {**cluster.settings(), "spark.sql.warehouse.dir": str(where)}
+    made = session("local[2]", **settings)
     yield made
     made.stop()
 

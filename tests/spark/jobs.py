@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from msgq.spark import read, session
 from msgq.spark.lake import Lake, follow
+from tests.spark import cluster
 from tests.spark.children import LIFETIME
-from tests.spark.cluster import SETTINGS
 from tests.support import hear, say
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def executors(spark: SparkSession) -> int:
 def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Take recordings through the source, a stream and a lake; return what each has found."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    spark = session(master, **({} if master.startswith("sc:") else SETTINGS))
+    spark = session(master, **({} if master.startswith("sc:") else cluster.settings()))
     found = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
     spark.sql(f"CREATE TEMPORARY VIEW recorded USING msgq OPTIONS (path '{recordings}')")
     found["sql"] = rows(spark.sql("SELECT * FROM recorded WHERE endpoint = 'a'"))
@@ -72,7 +72,7 @@ def found_by_the_server(url: str, recordings: str) -> int:
 def stream(master: str, recordings: str, out: str) -> None:
     """Stream recordings into a table and a lake; end when all is in them that there is when the parent says so."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    spark = session(master, **SETTINGS)
+    spark = session(master, **cluster.settings())
     writer = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime="100 milliseconds")
     queries = [writer.start(f"{out}/table"), follow(Lake(spark, f"{out}/lake"), recordings, every=0.1)]

@@ -17,12 +17,20 @@ MESSAGES = pa.schema(_TYPES)
 SECOND = 1_000_000_000
 
 
-def message(endpoint: str, sequence: int, log_time: int, **more: Any) -> dict[str, Any]:
+def message(endpoint: str | None, sequence: int | None, log_time: int | None, **more: Any) -> dict[str, Any]:
     """Return a row with what is not said made up."""
     made = {
-        "run": "r", "host": "h", "endpoint": endpoint, "epoch": 1, "sequence": sequence, "publish_time": log_time,
-        "log_time": log_time, "encoding": "", "schema": None, "data": b"data",
-    }  # fmt: skip
+        "run": "r",
+        "host": "h",
+        "endpoint": endpoint,
+        "epoch": 1,
+        "sequence": sequence,
+        "publish_time": log_time,
+        "log_time": log_time,
+        "encoding": "",
+        "schema": None,
+        "data": b"data",
+    }
     return made | more
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,12 @@ STRATEGIES = ("arrow", "window")
 YEAR = 365 * 86_400 * SECOND
 
 
-def series(spark, keys, times, values):
+def series(spark: Any, keys: Any, times: Any, values: Any) -> Any:
     types = pa.schema({"key": pa.string(), "publish_time": pa.int64(), "value": pa.int64()})
     return spark.createDataFrame(pa.table([keys, times, values], schema=types))
 
 
-def expected(left, right, tolerance):
+def expected(left: Any, right: Any, tolerance: Any) -> Any:
     found = []
     for key, time, value in left:
         past = [(t, v) for k, t, v in right if k == key and t <= time and (tolerance is None or time - t <= tolerance)]
@@ -35,41 +36,46 @@ def expected(left, right, tolerance):
 
 @pytest.mark.parametrize("tolerance", [None, 0, 3 * SECOND, 70 * SECOND, 10**18])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_row_meets_the_last_one_before_it(spark, strategy, tolerance):
+def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolerance: Any) -> None:
     """Times over several spans of the window strategy, so that right rows are needed beyond the border of theirs."""
     random = np.random.default_rng(7)
     left = [(key, time, i) for key in "ab" for i, time in enumerate(random.integers(0, 300 * SECOND, 60).tolist())]
     times = np.unique(random.integers(0, 300 * SECOND, 40)).tolist()
     right = [(key, time, i) for key in "ac" for i, time in enumerate(times)]
     left += [("a", times[3], 99), ("a", 120 * SECOND, 98)]
-    joined = align.asof_join(series(spark, *zip(*left, strict=True)), series(spark, *zip(*right, strict=True)),
-                             by=["key"], tolerance=tolerance, strategy=strategy)  # fmt: skip
+    joined = align.asof_join(
+        series(spark, *zip(*left, strict=True)),
+        series(spark, *zip(*right, strict=True)),
+        by=["key"],
+        tolerance=tolerance,
+        strategy=strategy,
+    )
     columns = ("key", "publish_time", "value", "publish_time_right", "value_right")
     assert tuple(joined.columns) == columns
     assert listed(joined, *columns) == expected(left, right, tolerance)
 
 
-def test_without_keys_all_is_one_series(spark):
+def test_without_keys_all_is_one_series(spark: Any) -> None:
     left, right = series(spark, ["x", "y"], [10, 20], [1, 2]), series(spark, ["z"], [15], [3])
     joined = align.asof_join(left, right.drop("key"))
     assert listed(joined, "key", "value_right") == [("x", None), ("y", 3)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_null_is_no_key(spark, strategy):
+def test_null_is_no_key(spark: Any, strategy: Any) -> None:
     left, right = series(spark, [None, "a"], [10, 10], [1, 2]), series(spark, [None, "a"], [5, 5], [3, 4])
     joined = align.asof_join(left, right, by=["key"], strategy=strategy)
     assert listed(joined, "value", "value_right") == [(1, None), (2, 4)]
 
 
-def test_the_plan_compares_no_row_with_every_other_one(spark):
+def test_the_plan_compares_no_row_with_every_other_one(spark: Any) -> None:
     one = series(spark, ["a"], [1], [1])
     plan = align.asof_join(one, one, by=["key"], strategy="window", tolerance=5)
     text = plan._jdf.queryExecution().executedPlan().toString()
     assert "Join" not in text
 
 
-def test_impossible_arguments_are_named(spark):
+def test_impossible_arguments_are_named(spark: Any) -> None:
     one = series(spark, ["a"], [1], [1])
     with pytest.raises(InvalidValueError, match="'quick'"):
         align.asof_join(one, one, strategy="quick")
@@ -79,26 +85,31 @@ def test_impossible_arguments_are_named(spark):
         align.resample(one, 0)
 
 
-def test_forward_fill(spark):
+def test_forward_fill(spark: Any) -> None:
     rows = series(spark, list("aaabb"), [1, 2, 3, 1, 2], [None, 5, None, 7, None])
     found = align.forward_fill(rows, ["value"], by=["key"])
     assert listed(found, "key", "publish_time", "value") == [
-        ("a", 1, None), ("a", 2, 5), ("a", 3, 5), ("b", 1, 7), ("b", 2, 7),
-    ]  # fmt: skip
+        ("a", 1, None),
+        ("a", 2, 5),
+        ("a", 3, 5),
+        ("b", 1, 7),
+        ("b", 2, 7),
+    ]
 
 
 @pytest.mark.parametrize("tolerance", [None, 12])
-def test_resample_gives_each_tick_the_last_row_before_it(spark, tolerance):
+def test_resample_gives_each_tick_the_last_row_before_it(spark: Any, tolerance: Any) -> None:
     times = [3, 8, 10, 11, 45, 46]
     found = align.resample(series(spark, ["a"] * 6, times, times), 10, by=["key"], tolerance=tolerance)
     ticks = {10: 10, 20: 11, 30: 11, 40: 11, 50: 46}
-    wanted = [("a", tick, time, tick - time) for tick, time in ticks.items()
-              if tolerance is None or tick - time <= tolerance]  # fmt: skip
+    wanted = [
+        ("a", tick, time, tick - time) for tick, time in ticks.items() if tolerance is None or tick - time <= tolerance
+    ]
     assert found.columns == ["key", "publish_time", "value", "age"]
     assert listed(found, *found.columns) == wanted
 
 
-def test_two_resampled_series_have_the_same_ticks(spark):
+def test_two_resampled_series_have_the_same_ticks(spark: Any) -> None:
     random = np.random.default_rng(3)
     times = np.sort(random.integers(10**9, 2 * 10**9, 200)).tolist()
     found = align.resample(series(spark, ["a", "b"] * 100, times, times), 10**7, by=["key"])
@@ -110,7 +121,7 @@ def test_two_resampled_series_have_the_same_ticks(spark):
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR])
-def test_resample_over_a_clock_jump_is_bounded(spark, jump):
+def test_resample_over_a_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
     """A year at 100 Hz is 3 billion ticks, which nobody wants; before and after the jump all is as always."""
     period = SECOND // 100
     times = [2 * YEAR, 2 * YEAR + 3 * period, 2 * YEAR + jump, 2 * YEAR + jump + 5 * period]
@@ -119,6 +130,9 @@ def test_resample_over_a_clock_jump_is_bounded(spark, jump):
         align.resample(rows, period, by=["key"]).count()
     found = align.resample(rows, period, by=["key"], tolerance=3 * period)
     ordered = sorted(times)
-    wanted = [(tick, time) for time, following in pairwise([*ordered, ordered[-1] + period])
-              for tick in range(time, min(following, time + 3 * period + 1), period)]  # fmt: skip
+    wanted = [
+        (tick, time)
+        for time, following in pairwise([*ordered, ordered[-1] + period])
+        for tick in range(time, min(following, time + 3 * period + 1), period)
+    ]
     assert listed(found, "publish_time", "value") == wanted

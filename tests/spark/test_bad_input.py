@@ -23,9 +23,9 @@ from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
-from msgq.spark.options import Options
-from msgq.spark.rows import MESSAGES
-from msgq.spark.stream import RecordingStreamReader
+from msgq.spark.source.arrow_batches import MESSAGES
+from msgq.spark.source.file_stream import RecordingStreamReader
+from msgq.spark.source.options import Options
 from tests.command import run
 from tests.recording.kinds import CASES
 from tests.recording.logs import channel, chunk, message, write
@@ -36,8 +36,21 @@ NOW = 1_800_000_000 * 10**9
 LARGE = 48 << 20
 OTHERS = 10_000
 LATEST = 2**63 - 2  # in the year 2262: one ns more could not be before any end
-NAMES = ["a/b//c", "/", "..", "../../etc", "épée 火", "with space", "quote'\"`$", "a\\b", "x" * 5000, "<script>",
-         "%s{}", "", "line\nbreak"]  # fmt: skip
+NAMES = [
+    "a/b//c",
+    "/",
+    "..",
+    "../../etc",
+    "épée 火",
+    "with space",
+    "quote'\"`$",
+    "a\\b",
+    "x" * 5000,
+    "<script>",
+    "%s{}",
+    "",
+    "line\nbreak",
+]
 
 
 def good(endpoint: str = "a", number: int = 1, count: int = 3, first: int = NOW) -> bytes:
@@ -65,9 +78,12 @@ def names(path: Path) -> None:
 
 
 def clocks(path: Path) -> None:
-    times = {"clock": [(0, 0), (1, NOW), (2, 5), (3, LATEST), (4, NOW + 1)],
-             "restart": [(7, 1), (8, 2), (0, 3), (1, 4)],
-             "wrap": [(2**32 - 2, 1), (2**32 - 1, 2), (1, 3)], "same": [(0, 9)] * 3}  # fmt: skip
+    times = {
+        "clock": [(0, 0), (1, NOW), (2, 5), (3, LATEST), (4, NOW + 1)],
+        "restart": [(7, 1), (8, 2), (0, 3), (1, 4)],
+        "wrap": [(2**32 - 2, 1), (2**32 - 1, 2), (1, 3)],
+        "same": [(0, 9)] * 3,
+    }
     parts = [
         chunk(channel(i, name), *(message(i, number, time) for number, time in sent))
         for i, (name, sent) in enumerate(times.items())
@@ -83,8 +99,10 @@ def twice(path: Path) -> None:
 
 
 def mixed(path: Path) -> None:
-    schemas = [records.Schema(id=1, name="One", encoding="jsonschema", data=b"{}"),
-               records.Schema(id=2, name="Two", encoding="struct", data=b'"<i4"')]  # fmt: skip
+    schemas = [
+        records.Schema(id=1, name="One", encoding="jsonschema", data=b"{}"),
+        records.Schema(id=2, name="Two", encoding="struct", data=b'"<i4"'),
+    ]
     one = chunk(schemas[0], channel(1, "mixed", schema_id=1, encoding="json"), message(1, 0, NOW, b'{"x": 1}'))
     two = chunk(schemas[1], channel(1, "mixed", schema_id=2, encoding="struct"), message(1, 1, NOW + 1, bytes(4)))
     write(path, one, two)
@@ -103,8 +121,10 @@ def pictures(path: Path) -> None:
 
 def skewed(path: Path) -> None:
     """Nearly all messages are of one endpoint, and there are very many others."""
-    most = [chunk(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
-            for k in range(9)]  # fmt: skip
+    most = [
+        chunk(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
+        for k in range(9)
+    ]
     others = [records.Channel(i, f"other{i}", "", {"epoch": "1"}, 0) for i in range(1, OTHERS + 1)]
     write(path, *most, chunk(*others, *(message(i, 0, NOW + i) for i in range(1, OTHERS + 1))))
 
@@ -169,8 +189,12 @@ def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) 
 def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everything) -> None:
     lake = everything.lake
     assert counted(lake, "clock", "early", "restart", "same", "wrap", "wrong") == [
-        ("clock", 5, 0), ("early", 2, 0), ("restart", 4, 5), ("same", 1, 0), ("wrap", 3, 1),
-    ]  # fmt: skip
+        ("clock", 5, 0),
+        ("early", 2, 0),
+        ("restart", 4, 5),
+        ("same", 1, 0),
+        ("wrap", 3, 1),
+    ]
     assert listed(lake.table("gaps").where("endpoint = 'wrap'"), "before", "after") == [(2**32 - 1, 1)]
     checks = lake.table("checks").where("endpoint = 'early' AND check = 'early'")
     assert listed(checks, "passed", "value") == [(False, LATEST - 10)]
@@ -291,8 +315,11 @@ def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> No
 
 def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_path: Path) -> None:
     claims = [2**60, 2**31 - 1, 2**20]
-    bombs = [chunk(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
-             for size in claims for name in ("zstd", "lz4", "")]  # fmt: skip
+    bombs = [
+        chunk(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
+        for size in claims
+        for name in ("zstd", "lz4", "")
+    ]
     write(tmp_path / "a.mcap", good(), *bombs, good(first=NOW + 9))
     assert read(spark, str(tmp_path)).count() == 6
     assert read(spark, str(tmp_path), problems=True).count() == len(bombs)

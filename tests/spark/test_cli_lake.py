@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,12 +22,12 @@ from tests.support import ROOT, wait_until
 
 
 @pytest.fixture
-def recording(tmp_path):
+def recording(tmp_path: Path) -> Any:
     sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20) if i != 7]
     return logs.write(tmp_path / "000000.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
 
 
-def test_from_a_recording_to_answers_and_files(spark, tmp_path, recording):
+def test_from_a_recording_to_answers_and_files(spark: Any, tmp_path: Path, recording: Any) -> None:
     lake = tmp_path / "lake"
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 19
     assert "1 files skipped" in run("lake", "ingest", lake, recording).stdout
@@ -41,7 +42,7 @@ def test_from_a_recording_to_answers_and_files(spark, tmp_path, recording):
     assert json.loads(rows)["rows"] == 1
 
 
-def test_the_questions_have_answers(spark, tmp_path, recording):
+def test_the_questions_have_answers(spark: Any, tmp_path: Path, recording: Any) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording])
     lake.refresh()
@@ -51,7 +52,7 @@ def test_the_questions_have_answers(spark, tmp_path, recording):
     assert [tuple(row) for row in next(iter(answers.values()))] == [("imu", 1, 5.0)]
 
 
-def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
+def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Any) -> None:
     lake = tmp_path / "lake"
     for _ in range(2):
         run("lake", "stream", lake, tmp_path, "--once")
@@ -59,7 +60,8 @@ def test_a_stream_adds_each_message_once(spark, tmp_path, recording):
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
-def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, recording):
+@pytest.mark.slow
+def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: Path, recording: Any) -> None:
     """Also without a Java: one whose driver left it half-way would stay for ever, and hold its driver's output."""
     lake = tmp_path / "lake"
     program = [sys.executable, "-m", "msgq", "lake", "ingest", str(lake), str(recording)]
@@ -70,7 +72,8 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, r
         wait_until(lambda: children.read_text() or process.poll() is not None)  # Java, which takes seconds from here
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=120) == ("", None)
+        said: tuple[str, str | None] = process.communicate(timeout=120)
+        assert said == ("", None)
     assert process.returncode == 130
 
 
@@ -89,7 +92,9 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path, r
         (("stream", "{}", "{}", "--once", "--format", "iceberg"), 1, "spark.jars.packages org.apache.iceberg"),
     ],
 )
-def test_what_a_user_can_mend_is_said_in_one_line(spark, tmp_path, arguments, code, text):
+def test_what_a_user_can_mend_is_said_in_one_line(
+    spark: Any, tmp_path: Path, arguments: Any, code: Any, text: Any
+) -> None:
     (tmp_path / "lake" / "_journal").mkdir(parents=True)  # a lake with nothing in it
     done = run("lake", *(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output

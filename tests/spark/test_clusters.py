@@ -15,7 +15,7 @@ from tests.spark import cluster
 from tests.spark.jobs import everything, found_by_the_server
 from tests.support import ROOT, run_child
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.slow
 RUN = "ab" * 16
 
 
@@ -26,8 +26,11 @@ def recordings(tmp_path: Path) -> Path:
     where.mkdir()
     for index in range(2):
         first = 100 * index
-        sent = [logs.message(number, first + i, 1000 * (first + i) + number, b"%d" % i * (1 + 100_000 * (number == 2)))
-                for i in range(100) for number in (1, 2)]  # fmt: skip
+        sent = [
+            logs.message(number, first + i, 1000 * (first + i) + number, b"%d" % i * (1 + 100_000 * (number == 2)))
+            for i in range(100)
+            for number in (1, 2)
+        ]
         logs.write(where / f"{index:06}.mcap", logs.chunk(logs.channel(1, "a"), logs.channel(2, "big"), *sent))
     return where
 

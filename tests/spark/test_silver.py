@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +16,13 @@ from mcap import records
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.schema import Schema
-from msgq.spark import infer, read, tables
-from msgq.spark.decoded import NEEDED, Rows
+from msgq.spark import read, tables
+from msgq.spark.decode import arrow_types
 from msgq.spark.lake import Lake, follow
-from msgq.spark.rows import schema_id
-from msgq.spark.silver import directory
-from msgq.spark.store import Store
+from msgq.spark.lake.silver import directory_name
+from msgq.spark.lake.store import Store
+from msgq.spark.source.arrow_batches import schema_id
+from msgq.spark.tables.decoded_rows import NEEDED, RowDecoder
 from tests.recording import logs
 from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
@@ -29,7 +32,7 @@ WIDE = np.dtype([("x", "<f8"), ("sequence", "<u4"), ("tags", "<i2", (2,))])
 DAY = 86_400_000_000_000
 
 
-def record(number, schema):
+def record(number: Any, schema: Any) -> Any:
     return records.Schema(id=number, name=schema.name, encoding=schema.encoding, data=schema.data)
 
 
@@ -43,91 +46,122 @@ def record(number, schema):
         ([True, 1], "string", ["true", "1"]),
         ([2**70, 1], "string", [str(2**70), "1"]),
         (["\ud800", "a"], "string", ['"\\ud800"', '"a"']),
-        ([{"a": 1}, {"b": "x"}, None], "struct<a: int64, b: string>",
-         [{"a": 1, "b": None}, {"a": None, "b": "x"}, None]),
+        (
+            [{"a": 1}, {"b": "x"}, None],
+            "struct<a: int64, b: string>",
+            [{"a": 1, "b": None}, {"a": None, "b": "x"}, None],
+        ),
         ([{"a": 1}, {"a": "x"}], "struct<a: string>", [{"a": "1"}, {"a": "x"}]),
-        ([{"a": [1]}, {"a": [2.5, None]}, {"a": None}], "struct<a: list<item: double>>",
-         [{"a": [1.0]}, {"a": [2.5, None]}, {"a": None}]),
+        (
+            [{"a": [1]}, {"a": [2.5, None]}, {"a": None}],
+            "struct<a: list<item: double>>",
+            [{"a": [1.0]}, {"a": [2.5, None]}, {"a": None}],
+        ),
         ([{"x": 1, "X": 2, "": 3}], "struct<x: int64, X_: int64, _: int64>", [{"x": 1, "X_": 2, "_": 3}]),
         ([{"a": None, "b": {}, "c": []}, {}], "null", [None, None]),
         ([[{"a": 1}], [], None], "list<item: struct<a: int64>>", [[{"a": 1}], [], None]),
         ([Decimal("1.5")], "decimal128(2, 1)", [Decimal("1.5")]),
     ],
-)  # fmt: skip
-def test_values_without_a_layout_have_the_type_that_all_of_them_have(values, kind, expected):
-    found = infer.column(values)
+)
+def test_values_without_a_layout_have_the_type_that_all_of_them_have(values: Any, kind: Any, expected: Any) -> None:
+    found = arrow_types.value_column(values)
     assert str(found.type) == kind
     assert found.to_pylist() == expected
 
 
-def test_names_that_are_values_and_endless_depths_are_text():
+def test_names_that_are_values_and_endless_depths_are_text() -> None:
     many = {f"id{i}": 1 for i in range(1001)}
-    assert infer.column([many]).to_pylist() == [json.dumps(many)]
-    deep = 1
+    assert arrow_types.value_column([many]).to_pylist() == [json.dumps(many)]
+    deep: Any = 1
     for _ in range(40):
         deep = {"n": deep}
-    assert str(infer.column([deep]).type).count("struct") == 16
+    assert str(arrow_types.value_column([deep]).type).count("struct") == 16
 
 
 @pytest.mark.parametrize(
     ("first", "second", "wider"),
     [
-        ("int32", "int64", "int64"), ("int64", "double", "double"), ("int64", "string", "string"),
+        ("int32", "int64", "int64"),
+        ("int64", "double", "double"),
+        ("int64", "string", "string"),
         ("bool", "int64", "string"),
     ],
-)  # fmt: skip
-def test_a_column_with_two_types_has_the_wider_one_or_is_text(first, second, wider):
+)
+def test_a_column_with_two_types_has_the_wider_one_or_is_text(first: Any, second: Any, wider: Any) -> None:
     one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
-    assert infer.common(one, two) == infer.common(two, one) == expected
-    assert infer.common(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
+    assert arrow_types.common_type(one, two) == arrow_types.common_type(two, one) == expected
+    assert arrow_types.common_type(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
 
 
-def test_decimals_and_whole_numbers_have_a_type_that_holds_both():
+def test_decimals_and_whole_numbers_have_a_type_that_holds_both() -> None:
     exact, whole = pa.array([Decimal("1.5")]), pa.array([2**63 - 1])
-    wider = infer.common(exact.type, whole.type)
-    assert infer.conformed(exact, wider).to_pylist() == [Decimal("1.5")]
-    assert infer.conformed(whole, wider).to_pylist() == [2**63 - 1]
-    assert infer.common(pa.decimal128(30, 20), pa.int64()) == pa.string()
+    wider = arrow_types.common_type(exact.type, whole.type)
+    assert arrow_types.conformed(exact, wider).to_pylist() == [Decimal("1.5")]
+    assert arrow_types.conformed(whole, wider).to_pylist() == [2**63 - 1]
+    assert arrow_types.common_type(pa.decimal128(30, 20), pa.int64()) == pa.string()
 
 
-def test_values_become_the_wider_type():
+def test_values_become_the_wider_type() -> None:
     found = pa.array([{"a": 1, "b": [1]}, None, {"a": 2, "b": None}])
     wider = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float64())), ("c", pa.string())])
     expected = [None, {"a": 2.0, "b": None, "c": None}]
-    assert infer.conformed(found.slice(1), wider).to_pylist() == expected
-    assert infer.conformed(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
+    assert arrow_types.conformed(found.slice(1), wider).to_pylist() == expected
+    assert arrow_types.conformed(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
 
 
-def needed(*messages):
+def needed(*messages: Any) -> Any:
     """Messages of an endpoint each: endpoint, encoding, schema, payload."""
-    rows = [{"run": "r", "endpoint": endpoint, "epoch": 1, "sequence": i, "publish_time": i, "log_time": i,
-             "encoding": encoding, "schema_id": None if schema is None else schema_id(schema), "data": data}
-            for i, (endpoint, encoding, schema, data) in enumerate(messages)]  # fmt: skip
+    rows = [
+        {
+            "run": "r",
+            "endpoint": endpoint,
+            "epoch": 1,
+            "sequence": i,
+            "publish_time": i,
+            "log_time": i,
+            "encoding": encoding,
+            "schema_id": None if schema is None else schema_id(schema),
+            "data": data,
+        }
+        for i, (endpoint, encoding, schema, data) in enumerate(messages)
+    ]
     return pa.Table.from_pylist(rows, NEEDED)
 
 
-def decoded(table, *schemas):
+def by_number(*schemas: Schema) -> dict[int, Schema]:
+    """Return schemas by the numbers that stand for them."""
+    return {number: schema for schema in schemas if (number := schema_id(schema)) is not None}
+
+
+def decoded(table: Any, *schemas: Any) -> Any:
     """Return the fields of each endpoint, and of those that failed the sequence, the reason and the payload."""
-    found, failed = {}, []
-    for one in Rows({schema_id(schema): schema for schema in schemas}).decoded(table):
+    found: dict[str, list[Any]] = {}
+    failed = []
+    for one in RowDecoder(by_number(*schemas)).decoded(table):
         found.setdefault(one.endpoint, []).extend(one.rows.to_pylist())
         failed += [(row["sequence"], row["reason"], row["data"]) for row in one.undecoded.to_pylist()]
     return found, failed
 
 
-def test_rows_have_the_fields_of_their_schema_and_no_name_twice():
+def test_rows_have_the_fields_of_their_schema_and_no_name_twice() -> None:
     pose, wide = struct_schema(POSE), struct_schema(WIDE)
     both = np.array([(0.5, 7), (1.5, 8)], POSE)
     table = needed(
-        ("gps", "struct", pose, both.tobytes()), ("imu", "json", None, b'{"Run": 1, "a": {"b": 2}}'),
-        ("gps", "struct", wide, np.array((2.5, 9, (1, 2)), WIDE).tobytes()), ("n", "json", None, b"3"),
-        ("gps", "struct", pose, b"odd"), ("imu", "json", None, b'"text"'), ("raw", "", None, b"?"),
-    )  # fmt: skip
+        ("gps", "struct", pose, both.tobytes()),
+        ("imu", "json", None, b'{"Run": 1, "a": {"b": 2}}'),
+        ("gps", "struct", wide, np.array((2.5, 9, (1, 2)), WIDE).tobytes()),
+        ("n", "json", None, b"3"),
+        ("gps", "struct", pose, b"odd"),
+        ("imu", "json", None, b'"text"'),
+        ("raw", "", None, b"?"),
+    )
     found, failed = decoded(table, pose, wide)
     keys = ("sequence", "element", "x", "sequence_", "tags")
     assert [tuple(row.get(key) for key in keys) for row in found["gps"]] == [
-        (0, 0, 0.5, 7, None), (0, 1, 1.5, 8, None), (2, 0, 2.5, 9, [1, 2]),
-    ]  # fmt: skip
+        (0, 0, 0.5, 7, None),
+        (0, 1, 1.5, 8, None),
+        (2, 0, 2.5, 9, [1, 2]),
+    ]
     imu = [(row.get("Run_"), row.get("a"), row.get("value")) for row in found["imu"]]
     assert imu == [(1, {"b": 2}, None), (None, None, "text")]
     assert [row["value"] for row in found["n"]] == [3]
@@ -135,12 +169,16 @@ def test_rows_have_the_fields_of_their_schema_and_no_name_twice():
     assert [(sequence, data) for sequence, _, data in failed] == [(4, b"odd")]
 
 
-def test_what_cannot_be_decoded_is_kept_aside_with_the_reason():
+def test_what_cannot_be_decoded_is_kept_aside_with_the_reason() -> None:
     pose = struct_schema(POSE)
     table = needed(
-        ("a", "json", None, b"{broken"), ("a", "json", None, b'{"x": 1}'), ("b", "struct", pose, b"x" * 12),
-        ("c", "capnp", None, b"payload"), ("d", "flatbuffer", None, b"payload"), ("e", "struct", None, b"payload"),
-    )  # fmt: skip
+        ("a", "json", None, b"{broken"),
+        ("a", "json", None, b'{"x": 1}'),
+        ("b", "struct", pose, b"x" * 12),
+        ("c", "capnp", None, b"payload"),
+        ("d", "flatbuffer", None, b"payload"),
+        ("e", "struct", None, b"payload"),
+    )
     found, failed = decoded(table)
     assert [row["x"] for row in found["a"]] == [1]
     reasons = {sequence: (reason, data) for sequence, reason, data in failed}
@@ -151,7 +189,7 @@ def test_what_cannot_be_decoded_is_kept_aside_with_the_reason():
     assert reasons[4] == ("nothing here decodes 'flatbuffer'", None)
 
 
-def test_msgpack_and_cbor():
+def test_msgpack_and_cbor() -> None:
     msgpack, cbor2 = pytest.importorskip("msgpack"), pytest.importorskip("cbor2")
     value = {"x": 1, "b": b"\xff", 3: [1.5]}
     table = needed(("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value)))
@@ -161,7 +199,7 @@ def test_msgpack_and_cbor():
         assert [(row["x"], row["b"], row["3"]) for row in found[endpoint]] == [(1, b"\xff", [1.5])]
 
 
-def test_protobuf():
+def test_protobuf() -> None:
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, struct_pb2, type_pb2
 
@@ -171,8 +209,11 @@ def test_protobuf():
     value = struct_pb2.Struct(fields={"a": struct_pb2.Value(number_value=1.5)})
     enum = Schema("google.protobuf.Field", "protobuf", _with_dependencies(type_pb2.DESCRIPTOR))
     field = type_pb2.Field(kind="TYPE_BOOL", number=3, options=[type_pb2.Option(name="o")])
-    table = needed(("s", "protobuf", schema, value.SerializeToString()), ("s", "protobuf", schema, b"\xff"),
-                   ("f", "protobuf", enum, field.SerializeToString()))  # fmt: skip
+    table = needed(
+        ("s", "protobuf", schema, value.SerializeToString()),
+        ("s", "protobuf", schema, b"\xff"),
+        ("f", "protobuf", enum, field.SerializeToString()),
+    )
     found, failed = decoded(table, schema, enum)
     ((pair,),) = (row["fields"] for row in found["s"])
     assert (pair["key"], pair["value"]["number_value"]) == ("a", 1.5)
@@ -181,7 +222,7 @@ def test_protobuf():
     assert [sequence for sequence, *_ in failed] == [1]
 
 
-def _with_dependencies(file):
+def _with_dependencies(file: Any) -> Any:
     from google.protobuf import descriptor_pb2
 
     files = descriptor_pb2.FileDescriptorSet()
@@ -190,9 +231,9 @@ def _with_dependencies(file):
     return files.SerializeToString()
 
 
-def test_names_of_directories_are_safe_and_tell_endpoints_apart():
+def test_names_of_directories_are_safe_and_tell_endpoints_apart() -> None:
     names = ["imu", "/camera/front", "~2fcamera~2ffront", "_hidden", "..", "a b", "ä", "", "x" * 300, "x" * 301]
-    found = [directory(name) for name in names]
+    found = [directory_name(name) for name in names]
     assert found[0] == "imu"
     assert len(set(found)) == len(names)
     assert all(name and name[0] not in "._" and "/" not in name and len(name.encode()) < 255 for name in found)
@@ -201,42 +242,52 @@ def test_names_of_directories_are_safe_and_tell_endpoints_apart():
 # In a lake
 
 
-def recording(path, *endpoints, first=0):
+def recording(path: Path, *endpoints: Any, first: int = 0) -> Any:
     """Write a segment: of each endpoint, (name, encoding, schema or None, payloads)."""
     parts = []
     for number, (name, encoding, schema, _) in enumerate(endpoints, 1):
         parts += [record(number, schema)] if schema else []
         parts.append(logs.channel(number, name, encoding=encoding, schema_id=number if schema else 0))
-    parts += [logs.message(number, first + i, DAY + 1000 * (first + i) + number, data)
-              for number, (*_, payloads) in enumerate(endpoints, 1) for i, data in enumerate(payloads)]  # fmt: skip
+    parts += [
+        logs.message(number, first + i, DAY + 1000 * (first + i) + number, data)
+        for number, (*_, payloads) in enumerate(endpoints, 1)
+        for i, data in enumerate(payloads)
+    ]
     return logs.write(path, logs.chunk(*parts))
 
 
-def files(lake):
+def files(lake: Path) -> Any:
     return sorted(path for place in ("silver", "undecoded") for path in (lake / place).rglob("*.parquet"))
 
 
-def poses(*values, dtype=POSE):
+def poses(*values: Any, dtype: Any = POSE) -> Any:
     return [np.array(value, dtype).tobytes() for value in values]
 
 
-def test_a_lake_has_a_table_for_each_endpoint(spark, tmp_path):
+def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
-    lake.ingest([recording(
-        tmp_path / "one.mcap", ("imu", "json", None, [b'{"a": 1, "b": "x"}', b"{broken", b'{"a": 2, "log_time": 5}']),
-        ("camera/front", "struct", struct_schema(POSE), poses((0.5, 1), (1.5, 2))), ("raw", "", None, [b"?"]),
-        ("radar", "cdr", None, [b"?"]),
-    )])  # fmt: skip
+    lake.ingest(
+        [
+            recording(
+                tmp_path / "one.mcap",
+                ("imu", "json", None, [b'{"a": 1, "b": "x"}', b"{broken", b'{"a": 2, "log_time": 5}']),
+                ("camera/front", "struct", struct_schema(POSE), poses((0.5, 1), (1.5, 2))),
+                ("raw", "", None, [b"?"]),
+                ("radar", "cdr", None, [b"?"]),
+            )
+        ]
+    )
     assert lake.decode() == 1
     assert lake.endpoints() == ["camera/front", "imu"]
     assert listed(lake.silver("imu"), "epoch", "sequence", "element", "a", "b", "log_time_") == [
-        (1, 0, 0, 1, "x", None), (1, 2, 0, 2, None, 5),
-    ]  # fmt: skip
+        (1, 0, 0, 1, "x", None),
+        (1, 2, 0, 2, None, 5),
+    ]
     aside = listed(lake.undecoded(), "endpoint", "sequence", "data")
     assert aside == [("imu", 1, b"{broken"), ("radar", 0, None)]
     query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
     assert [(x, str(day)) for x, day in lake.ask(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
-    assert lake.ask("SELECT count(*) FROM undecoded WHERE reason LIKE '%cdr%'").first()[0] == 1
+    assert lake.ask("SELECT count(*) FROM undecoded WHERE reason LIKE '%cdr%'").collect()[0][0] == 1
     with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu"):
         lake.silver("raw")
     there = files(tmp_path / "lake")
@@ -245,34 +296,43 @@ def test_a_lake_has_a_table_for_each_endpoint(spark, tmp_path):
     assert files(tmp_path / "lake") == there
 
 
-def test_mixed_schemas_of_an_endpoint_are_one_table(spark, tmp_path):
+def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) -> None:
     """Columns by name; a column with two types has the wider one, or is text; files that came before, too."""
     lake = Lake(spark, tmp_path / "lake")
 
-    def add(name, first, *endpoints):
+    def add(name: Any, first: Any, *endpoints: Any) -> None:
         lake.ingest([recording(tmp_path / name, *endpoints, first=first)])
         lake.decode()
 
     pose, wide = struct_schema(POSE), struct_schema(WIDE)
-    add("one.mcap", 0, ("a", "json", None, [b'{"n": 1, "t": 1, "o": {"x": 1}}']),
-        ("g", "struct", pose, poses((0.5, 1))))  # fmt: skip
+    add(
+        "one.mcap", 0, ("a", "json", None, [b'{"n": 1, "t": 1, "o": {"x": 1}}']), ("g", "struct", pose, poses((0.5, 1)))
+    )
     old = files(tmp_path / "lake")
-    add("two.mcap", 1, ("a", "json", None, [b'{"n": 2, "new": true}']),
-        ("g", "struct", wide, poses((1.5, 2, (3, 4)), dtype=WIDE)))  # fmt: skip
+    add(
+        "two.mcap",
+        1,
+        ("a", "json", None, [b'{"n": 2, "new": true}']),
+        ("g", "struct", wide, poses((1.5, 2, (3, 4)), dtype=WIDE)),
+    )
     assert set(old) < set(files(tmp_path / "lake"))
     add("three.mcap", 2, ("a", "json", None, [b'{"n": 2.5, "t": "x", "o": {"x": 2, "y": "z"}}', b"7"]))
     assert listed(lake.silver("a"), "sequence", "n", "t", "o.x", "o.y", "new", "value") == [
-        (0, 1.0, "1", 1, None, None, None), (1, 2.0, None, None, None, True, None), (2, 2.5, "x", 2, "z", None, None),
+        (0, 1.0, "1", 1, None, None, None),
+        (1, 2.0, None, None, None, True, None),
+        (2, 2.5, "x", 2, "z", None, None),
         (3, None, None, None, None, None, 7),
-    ]  # fmt: skip
+    ]
     assert listed(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
 
 
-def test_who_dies_while_decoding_leaves_nothing_twice(spark, tmp_path, monkeypatch):
+def test_who_dies_while_decoding_leaves_nothing_twice(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap", ("a", "json", None, [b'{"n": 1}']), ("b", "json", None, [b"2"]))])
 
-    def die(*_):
+    def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
     for moment in ("put", "move"):
@@ -286,12 +346,14 @@ def test_who_dies_while_decoding_leaves_nothing_twice(spark, tmp_path, monkeypat
     assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
 
 
-def test_decoding_all_again_that_is_killed_loses_nothing(spark, tmp_path, monkeypatch):
+def test_decoding_all_again_that_is_killed_loses_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "1.mcap", ("a", "json", None, [b'{"n": 1}', b"{"]))])
     lake.decode()
 
-    def remove(store, place):
+    def remove(store: Any, place: str) -> None:
         if place == "silver":
             shutil.rmtree(tmp_path / "lake" / "silver" / "a")  # where it has come to
             raise KeyboardInterrupt
@@ -304,7 +366,7 @@ def test_decoding_all_again_that_is_killed_loses_nothing(spark, tmp_path, monkey
     assert listed(lake.silver("a"), "n") == [(1,)]
 
 
-def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
+def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> None:
     """Rows of a stream have their number only."""
     lake = Lake(spark, tmp_path / "lake")
     (tmp_path / "log").mkdir()
@@ -315,7 +377,7 @@ def test_a_stream_brings_the_texts_of_schemas(spark, tmp_path):
     assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 
 
-def test_another_format_has_the_same_silver(spark, tmp_path):
+def test_another_format_has_the_same_silver(spark: Any, tmp_path: Path) -> None:
     """Dates are those of UTC, whatever the session's time zone."""
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:
@@ -324,7 +386,7 @@ def test_another_format_has_the_same_silver(spark, tmp_path):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def check_another_format(spark, tmp_path):
+def check_another_format(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake", "orc")
     for i, payload in enumerate((b'{"n": 1}', b'{"n": "x"}')):
         lake.ingest([recording(tmp_path / f"{i}.mcap", ("a", "json", None, [payload, b"{"]), first=2 * i)])
@@ -334,11 +396,11 @@ def check_another_format(spark, tmp_path):
     assert lake.silver("a").select("date").distinct().collect() == lake.messages().select("date").distinct().collect()
 
 
-def test_functions_decode_messages_of_any_source(spark, tmp_path):
+def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> None:
     path = recording(tmp_path / "one.mcap", ("g", "struct", struct_schema(POSE), [*poses((0.5, 1)), b"odd"]))
     columns = ("run", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema_id", "data")
     messages = read(spark, str(path), columns=columns)
-    schemas = {schema_id(struct_schema(POSE)): struct_schema(POSE)}
+    schemas = by_number(struct_schema(POSE))
     found = tables.silver(messages, "struct<x: float, y: string>", schemas)
     assert found.columns == ["run", "epoch", "sequence", "publish_time", "log_time", "element", "x", "y"]
     assert listed(found, "sequence", "x", "y") == [(0, 0.5, None)]

@@ -46,9 +46,7 @@ def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str,
             publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
 
 
-def test_a_batch_that_failed_comes_again_under_its_number(
-    spark: SparkSession, endpoint: str, tmp_path: Path
-) -> None:
+def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     """What: the second batch fails behind the publisher. Why: a subscriber can drop what it has seen."""
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
@@ -88,10 +86,17 @@ def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> N
         publisher.publish(spark.sql(query))
     assert got(sub) == [
         {
-            "b": "YWI=", "n": None, "x": "NaN", "t": "2026-01-01T01:02:03.000Z", "a": [1, None], "s": {"y": None},
-            "d": 1.5, "m": {"1": 2}, "l": 9007199254740993,
+            "b": "YWI=",
+            "n": None,
+            "x": "NaN",
+            "t": "2026-01-01T01:02:03.000Z",
+            "a": [1, None],
+            "s": {"y": None},
+            "d": 1.5,
+            "m": {"1": 2},
+            "l": 9007199254740993,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:

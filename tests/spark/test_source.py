@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
-from msgq.spark.options import Options
-from msgq.spark.source import RecordingSource, packed
+from msgq.spark.source.data_source import RecordingSource
+from msgq.spark.source.options import Options
+from msgq.spark.source.partitions import packed
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -65,9 +66,18 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
     path = write(tmp_path / "a.mcap", metadata, part)
     row = spark.read.format("msgq").load(str(path)).collect()[0].asDict()
     assert row == {
-        "run": "ab" * 16, "host": "there", "endpoint": "a", "epoch": 3, "sequence": 7, "publish_time": 20,
-        "log_time": 20, "origin_time": None, "encoding": "json", "schema": "a", "data": b"{}",
-    }  # fmt: skip
+        "run": "ab" * 16,
+        "host": "there",
+        "endpoint": "a",
+        "epoch": 3,
+        "sequence": 7,
+        "publish_time": 20,
+        "log_time": 20,
+        "origin_time": None,
+        "encoding": "json",
+        "schema": "a",
+        "data": b"{}",
+    }
     placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
     assert placed.file == str(path)
     assert path.read_bytes()[placed.offset] == 6, "a chunk"
@@ -104,24 +114,24 @@ def test_pushed_filters_would_leak(spark: SparkSession, tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.wanted: list[Any] = [0, 1, 2, 3]
 
-        def pushFilters(self, filters):
+        def pushFilters(self, filters: Any) -> Iterator[Any]:
             for condition in filters:
                 if type(condition).__name__ == "EqualTo":
                     self.wanted = [condition.value]
                 else:
                     yield condition
 
-        def partitions(self):
+        def partitions(self) -> Any:
             return [InputPartition(None)]
 
-        def read(self, partition):
+        def read(self, partition: Any) -> Any:
             return iter([(number,) for number in self.wanted])
 
     class Filtering(DataSource):
-        def schema(self):
+        def schema(self) -> str:
             return "number int"
 
-        def reader(self, schema):
+        def reader(self, schema: Any) -> Any:
             return Reader()
 
     spark.dataSource.register(Filtering)
@@ -237,7 +247,7 @@ def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_pat
         source = RecordingSource({"path": str(path), **options})
         reader = source.reader(source.schema())
         pieces = reader.partitions()
-        os.truncate(path, LogReader(path).files[0].parts[2].offset + 1)
+        os.truncate(path, LogReader(path).files[0].stretches[2].offset + 1)
         outcome = pytest.raises(RecordingError, match=rf"{path} at byte .* could be") if rows is None else nullcontext()
         with outcome:
             assert sum(batch.num_rows for piece in pieces for batch in reader.read(piece)) == rows

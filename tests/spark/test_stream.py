@@ -14,9 +14,9 @@ import msgq
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.spark import read
-from msgq.spark.options import Options
-from msgq.spark.rows import MESSAGES
-from msgq.spark.stream import RecordingStreamReader
+from msgq.spark.source.arrow_batches import MESSAGES
+from msgq.spark.source.file_stream import RecordingStreamReader
+from msgq.spark.source.options import Options
 from tests.recording.logs import channel, chunk, head, message, write_foreign
 from tests.spark.children import record
 from tests.support import Child, wait_until

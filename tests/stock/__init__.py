@@ -66,6 +66,14 @@ def sequence_of(data: bytes) -> int | None:
     return sequence if size == len(data) and checksum == zlib.crc32(memoryview(data)[4:]) else None
 
 
+def number_in(data: bytes | None) -> int:
+    """Return the sequence number of a message that came, whole."""
+    assert data is not None, "nothing came"
+    number = sequence_of(data)
+    assert number is not None, f"torn: {data[:40]!r}"
+    return number
+
+
 @dataclass
 class Tally:
     """What a subscriber got, counted in the order of arrival as the peer counts it."""
@@ -124,7 +132,7 @@ class Header:
     @classmethod
     def of(cls, words: Iterable[int]) -> Self:
         w = tuple(words)
-        return cls(*w[:3], w[3:18], w[18:33], w[33:48])
+        return cls(w[0], w[1], w[2], w[3:18], w[18:33], w[33:48])
 
     @classmethod
     def read(cls, endpoint: str) -> Self:
@@ -153,6 +161,9 @@ class Driven:
     def __init__(self, program: str) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([program], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self._pending = b""
 
     @property
@@ -162,7 +173,7 @@ class Driven:
     def begin(self, *words: object) -> None:
         """Give a command without waiting for its answer."""
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
+            self._stdin.write((" ".join(map(str, words)) + "\n").encode())
 
     def command(self, *words: object) -> list[str]:
         self.begin(*words)
@@ -170,7 +181,7 @@ class Driven:
 
     def answered(self, within: float = 0.0) -> bool:
         """Say whether an answer (or the end of the peer) can be read, waiting up to that many seconds."""
-        return bool(select.select([self.process.stdout], [], [], within)[0])
+        return bool(select.select([self._stdout], [], [], within)[0])
 
     def reply(self) -> list[str]:
         """Return the words of the next answer; PeerDiedError when none will come, PeerError when it is a refusal."""
@@ -178,7 +189,7 @@ class Driven:
         while b"\n" not in self._pending:
             if not self.answered(max(0.0, deadline - time.monotonic())):
                 raise AssertionError("the stock peer does not answer")
-            piece = self.process.stdout.read(65536)
+            piece = self._stdout.read(65536)
             if not piece:
                 raise PeerDiedError(self.wait())
             self._pending += piece
@@ -198,7 +209,7 @@ class Driven:
 
     def _command_taken(self) -> bool:
         unread = bytearray(4)
-        fcntl.ioctl(self.process.stdin, termios.FIONREAD, unread)
+        fcntl.ioctl(self._stdin, termios.FIONREAD, unread)
         return not any(unread)
 
     def resume(self) -> None:
@@ -214,8 +225,8 @@ class Driven:
     def close(self) -> None:
         """End the peer, in the way stock processes end: without leaving their slot."""
         self.process.kill()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self._stdin.close()
+        self._stdout.close()
         self.wait()
 
     def __enter__(self) -> Self:

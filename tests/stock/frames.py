@@ -97,7 +97,8 @@ class StockClient(FramesPeer):
         kind, *words = self.command("receive", timeout_ms)
         if kind != "frame":
             return kind
-        return StockFrame(*map(int, words[:6]), bytes.fromhex(words[6]))
+        index, frame_id, sof, eof, valid, trailing = map(int, words[:6])
+        return StockFrame(index, frame_id, sof, eof, valid, trailing, bytes.fromhex(words[6]))
 
     def scribble(self, byte: int) -> None:
         """Write over all pictures."""

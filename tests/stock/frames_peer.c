@@ -48,24 +48,21 @@ typedef struct {
 static Stream streams[STREAMS]; /* a client has the first one only */
 static size_t stream_count;
 
-static void socket_address(struct sockaddr_un *address, const char *name)
-{
+static void socket_address(struct sockaddr_un *address, const char *name) {
     const char *prefix = getenv("OPENPILOT_PREFIX");
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     snprintf(address->sun_path, sizeof address->sun_path, "/tmp/%s%svisionipc_%s", prefix ? prefix : "",
              prefix ? "_" : "", name);
 }
 
-static void map_buffer(Buffer *buffer)
-{
+static void map_buffer(Buffer *buffer) {
     buffer->pointer[0] = mmap(NULL, buffer->mmap_len, PROT_READ | PROT_WRITE, MAP_SHARED, buffer->fd, 0);
     if (buffer->pointer[0] == MAP_FAILED)
         give_up("a buffer cannot be mapped for writing");
 }
 
 /* Open the topic as publisher or subscriber; the queue that was open is put aside. */
-static void open_topic(const char *name, uint32_t type, bool conflate)
-{
+static void open_topic(const char *name, uint32_t type, bool conflate) {
     char endpoint[256];
     snprintf(endpoint, sizeof endpoint, "visionipc_%s_%" PRIu32, name, type);
     queue = (Queue){.conflate = conflate};
@@ -76,13 +73,12 @@ static void open_topic(const char *name, uint32_t type, bool conflate)
 /* ---- server ---- */
 
 /* stream NAME TYPE COUNT WIDTH HEIGHT STRIDE UV_OFFSET LEN */
-static void do_stream(void)
-{
+static void do_stream(void) {
     char name[256];
     Buffer like = {.server_id = new_uid()};
     Stream *stream = &streams[stream_count];
-    if (sscanf(rest, "%255s %" SCNu32 " %zu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, name,
-               &like.type, &stream->count, &like.width, &like.height, &like.stride, &like.uv_offset, &like.len) != 8)
+    if (sscanf(rest, "%255s %" SCNu32 " %zu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, name, &like.type,
+               &stream->count, &like.width, &like.height, &like.stride, &like.uv_offset, &like.len) != 8)
         exit(EXIT_USAGE);
     like.mmap_len = like.len + sizeof(uint64_t);
     stream->type = like.type;
@@ -103,8 +99,7 @@ static void do_stream(void)
     printf("stream %" PRIu64 "\n", like.server_id);
 }
 
-static void send_with_fds(int connection, void *data, size_t size, const Stream *stream)
-{
+static void send_with_fds(int connection, void *data, size_t size, const Stream *stream) {
     char control[CMSG_SPACE(BUFFERS * sizeof(int))] = {0};
     struct iovec part = {data, size};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
@@ -119,8 +114,7 @@ static void send_with_fds(int connection, void *data, size_t size, const Stream 
     sendmsg(connection, &header, MSG_NOSIGNAL);
 }
 
-static void answer(int connection)
-{
+static void answer(int connection) {
     uint32_t type, types[STREAMS];
     struct iovec part = {&type, sizeof type};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
@@ -135,8 +129,7 @@ static void answer(int connection)
         send_with_fds(connection, types, stream_count * sizeof *types, NULL);
 }
 
-static void *serve(void *listener)
-{
+static void *serve(void *listener) {
     int connection;
     while ((connection = accept((int)(intptr_t)listener, NULL, NULL)) >= 0) {
         answer(connection);
@@ -146,8 +139,7 @@ static void *serve(void *listener)
 }
 
 /* listen NAME: when all streams are made */
-static void do_listen(void)
-{
+static void do_listen(void) {
     struct sockaddr_un address;
     pthread_t thread;
     int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
@@ -163,8 +155,7 @@ static void do_listen(void)
 static uint8_t pixel(uint32_t frame_id, uint64_t i) { return (uint8_t)(frame_id * 31 + i * 7 + i / 251); }
 
 /* publish TYPE FIRST_FRAME_ID COUNT: into the buffers in turn; the timestamps are 1000 and 2000 times the frame's id */
-static void do_publish(void)
-{
+static void do_publish(void) {
     for (size_t s = 0; s < stream_count; s++) {
         Stream *stream = &streams[s];
         if (stream->type != arguments[0])
@@ -191,8 +182,7 @@ static void do_publish(void)
 /* ---- client ---- */
 
 /* Ask a server; returns the bytes of its answer, 0 when it closes, -1 when there is none. */
-static ssize_t ask(const char *name, uint32_t request, void *answer, size_t room, int *fds, size_t *fd_count)
-{
+static ssize_t ask(const char *name, uint32_t request, void *answer, size_t room, int *fds, size_t *fd_count) {
     struct sockaddr_un address;
     char control[CMSG_SPACE(BUFFERS * sizeof(int))];
     struct iovec part = {answer, room};
@@ -214,8 +204,7 @@ static ssize_t ask(const char *name, uint32_t request, void *answer, size_t room
 }
 
 /* streams NAME */
-static void do_streams(void)
-{
+static void do_streams(void) {
     uint32_t types[STREAMS];
     size_t none;
     ssize_t size = ask(rest, LIST, types, sizeof types, NULL, &none);
@@ -226,8 +215,7 @@ static void do_streams(void)
 }
 
 /* connect NAME TYPE CONFLATE: again, too. Answers what the first buffer is like; 0 buffers: not connected. */
-static void do_connect(void)
-{
+static void do_connect(void) {
     char name[256];
     uint32_t type;
     unsigned conflate;
@@ -258,8 +246,7 @@ static void do_connect(void)
 }
 
 /* receive TIMEOUT_MS: index, frame's id, timestamps, valid, the id behind the picture, the picture's bytes */
-static void do_receive(void)
-{
+static void do_receive(void) {
     const char *how;
     Packet packet;
     int64_t size = receive_within(arguments[0], &how);
@@ -278,16 +265,15 @@ static void do_receive(void)
     const uint8_t *picture = buffer->pointer[0];
     uint64_t behind;
     memcpy(&behind, picture + buffer->len, sizeof behind);
-    printf("received frame %" PRIu64 " %" PRIu32 " %" PRIu64 " %" PRIu64 " %d %" PRIu64 " ", packet.idx, packet.frame_id,
-           packet.timestamp_sof, packet.timestamp_eof, packet.valid, behind);
+    printf("received frame %" PRIu64 " %" PRIu32 " %" PRIu64 " %" PRIu64 " %d %" PRIu64 " ", packet.idx,
+           packet.frame_id, packet.timestamp_sof, packet.timestamp_eof, packet.valid, behind);
     for (uint64_t i = 0; i < buffer->len; i++)
         printf("%02x", picture[i]);
     printf("\n");
 }
 
 /* scribble BYTE: over all pictures, which stock lets its clients do */
-static void do_scribble(void)
-{
+static void do_scribble(void) {
     for (size_t i = 0; i < streams[0].count; i++)
         memset(streams[0].buffers[i].pointer[0], (int)arguments[0], streams[0].buffers[i].len);
     printf("scribbled\n");

@@ -82,14 +82,17 @@ class Receiving(threading.Thread):
 
     def __init__(self, socket: msgq.SubSocket, rounds: int = 1) -> None:
         super().__init__(daemon=True)
-        self.socket, self.rounds, self.got = socket, rounds, []
+        self.socket, self.rounds = socket, rounds
+        self.got: list[int | None] = []
         socket.setTimeout(-1)
         self.start()
 
     def run(self) -> None:
         with contextlib.suppress(msgq.errors.EndpointClosedError):
             for _ in range(self.rounds):
-                self.got.append(sequence_of(self.socket.receive()))
+                data = self.socket.receive()
+                assert data is not None
+                self.got.append(sequence_of(data))
 
     def wait_asleep(self) -> None:
         wait_asleep(os.getpid(), self.native_id)

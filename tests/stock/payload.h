@@ -9,8 +9,7 @@
 
 enum { CHECKED_BYTES = 12 };
 
-static uint64_t mixed(uint64_t x)
-{
+static uint64_t mixed(uint64_t x) {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -19,8 +18,7 @@ static uint64_t mixed(uint64_t x)
 
 static uint32_t crc_table[256];
 
-static void fill_crc_table(void)
-{
+static void fill_crc_table(void) {
     for (uint32_t i = 0; i < 256; i++) {
         crc_table[i] = i;
         for (int bit = 0; bit < 8; bit++)
@@ -28,16 +26,14 @@ static void fill_crc_table(void)
     }
 }
 
-static uint32_t crc32(const char *bytes, uint64_t count)
-{
+static uint32_t crc32(const char *bytes, uint64_t count) {
     uint32_t crc = UINT32_MAX;
     for (uint64_t i = 0; i < count; i++)
         crc = crc >> 8 ^ crc_table[(crc ^ (uint8_t)bytes[i]) & 255];
     return ~crc;
 }
 
-static void compose(char *message, uint32_t sequence, uint32_t size)
-{
+static void compose(char *message, uint32_t sequence, uint32_t size) {
     for (uint32_t i = 0; i < size; i += 8) {
         uint64_t word = mixed((uint64_t)sequence << 32 | i);
         memcpy(message + i, &word, size - i < 8 ? size - i : 8);
@@ -48,8 +44,7 @@ static void compose(char *message, uint32_t sequence, uint32_t size)
     memcpy(message, (uint32_t[]){crc32(message + 4, size - 4)}, 4);
 }
 
-static bool intact(const char *message, uint64_t size, uint32_t *sequence)
-{
+static bool intact(const char *message, uint64_t size, uint32_t *sequence) {
     uint32_t start[3]; /* checksum, sequence, size */
     if (size < CHECKED_BYTES)
         return false;

@@ -10,8 +10,7 @@ typedef struct {
     int64_t first, last;
 } Tally;
 
-static bool all_readers_updated(void)
-{
+static bool all_readers_updated(void) {
     Header *header = queue.header;
     for (uint64_t i = 0; i < header->num_readers && i < SLOTS; i++)
         if (!header->read_valids[i] || offset_of(header->read_pointers[i]) != offset_of(header->write_pointer))
@@ -19,8 +18,7 @@ static bool all_readers_updated(void)
     return header->num_readers > 0;
 }
 
-static void count(Tally *tally, int64_t size)
-{
+static void count(Tally *tally, int64_t size) {
     uint32_t sequence = 0;
     tally->count++;
     if (!intact(message, (uint64_t)size, &sequence)) {
@@ -38,13 +36,11 @@ static void count(Tally *tally, int64_t size)
 
 /* ---- commands ---- */
 
-static void reply_to_send(int result, uint64_t sent)
-{
+static void reply_to_send(int result, uint64_t sent) {
     printf(result == 0 ? "sent %" PRIu64 "\n" : "error %" PRIu64 "\n", result == 0 ? sent : (uint64_t)errno);
 }
 
-static void do_open(void)
-{
+static void do_open(void) {
     char role[8], endpoint[256];
     unsigned conflate = 0;
     uint64_t size;
@@ -59,8 +55,7 @@ static void do_open(void)
     printf("opened %" PRIu64 "\n", queue.uid);
 }
 
-static void do_arm(void)
-{
+static void do_arm(void) {
     char action[8];
     if (sscanf(rest, "%31s %7s %" SCNu64, armed.name, action, &armed.bytes) != 3)
         exit(EXIT_USAGE);
@@ -69,15 +64,13 @@ static void do_arm(void)
 }
 
 /* send SEQUENCE SIZE */
-static void do_send(void)
-{
+static void do_send(void) {
     compose(message, (uint32_t)arguments[0], (uint32_t)arguments[1]);
     reply_to_send(publish(arguments[1]), 1);
 }
 
 /* flood FIRST COUNT SMALLEST LARGEST SEED */
-static void do_flood(void)
-{
+static void do_flood(void) {
     uint64_t sent = 0, spread = arguments[3] - arguments[2] + 1;
     int result = 0;
     while (sent < arguments[1] && result == 0) {
@@ -90,8 +83,7 @@ static void do_flood(void)
 }
 
 /* receive TIMEOUT_MS */
-static void do_receive(void)
-{
+static void do_receive(void) {
     const char *how;
     uint32_t sequence = 0;
     int64_t size = receive_within(arguments[0], &how);
@@ -100,8 +92,7 @@ static void do_receive(void)
 }
 
 /* collect LAST_SEQUENCE NAP_MS SPIN: until that sequence was seen; with no nap, what is there now */
-static void do_collect(void)
-{
+static void do_collect(void) {
     Tally tally = {.first = -1, .last = -1};
     const char *how;
     while (tally.last < (int64_t)arguments[0]) {
@@ -117,8 +108,7 @@ static void do_collect(void)
            tally.count, tally.torn, tally.duplicated, tally.reordered, tally.lost, tally.first, tally.last);
 }
 
-static void do_header(void)
-{
+static void do_header(void) {
     Word *words = (Word *)queue.header;
     printf("header");
     for (size_t i = 0; i < sizeof(Header) / sizeof(Word); i++)
@@ -126,14 +116,10 @@ static void do_header(void)
     printf("\n");
 }
 
-static void do_state(void)
-{
-    printf("state %d %" PRIu64 " %d\n", queue.slot, queue.resets, all_readers_updated());
-}
+static void do_state(void) { printf("state %d %" PRIu64 " %d\n", queue.slot, queue.resets, all_readers_updated()); }
 
 /* Become another program with the same thread id, which no longer catches the signal. */
-static void do_exec(void)
-{
+static void do_exec(void) {
     printf("replaced\n");
     fflush(stdout);
     execlp(rest, rest, (char *)NULL);
@@ -145,8 +131,7 @@ static const Command commands[] = {
     {"collect", do_collect}, {"header", do_header}, {"state", do_state}, {"exec", do_exec},
 };
 
-int main(void)
-{
+int main(void) {
     fill_crc_table();
     return run_commands(commands, sizeof commands / sizeof commands[0]);
 }

@@ -53,15 +53,13 @@ static struct {
     uint64_t bytes;
 } armed;
 
-static void give_up(const char *why)
-{
+static void give_up(const char *why) {
     fprintf(stderr, "stock peer aborts: %s\n", why);
     _exit(EXIT_ABORT);
 }
 
 /* Stop or die here, once, when the test armed this point. */
-static void point(const char *name)
-{
+static void point(const char *name) {
     if (strcmp(armed.name, name) != 0)
         return;
     armed.name[0] = 0;
@@ -82,8 +80,7 @@ static uint64_t offset_of(uint64_t position) { return position & UINT32_MAX; }
 static void on_signal(int number) { (void)number; }
 static void wake(uint64_t uid) { syscall(SYS_tkill, (pid_t)(uid & UINT32_MAX), SIGUSR2); }
 
-static uint64_t new_uid(void)
-{
+static uint64_t new_uid(void) {
     uint32_t chosen;
     if (getrandom(&chosen, sizeof chosen, 0) != sizeof chosen)
         give_up("no random bytes");
@@ -91,8 +88,7 @@ static uint64_t new_uid(void)
 }
 
 /* Map the segment, creating it or setting its size without looking. */
-static int map_segment(const char *endpoint, uint64_t data_size)
-{
+static int map_segment(const char *endpoint, uint64_t data_size) {
     char path[512];
     const char *prefix = getenv("OPENPILOT_PREFIX");
     /* SA_RESTART spares the reads of stdin; nanosleep is interrupted all the same. */
@@ -113,8 +109,7 @@ static int map_segment(const char *endpoint, uint64_t data_size)
     return 0;
 }
 
-static void clear_slots(void)
-{
+static void clear_slots(void) {
     queue.header->num_readers = 0;
     for (int i = 0; i < SLOTS; i++) {
         queue.header->read_valids[i] = 0;
@@ -124,16 +119,14 @@ static void clear_slots(void)
 
 /* ---- publisher ---- */
 
-static void start_publisher(void)
-{
+static void start_publisher(void) {
     queue.uid = new_uid();
     queue.header->write_uid = queue.uid;
     clear_slots();
 }
 
 /* Clear the flag of each reader of an earlier cycle with an offset in [start, end). */
-static void invalidate(uint64_t start, uint64_t end, uint64_t cycle)
-{
+static void invalidate(uint64_t start, uint64_t end, uint64_t cycle) {
     for (uint64_t i = 0; i < queue.header->num_readers && i < SLOTS; i++) {
         uint64_t reader = queue.header->read_pointers[i];
         if (offset_of(reader) >= start && offset_of(reader) < end && cycle_of(reader) != cycle)
@@ -141,16 +134,14 @@ static void invalidate(uint64_t start, uint64_t end, uint64_t cycle)
     }
 }
 
-static void write_payload(char *to, uint64_t size)
-{
+static void write_payload(char *to, uint64_t size) {
     uint64_t before = armed.bytes < size ? armed.bytes : size;
     memcpy(to, message, before);
     point("mid_send");
     memcpy(to + before, message + before, size - before);
 }
 
-static int publish(uint64_t size)
-{
+static int publish(uint64_t size) {
     Header *header = queue.header;
     uint64_t needed = aligned(SIZE_FIELD + size);
     if (header->write_uid != queue.uid) {
@@ -182,8 +173,7 @@ static int publish(uint64_t size)
 
 /* ---- subscriber ---- */
 
-static void reset_reader(void)
-{
+static void reset_reader(void) {
     queue.resets++;
     queue.header->read_valids[queue.slot] = 1;
     uint64_t position = queue.header->write_pointer;
@@ -191,8 +181,7 @@ static void reset_reader(void)
     queue.header->read_pointers[queue.slot] = position;
 }
 
-static void evict_everybody(void)
-{
+static void evict_everybody(void) {
     uint64_t uids[SLOTS];
     for (int i = 0; i < SLOTS; i++)
         uids[i] = queue.header->read_uids[i];
@@ -201,8 +190,7 @@ static void evict_everybody(void)
         wake(uids[i]);
 }
 
-static void join(void)
-{
+static void join(void) {
     Header *header = queue.header;
     uint64_t taken = header->num_readers;
     do {
@@ -220,8 +208,7 @@ static void join(void)
 }
 
 /* Copy the message at `offset` away, step over it, and say whether it was valid all the time. */
-static bool take(int64_t size, uint64_t position)
-{
+static bool take(int64_t size, uint64_t position) {
     if (size <= 0 || (uint64_t)size >= queue.data_size)
         give_up("a message of impossible size");
     point("size_trusted");
@@ -233,8 +220,7 @@ static bool take(int64_t size, uint64_t position)
 }
 
 /* The size of the message that is now in `message`, or 0 when there is none. */
-static int64_t receive_now(void)
-{
+static int64_t receive_now(void) {
     Header *header = queue.header;
     for (;;) {
         if (header->read_uids[queue.slot] != queue.uid)
@@ -259,8 +245,7 @@ static int64_t receive_now(void)
 }
 
 /* As receive_now, asleep until a signal comes or the time is up; `how` says what ended the wait. */
-static int64_t receive_within(uint64_t timeout_ms, const char **how)
-{
+static int64_t receive_within(uint64_t timeout_ms, const char **how) {
     struct timespec left = {(time_t)(timeout_ms / 1000), (long)(timeout_ms % 1000) * 1000000};
     int64_t size = receive_now();
     *how = "ready";
@@ -278,11 +263,10 @@ typedef struct {
     void (*run)(void);
 } Command;
 
-static char *rest; /* of the command's line, */
+static char *rest;            /* of the command's line, */
 static uint64_t arguments[5]; /* and the numbers that it starts with */
 
-static void run(char *line, const Command *commands, size_t known)
-{
+static void run(char *line, const Command *commands, size_t known) {
     rest = strchr(line, ' ');
     rest = rest ? (*rest = 0, rest + 1) : line + strlen(line);
     sscanf(rest, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &arguments[0], &arguments[1],
@@ -296,8 +280,7 @@ static void run(char *line, const Command *commands, size_t known)
     fflush(stdout);
 }
 
-static int run_commands(const Command *commands, size_t known)
-{
+static int run_commands(const Command *commands, size_t known) {
     char line[512];
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a stopped peer does not outlive the tests */

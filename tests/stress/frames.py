@@ -26,7 +26,9 @@ KINDS = ("plain", "conflate", "slow")
 
 def published(name: str) -> int:
     """Return how many frames were announced in all lives of the server: the number of the next one."""
-    return msgq.stats.topic(get_endpoint_name(name, 0)).messages
+    found = msgq.stats.topic(get_endpoint_name(name, 0)).messages
+    assert found is not None
+    return found
 
 
 def opened(name: str) -> VisionIpcServer:
@@ -40,7 +42,7 @@ def opened(name: str) -> VisionIpcServer:
 def publish(server: VisionIpcServer, number: int, rng: random.Random) -> bool:
     """Render a frame, in one of the ways there are; False: it was dropped."""
     if rng.random() < 0.2:
-        return server.send(0, np.full(FRAME_BYTES // 8, number, np.uint64), number)
+        return server.send(0, np.full(FRAME_BYTES // 8, number, np.uint64).data, number)
     with server.frame(0) as frame:
         frame.data.view(np.uint64)[:] = number
         frame.frame_id = number
@@ -208,5 +210,3 @@ def first_life(name: str) -> None:
     with opened(name):
         say("ready")
         hear()
-
-

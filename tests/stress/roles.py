@@ -295,8 +295,9 @@ def drowsy(endpoint: str) -> int:
     with sleeper(endpoint) as socket:
         say("ready")
         while message != LAST:
-            message = socket.receive()
-            assert message is not None, f"slept on after {received} messages"
+            came = socket.receive()
+            assert came is not None, f"slept on after {received} messages"
+            message = came
             received += 1
     return received
 

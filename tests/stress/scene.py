@@ -32,6 +32,10 @@ class Scene:
             assert child.hear() == "ready"
         return children
 
+    def start_child(self, function: Callable[..., Any], *args: Any) -> Child:
+        """Start a role that says something else first."""
+        return self._stack.enter_context(Child(enact, function.__module__, function.__name__, args))
+
     def close(self) -> None:
         self._stack.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ def test_books_balance_whoever_is_killed_or_stopped(seed: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run_with(tmp_path, *publishers: tuple[int, int, int], received: int, lost: int, total: int) -> Run:
+def run_with(tmp_path: Path, *publishers: tuple[int, int, int], received: int, lost: int, total: int) -> Run:
     """Return a run that is over: publishers by base, sent, made; one subscriber that stayed."""
     topic, books = Topic("topic", 4096, 0), Books()
     run = Run(0, tmp_path, [topic], books, totals={"topic": total})
@@ -45,7 +47,7 @@ def run_with(tmp_path, *publishers: tuple[int, int, int], received: int, lost: i
     return run
 
 
-def test_books_that_balance(tmp_path) -> None:
+def test_books_that_balance(tmp_path: Path) -> None:
     assert not balance(run_with(tmp_path, (0, 5, 5), (5, 3, 4), received=6, lost=3, total=9))
     assert not balance(run_with(tmp_path, (0, 5, 5), (5, 0, 1), (5, 3, 4), received=6, lost=2, total=8))
     # a subscriber that the machine gave no time has lost all, and knows it
@@ -62,7 +64,7 @@ def test_books_that_balance(tmp_path) -> None:
     ],
     ids=["a message is missing", "counted short", "counted long", "begun late"],
 )
-def test_books_that_do_not(tmp_path, publishers, received, lost, total, wrong) -> None:
+def test_books_that_do_not(tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any) -> None:
     """A test of the test."""
     found = balance(run_with(tmp_path, *publishers, received=received, lost=lost, total=total))
     assert wrong in "\n".join(found)

@@ -9,6 +9,7 @@ from tests.stress.scene import Scene, assert_complete, finish, ring
 from tests.stress.traffic import LONGER
 
 SECONDS = 0.8 * LONGER
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("ring_bytes", [1024, 4096, 1 << 20])

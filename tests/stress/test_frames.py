@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.stress import frames
 from tests.stress.scene import Scene, assert_complete, finish
 from tests.stress.traffic import LONGER
-from tests.visionipc.conftest import name, no_sockets_left
+from tests.visionipc.conftest import name
 
-__all__ = ["name", "no_sockets_left"]
+__all__ = ["name"]
 
 SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
+pytestmark = pytest.mark.slow
 
 
 def test_no_frame_is_torn_while_clients_are_killed(scene: Scene, name: str, seed: int) -> None:

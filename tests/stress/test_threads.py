@@ -7,6 +7,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import msgq
 from tests.stress.roles import publisher, subscriber
 from tests.stress.scene import ring
@@ -16,6 +18,7 @@ from tests.support import DEADLINE_MS
 RING = 1 << 16
 
 
+@pytest.mark.slow
 def test_a_socket_for_each_of_many_threads(seed: int, prefix: str) -> None:
     """What: four topics, each with a publisher and four subscribers, every socket in a thread of its own; beside them
     threads that open and close sockets, and one that reads statistics.

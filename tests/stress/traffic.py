@@ -84,7 +84,7 @@ class Ledger:
             assert number is not None, "only a subscriber that was there from the start knows messages without a number"
             self.first = number - self.received - lost
         for message in messages:
-            number = self.first + self.received + lost if exact else number_of(message)
+            number = number_of(message) if self.first is None or not exact else self.first + self.received + lost
             if number is None:  # too short to tell: it cannot be older than this
                 number = self.last + 1
             elif not self.stream.agrees(message, number):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgq
-from msgq import backend
+from msgq import backend, naming
 from msgq.errors import ForkedSocketError, IpcError
-from msgq.impl.liveness import identity
+from msgq.impl.ground.liveness import identity
 from tests.contract.actors import in_fork
 from tests.support import hear, say
 
@@ -66,6 +66,7 @@ def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
 
 def without_descriptors(endpoint: str) -> list[Any]:
     """Connect with no descriptor left; afterwards with some."""
+    backend.chosen()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
@@ -100,6 +101,7 @@ def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
 
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
+    backend.chosen()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leaks = []
     for spare in range(12):
@@ -248,3 +250,13 @@ def again(endpoint: str) -> list[Any]:
         except msgq.Again as error:
             return [type(error) is msgq.Again, "zmq" in sys.modules]
     return []
+
+
+def bridge_publisher(prefix: str, endpoint: str) -> None:
+    """Publish as a bridge does, until killed."""
+    socket = backend.load("msgq").PubSocket()
+    socket._for_bridge = True
+    with naming.chosen(prefix):
+        socket.connect(msgq.context, endpoint)
+    say("connected")
+    hear()

@@ -31,15 +31,22 @@ def poller(endpoints: list[str], steps: int) -> list[list[list[str]]]:
     seen = []
     for _ in range(steps):
         ready = poller.poll(int(DEADLINE * 1000))
-        seen.append([[sub.endpoint, sub.receive(non_blocking=True).decode()] for sub in ready])
+        seen.append([[sub.endpoint, received(sub)] for sub in ready])
     return seen
+
+
+def received(sub: msgq.SubSocket) -> str:
+    """Wait for a message, and return its text."""
+    message = sub.receive()
+    assert message is not None
+    return message.decode()
 
 
 def receiver(endpoint: str, count: int) -> list[str]:
     """Receive so many messages, waiting for each."""
     sub = msgq.sub_sock(endpoint)
     say("connected")
-    return [sub.receive().decode() for _ in range(count)]
+    return [received(sub) for _ in range(count)]
 
 
 def interrupted(endpoint: str) -> str:
@@ -50,7 +57,7 @@ def interrupted(endpoint: str) -> str:
         sub.receive()
     except KeyboardInterrupt:
         say("interrupted")
-    return sub.receive().decode()
+    return received(sub)
 
 
 def forking(endpoint: str) -> list[str]:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import msgq
-from msgq.impl.liveness import LockFile
+from msgq.impl.ground.liveness import LockFile
 from tests.support import hear, say
 
 PID, TIME = 0x20000000, 0x80  # CLONE_NEWPID, CLONE_NEWTIME
 _NEWNS, _REC, _PRIVATE = 0x20000, 0x4000, 0x40000
+_PDEATHSIG = 1  # PR_SET_PDEATHSIG
 _CLONE = {"x86_64": 56, "aarch64": 220}
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -102,13 +103,16 @@ def run_in_namespace(kind: int, function: Callable[[], Any]) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a test that is over kills the parent only
         os.read(reader, 1)  # the parent speaks first
         signal.alarm(50)
         libc.mount(b"none", b"/", None, _REC | _PRIVATE, None)
         if kind == PID:
             libc.mount(b"proc", b"/proc", b"proc", 0, None)
-        function()
-        os._exit(0)
+        try:
+            function()
+        finally:
+            os._exit(0)
     say(child)
     os.write(writer, b"x")
     os.waitpid(child, 0)

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 import msgq
-import msgq.impl.snapshot
+import msgq.impl.ring.snapshot
 import visionipc
+from msgq.cli.app import app
 from msgq.errors import IpcError
 from msgq.stats import topics
 from tests import command
@@ -93,7 +96,7 @@ def listed() -> list[str]:
 
 
 def cli(*words: str) -> list[Any]:
-    result = command.CliRunner().invoke(command.app, words, catch_exceptions=False)
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
     return [result.exit_code, result.output]
 
 

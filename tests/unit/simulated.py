@@ -21,7 +21,7 @@ def adder() -> None:
     pub, total = msgq.pub_sock("sum"), 0
     while True:
         for sub in poller.poll(400):
-            total += struct.unpack("<q", sub.receive())[0]
+            total += struct.unpack("<q", sub.receive() or b"")[0]
             pub.send(struct.pack("<qq", total, sub.lost or 0))
 
 

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,24 +18,24 @@ CASES = ["receive_empty", "stream_64", "open_fresh"]
 LIMIT_S = 120
 
 
-def command(*options):
+def command(*options: Any) -> Any:
     return [sys.executable, "-m", "tools.bench", "--quick", "--repeats", "1", "--peers", "pipe", *options]
 
 
-def environment(folder):
+def environment(folder: Any) -> Any:
     """Names the run's files after `folder`, so that its left-overs can be told from those of other tests."""
     return {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(PROJECT)}
 
 
 @pytest.fixture
-def short_folder():
+def short_folder() -> Iterator[Any]:
     # Not tmp_path: addresses of Unix sockets have no room for long names.
     with tempfile.TemporaryDirectory(prefix="bt-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("bench")
     files = {"json": folder / "out.json", "markdown": folder / "out.md"}
     run = subprocess.run(
@@ -48,7 +50,7 @@ def finished(tmp_path_factory):
     return run.stdout, json.loads(files["json"].read_text()), files["markdown"].read_text()
 
 
-def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished):
+def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = table[0]
     assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "target", "met"]
@@ -61,14 +63,14 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished):
     assert all(len(row) == len(head) for row in rows)
 
 
-def test_markdown_file_is_what_was_printed_and_names_the_machine(finished):
+def test_markdown_file_is_what_was_printed_and_names_the_machine(finished: Any) -> None:
     printed, _, file = finished
     assert file.strip() == printed.strip()
     for fact in ("- CPU: ", "- kernel: ", "- Python: ", "- compiler: ", "- commit: "):
         assert fact in file
 
 
-def test_json_has_every_slice_of_every_installed_system(finished):
+def test_json_has_every_slice_of_every_installed_system(finished: Any) -> None:
     data = finished[1]
     assert {"msgq", "floor", "pipe"} == set(data["versions"]) | set(data["absent"])
     assert {(each["case"], each["system"]) for each in data["samples"]} == {
@@ -80,21 +82,21 @@ def test_json_has_every_slice_of_every_installed_system(finished):
         assert len(sample["waited"]) == len(sample["slices"])
 
 
-def test_json_has_the_percentiles_of_latencies(finished):
+def test_json_has_the_percentiles_of_latencies(finished: Any) -> None:
     opens = [sample for sample in finished[1]["samples"] if sample["case"] == "open_fresh"]
     assert opens
     for sample in opens:
         assert 0 < sample["p50"] <= sample["p90"] <= sample["p99"] <= sample["p99.9"] <= sample["max"]
 
 
-def test_json_has_ratios_of_what_was_measured(finished):
+def test_json_has_ratios_of_what_was_measured(finished: Any) -> None:
     data = finished[1]
     for row in data["rows"]:
         both = {"msgq", "floor"} <= set(row["medians"])
         assert (row["ours_to_floor"] is not None) == both
 
 
-def test_unknown_case_is_refused_with_the_names_of_all(short_folder):
+def test_unknown_case_is_refused_with_the_names_of_all(short_folder: Any) -> None:
     run = subprocess.run(
         command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -104,7 +106,8 @@ def test_unknown_case_is_refused_with_the_names_of_all(short_folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_stays_behind_when_it_is_interrupted(short_folder, number):
+@pytest.mark.slow
+def test_nothing_stays_behind_when_it_is_interrupted(short_folder: Any, number: Any) -> None:
     """Interrupted while processes measure: their files are there before, and all is gone after."""
     run = subprocess.Popen(
         command("--only", "ping_asleep", "--repeats", "50"),
@@ -125,7 +128,7 @@ def test_nothing_stays_behind_when_it_is_interrupted(short_folder, number):
     assert list(Path("/dev/shm").glob(f"*{tag}*")) == []
 
 
-def await_tag(folder):
+def await_tag(folder: Any) -> Any:
     """Wait until a measurement has files in shared memory, and return the tag in their names."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
@@ -134,3 +137,81 @@ def await_tag(folder):
                 return made.name
         time.sleep(0.01)
     raise AssertionError("no measurement has begun")
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(LIMIT_S)
+def test_two_checkouts_are_compared_by_each_figure() -> None:
+    command = [sys.executable, "-m", "tools.bench.compare", str(PROJECT), "--rounds", "1"]
+    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode == 0, run.stderr + run.stdout
+    rows = run.stdout.splitlines()[1:]
+    assert [row.split()[0].rstrip(",") for row in rows] == [
+        "send",
+        "send",
+        "ping-pong",
+        "ping-pong",
+        "wake-ups",
+        "idle",
+    ]
+    assert all(float(word) > 0 for row in rows for word in row.split()[-5:])
+
+
+def channels(folder: Path, cases: str) -> Any:
+    """Measure cases of channels, whose processes are more than two or get killed."""
+    words = [
+        "channels",
+        "--quick",
+        "--repeats",
+        "1",
+        "--peers",
+        "kickmsg",
+        "--only",
+        cases,
+        "--json",
+        str(folder / "out"),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr + run.stdout
+    assert list(Path("/dev/shm").glob("msgqchan_bench-*")) == []
+    return run.stdout, json.loads((folder / "out").read_text())
+
+
+def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_killed(tmp_path: Path) -> None:
+    printed, data = channels(tmp_path, "after_kill")
+    head = printed.splitlines()[0].strip("| ").split(" | ")
+    assert head[1] == "channel"
+    assert head[-5:] == ["ours / floor", "ours / kickmsg", "ours / iceoryx2", "target", "met"]
+    (row,) = data["rows"]
+    (sample,) = [each for each in data["samples"] if each["system"] == "channel"]
+    assert row["medians"]["channel"] == max(sample["slices"])
+    assert sample["count"] >= 1
+    assert 0 < sample["cores"][0] < 3
+    assert row["reached"] == [row["medians"]["channel"]]
+
+
+@pytest.mark.slow
+def test_ten_subscribers_take_a_burst(tmp_path: Path) -> None:
+    rows = channels(tmp_path, "send_1,burst_64")[1]["rows"]
+    assert 0 < rows[1]["medians"]["channel"] <= 100
+
+
+@pytest.mark.parametrize("words", [["channels", "--only", "idle"], ["--peers", "channel"]])
+def test_what_another_suite_has_is_refused(words: list[str]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert "is none of" in run.stderr

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import pytest
 from msgq import backend, bridge, naming, stats
 from msgq.bridge import CARRYING, Bridge, Flow
 from msgq.errors import EndpointNameError, InvalidValueError
-from tests.support import DEADLINE, SHM, Task, wait_until
+from msgq.impl.ring.snapshot import TopicWatch
+from tests.support import DEADLINE, SHM, Child, Task, wait_until
+from tests.unit import actors
 
 TOPIC = "state"
 
@@ -26,9 +30,11 @@ class Host:
     def __init__(self, prefix: str, stack: ExitStack) -> None:
         self.prefix, self._stack = prefix, stack
 
-    def socket(self, backend_name: str, kind: str, *arguments: Any) -> Any:
+    def socket(self, backend_name: str, kind: str, *arguments: Any, for_bridge: bool = False) -> Any:
         module = backend.load(backend_name)
         socket = self._stack.enter_context(getattr(module, kind)())
+        if for_bridge:
+            socket._for_bridge = True
         with naming.chosen(self.prefix):
             socket.connect(module.Context(), *arguments)
         return socket
@@ -79,8 +85,11 @@ def until(condition: Callable[[], Any], *crossings: Crossing) -> Any:
 def hosts(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Host]]:
     """Two hosts, with `TOPIC`, "other" and "command" at addresses that are the same for both."""
     prefixes = [f"pa{token}", f"pb{token}"]
-    lines = [f'"{prefix}/{topic}" = "ipc://{tmp_path}/{topic}"' for prefix in prefixes
-             for topic in (TOPIC, "other", "command")]  # fmt: skip
+    lines = [
+        f'"{prefix}/{topic}" = "ipc://{tmp_path}/{topic}"'
+        for prefix in prefixes
+        for topic in (TOPIC, "other", "command")
+    ]
     (tmp_path / "map.toml").write_text("\n".join(lines))
     monkeypatch.setenv("MSGQ_ZMQ_MAP", str(tmp_path / "map.toml"))
     with ExitStack() as stack:
@@ -100,6 +109,11 @@ def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
     sub = here.socket("zmq", "SubSocket", topic)
     until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count()[0], crossing)
     return sub
+
+
+def bridged(host: Host, topic: str = TOPIC) -> bool:
+    """Return what other bridges think of a topic's publisher."""
+    return TopicWatch(topic, host.prefix).bridged()
 
 
 class TestWrongArguments:
@@ -177,7 +191,7 @@ class TestOut:
         pub.send_many([bytes(100)] * 1000)
         until(lambda: crossing.flow().lost, crossing)
         pub.send(b"after")
-        until(lambda: crossing.flow().messages + crossing.flow().lost == 1001, crossing)
+        until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
 
     def test_a_full_queue_is_counted(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
@@ -272,7 +286,7 @@ class TestNoLoops:
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(".*")
         coming.step()
         going.step()
-        assert f"{bridge.NAME} {os.getpid()}" in going.flow().state
+        assert f"msgq bridge {os.getpid()}" in going.flow().state
         assert stats.topic(TOPIC, here.prefix).subscribers == ()
 
     def test_a_bridge_that_comes_later_to_an_idle_topic_is_noticed_before_a_message_leaves(self, here: Host) -> None:
@@ -280,12 +294,12 @@ class TestNoLoops:
         going = here.bridge(TOPIC)
         going.step()
         assert going.flow().state == CARRYING
-        with bridge._under_our_name():
-            echo = here.pub()
+        echo = here.socket("msgq", "PubSocket", TOPIC, for_bridge=True)
         echo.send(b"from elsewhere")
-        going.made._links[TOPIC]._known_s = 0  # as if it had been idle
+        link: Any = going.made._links[TOPIC]
+        link._known_s = 0  # as if it had been idle
         with naming.chosen(here.prefix):
-            going.made._links[TOPIC].carry()
+            link.carry()
         assert going.flow().messages == 0
         assert "another bridge" in going.flow().state
 
@@ -312,11 +326,11 @@ class TestNoLoops:
         self.addresses(tmp_path, one, "back")
         into_one = one.bridge(into={TOPIC: "127.0.0.1"})
         everybody = (into_other, out_of_other, into_one, out_of_one)
-        link = out_of_one.made._links[TOPIC]
-        until(lambda: link._pub._count()[0], *everybody)  # type: ignore[attr-defined]
+        link: Any = out_of_one.made._links[TOPIC]
+        until(lambda: link._pub._count()[0], *everybody)
         for i in range(50):
             pub.send(b"%d" % i)
-            until(lambda sent=i: into_other.flow().messages > sent, *everybody)
+            until(partial(lambda sent: into_other.flow().messages > sent, i), *everybody)
         assert sub.receive_many() == [b"%d" % i for i in range(50)]
         assert [crossing.flow().messages for crossing in everybody] == [50, 0, 0, 50]
 
@@ -325,9 +339,56 @@ class TestNoLoops:
         """From now on sockets of this host connect to this address for the topic."""
         (tmp_path / "map.toml").write_text(f'"{host.prefix}/{TOPIC}" = "ipc://{tmp_path}/{name}"')
 
-    def test_a_dead_bridge_is_no_bridge(self) -> None:
-        dead = stats.Participant(1, 1, 1, bridge.NAME, alive=False)
-        assert not bridge._is_bridge(dead)
+    def test_a_dead_bridge_is_no_bridge(self, here: Host) -> None:
+        with Child(actors.bridge_publisher, here.prefix, TOPIC) as child:
+            assert child.hear() == "connected"
+            assert bridged(here)
+            child.kill()
+        assert not bridged(here)
+
+    def test_a_thread_that_connects_while_a_bridge_does_is_no_bridge(
+        self, here: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its topic went nowhere: it was taken for the bridge's, for as long as the socket lived."""
+        coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge("other")
+        opened: list[Any] = []
+        open_socket = bridge._open
+
+        def beside(backend_name: str, kind: str, *arguments: Any) -> Any:
+            if (backend_name, kind) == ("msgq", "PubSocket"):
+                opened.append(Task(here.pub, "other").result())
+            return open_socket(backend_name, kind, *arguments)
+
+        monkeypatch.setattr(bridge, "_open", beside)
+        coming.step()
+        assert coming.flow().state == CARRYING
+        going.step()
+        assert going.flow("other").state == CARRYING
+        assert len(opened) == 1
+        assert [bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
+
+    @pytest.mark.parametrize(
+        ("name", "said", "is_one"),
+        [
+            (b"msgq bridge", "nothing", True),
+            (b"python", "nothing", False),
+            (b"python", "yes", True),
+            (b"msgq bridge", "no", False),
+            (b"msgq bridge", "of another", True),
+        ],
+    )
+    def test_the_name_counts_where_nothing_is_said_as_in_the_release_before(
+        self, here: Host, name: bytes, said: str, is_one: bool
+    ) -> None:
+        here.pub()
+        path = SHM / f"msgqside_{here.prefix}" / TOPIC
+        entry = path.read_bytes()[256:384]
+        (uid,) = struct.unpack_from("<Q", entry)
+        word = {"nothing": 0, "yes": uid, "no": ~uid & (1 << 64) - 1, "of another": uid ^ 1 << 40}[said]
+        with path.open("r+b") as file:
+            os.pwrite(file.fileno(), name.ljust(16, b"\0"), 256 + 40)
+            os.pwrite(file.fileno(), struct.pack("<Q", word), 256 + 88)
+        assert bridged(here) == is_one
 
 
 def test_stop_ends_a_run_that_waits(here: Host) -> None:

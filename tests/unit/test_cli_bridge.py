@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from msgq.bridge import CARRYING, Flow
 from msgq.cli import bridge
 from msgq.cli.app import app
+from msgq.cli.common.render import console
 from tests.support import DEADLINE
 
 
@@ -82,7 +83,7 @@ def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_table_shows_names_as_they_are() -> None:
-    screen = bridge.console()
+    screen = console()
     with screen.capture() as capture:
         screen.print(bridge._table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
     for text in ("a[b]", "1,234", "taken [red]", "50 B"):

@@ -3,13 +3,15 @@
 import random
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from msgq.cli import demo_virtual
-from msgq.cli.demo_meter import Histogram, Meter
-from msgq.cli.demo_plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
-from msgq.cli.demo_summary import Summary, summarize
+from msgq.demo import virtual
+from msgq.demo.meter import Meter
+from msgq.demo.plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
+from msgq.demo.summary import Summary, summarize
+from msgq.tooling.histogram import Histogram
 
 FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
 
@@ -92,7 +94,7 @@ def summary_of(reports: dict[str, Report], interrupted: bool = False, messages: 
     return summarize(published, reports, 4.0, interrupted, ())
 
 
-def spoil(reports: dict[str, Report], name: str, **changes: object) -> dict[str, Report]:
+def spoil(reports: dict[str, Report], name: str, **changes: Any) -> dict[str, Report]:
     first, *others = reports[name].readings
     reports[name] = replace(reports[name], readings=(replace(first, **changes), *others))
     return reports
@@ -156,8 +158,8 @@ def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.
         def play(self) -> Summary:
             return replace(summary_of(perfect_reports()), digest=next(digests))
 
-    monkeypatch.setattr(demo_virtual, "record", lambda _: {})
-    monkeypatch.setattr(demo_virtual, "VirtualRun", Run)
-    summary = demo_virtual.play_twice(1.0, 7, threading.Event())
+    monkeypatch.setattr(virtual, "record", lambda _: {})
+    monkeypatch.setattr(virtual, "VirtualRun", Run)
+    summary = virtual.play_twice(1.0, 7, threading.Event())
     assert (summary.ok, summary.digest) == (False, None)
     assert "came to other instead of one" in summary.failures[0]

@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import msgq
-from msgq.cli import doctor, machine
+from msgq.cli import doctor
 from msgq.cli.app import app
-from msgq.cli.machine import Check
+from msgq.cli.doctor import machine
+from msgq.cli.doctor.machine import Check
 from tests.support import SHM
 
 PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
@@ -28,7 +29,7 @@ def diagnose() -> tuple[int, dict[str, dict[str, Any]]]:
 
 def test_a_machine_that_runs_these_tests_can_run_msgq(prefix: str) -> None:
     _, checks = diagnose()
-    for name in ("kernel", "permissions", "round trip", "segments", "participants"):
+    for name in ("kernel", "permissions", "clock", "round trip", "segments", "participants"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
@@ -70,7 +71,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
 
 def test_people_get_a_line_a_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
-    assert len(result.output.splitlines()) == len(machine.CHECKS) + 5
+    assert len(result.output.splitlines()) == len(machine.CHECKS) + 7
     assert "ok    kernel" in result.output
 
 

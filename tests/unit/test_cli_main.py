@@ -56,9 +56,10 @@ def test_errors_of_the_library_are_one_line_without_traceback() -> None:
 
 def test_a_backend_that_is_none_is_one_line_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_BACKEND", "foo")
-    result = run_python("-c", "from msgq_command import main; main()", "list")
+    result = run_python("-m", "msgq", "pub", "e", "x")
     assert result.returncode == 1
-    assert result.stderr == "msgq: MSGQ_BACKEND='foo': not available; there is msgq, zmq, fake\n"
+    assert result.stderr == "Error: MSGQ_BACKEND='foo': not available; there is msgq, zmq, fake\n"
+    assert run_python("-m", "msgq", "version").returncode == 0  # which uses none
 
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
@@ -90,7 +91,9 @@ def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
     assert "pip install 'msgq-bus[record]'" in called.stderr
 
 
-@pytest.mark.parametrize("module", ["msgq.cli.play", "msgq.recording.copying", "msgq.recording.replaying"])
+@pytest.mark.parametrize(
+    "module", ["msgq.cli.play", "msgq.recording.reader.copying", "msgq.recording.player.replaying"]
+)
 def test_only_arrow_batches_need_arrow(module: str) -> None:
     result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {module}")
     assert result.returncode == 0, result.stderr

@@ -10,13 +10,15 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.render import console, echo, echo_json, printable, stacked, styled
+from msgq.cli.common.render import console, echo, echo_json, stacked, styled
+from msgq.tooling.terminal import printable
 from tests.recording.logs import write_log
 
 #: Clears the screen, sets the title, turns the writing, hides, feeds lines; and rich's markup.
@@ -121,7 +123,7 @@ def hostile(prefix: str) -> Iterator[str]:
         process.communicate()
 
 
-LOOKING = {
+LOOKING: dict[str, list[Any]] = {
     "list": ["--interval", 0],
     "info": [".*", "--interval", 0.01],
     "stat": ["--once", "--interval", 0.01],
@@ -159,8 +161,10 @@ def test_echo_shows_payloads_of_any_text_in_one_line_each(prefix: str) -> None:
         for arguments in ([], ["--json"], ["--hex"]):
             process = subprocess.Popen(
                 [sys.executable, "-m", "msgq", "echo", "texts", "-n", str(len(payloads)), *arguments],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONIOENCODING": "ascii"},
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            )
             while process.poll() is None:
                 for payload in payloads:
                     pub.send(payload)
@@ -190,9 +194,16 @@ def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["info", "\x1bc\x9b\u202e\n"], ["list", "--prefix", f"{EVIL}/"], [EVIL], ["bag", "info", EVIL],
-     ["bag", "info", f"--x{EVIL}"], ["clean", EVIL], ["echo", f"*{EVIL}"]],
-)  # fmt: skip
+    [
+        ["info", "\x1bc\x9b\u202e\n"],
+        ["list", "--prefix", f"{EVIL}/"],
+        [EVIL],
+        ["bag", "info", EVIL],
+        ["bag", "info", f"--x{EVIL}"],
+        ["clean", EVIL],
+        ["echo", f"({EVIL}"],
+    ],
+)
 def test_errors_are_escaped(arguments: list[str]) -> None:
     result = run(*arguments, code=None)
     assert result.exit_code in (1, 2)

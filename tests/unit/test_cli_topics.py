@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from msgq.cli.app import app
-from msgq.cli.clean import users
+from msgq.remains import users
 from msgq.stats import Participant, SubscriberInfo, TopicStats
 from tests.support import SHM
 
@@ -194,9 +194,9 @@ def participant(pid: int, alive: bool | None) -> Participant:
 def test_users_tells_the_living_from_those_that_nobody_can_judge() -> None:
     infos = tuple(SubscriberInfo(participant(pid, alive), 0, 0, 0, 0) for pid, alive in ((2, False), (3, None)))
     living, unknown = users(topic(participant(1, True), "ours", infos, stock=2))
-    assert living == ["process1 1"]
-    assert unknown == ["process3 3 (unknown)", "2 stock subscribers"]
+    assert living == ("process1 1",)
+    assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
 
 
 def test_users_of_a_topic_with_a_stock_publisher_are_unknown() -> None:
-    assert users(topic(None, "stock", (), stock=0)) == ([], ["a stock publisher"])
+    assert users(topic(None, "stock", (), stock=0)) == ((), ("a stock publisher",))

@@ -10,11 +10,11 @@ import pytest
 
 import msgq
 from msgq import errors
-from msgq.errors import IpcError, MultiplePublishersError, SegmentError, WaitTimeoutError
+from msgq.errors import IpcError, MsgqError, MultiplePublishersError, SegmentError, WaitTimeoutError
 from tests.support import run_child
 from tests.unit import actors
 
-ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, IpcError)]
+ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, MsgqError)]
 
 
 def test_the_two_that_stock_has_are_at_the_top() -> None:
@@ -23,7 +23,7 @@ def test_the_two_that_stock_has_are_at_the_top() -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_every_error_carries_endpoint_and_text(cls: type[IpcError]) -> None:
+def test_every_error_carries_endpoint_and_text(cls: type[MsgqError]) -> None:
     error = cls("what happened", "topic")
     assert error.endpoint == "topic"
     assert str(error) == "'topic': what happened"
@@ -32,7 +32,7 @@ def test_every_error_carries_endpoint_and_text(cls: type[IpcError]) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_every_error_survives_pickling(cls: type[IpcError]) -> None:
+def test_every_error_survives_pickling(cls: type[MsgqError]) -> None:
     """multiprocessing hands errors from process to process."""
     error = cls("what happened", "topic", errno=errno.EPERM)
     copy = pickle.loads(pickle.dumps(error))

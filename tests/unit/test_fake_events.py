@@ -9,7 +9,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from msgq.errors import (
     LayoutVersionError,
     MessageSizeError,
     SegmentError,
+    StateError,
 )
 from msgq.naming import backend_name
 from tests.support import DEADLINE, SHM, Child, Task, wait_asleep, wait_until
@@ -311,7 +312,7 @@ class TestHandle:
 
     def test_it_is_made_once(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
-        with pytest.raises(InvalidValueError, match="already"):
+        with pytest.raises(StateError, match="already"):
             handle.__init__(endpoint, "", True)  # type: ignore[misc]
 
 
@@ -950,11 +951,12 @@ class TestHostileBytes:
         handle = msgq.fake_event_handle(endpoint)
         path = gate_path(token)
         handle.close()
-        {
+        ways: dict[str, Callable[[], object]] = {
             "link": lambda: path.symlink_to("/etc/passwd"),
             "directory": path.mkdir,
             "fifo": lambda: os.mkfifo(path),
-        }[kind]()
+        }
+        ways[kind]()
         try:
             for override in (True, False):
                 with pytest.raises(SegmentError) as caught:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishersError
-from msgq.impl.liveness import LockFile
-from msgq.impl.segment import unlink_topic
+from msgq.impl.ground.liveness import LockFile
+from msgq.impl.ring.topic import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import actors, life_actors
 from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path
@@ -99,7 +100,7 @@ class TestProcess:
         with Child(life_actors.fork_children, endpoint) as parent:
             for child in parent.hear():
                 os.kill(child, signal.SIGKILL)
-                wait_until(lambda child=child: state(child) == "Z")
+                wait_until(partial(lambda pid: state(pid) == "Z", child))
                 assert alive(endpoint) == [True]
 
     def test_closing_all_descriptors_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
@@ -125,6 +126,7 @@ class TestProcess:
         thread.join()
         assert alive(endpoint) == [True]
 
+    @pytest.mark.slow
     def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """A child that inherited a descriptor of the lock would keep it when the parent leaves."""
         stop = threading.Event()
@@ -243,7 +245,6 @@ class TestReleaseBefore:
             publisher = stats.topic(endpoint).publisher
             assert publisher is not None
             assert publisher.alive is True
-
 
     def test_publishers_of_it_that_nobody_can_tell_of_do_not_use_up_all_places(self, endpoint: str) -> None:
         """Killed in another PID namespace, in the middle of a send: nobody will ever know."""

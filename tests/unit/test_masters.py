@@ -102,9 +102,17 @@ def test_the_same_messages_give_the_same_state() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "age", "alive"),
-    [(10.0, 0.0, True), (10.0, 0.9375, True), (10.0, 1.0, False), (10.0, 1.0625, False),
-     (0.5, 19.9375, True), (0.5, 20.0, False), (2.5, 3.9375, True), (2.5, 4.0, False)],
-)  # fmt: skip
+    [
+        (10.0, 0.0, True),
+        (10.0, 0.9375, True),
+        (10.0, 1.0, False),
+        (10.0, 1.0625, False),
+        (0.5, 19.9375, True),
+        (0.5, 20.0, False),
+        (2.5, 3.9375, True),
+        (2.5, 4.0, False),
+    ],
+)
 def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool) -> None:
     sm = feed(master({"a": rate}), [64.0])
     assert sm.alive["a"]
@@ -151,10 +159,20 @@ def test_one_message_has_no_frequency_and_two_have() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "actual", "right"),
-    [(10.0, 7.9, False), (10.0, 8.0, True), (10.0, 10.0, True), (10.0, 11.9, True), (10.0, 12.1, False),
-     (10 / 3, 4.0, True), (10 / 3, 4.1, False), (0.625, 0.5, True), (0.625, 0.49, False), (0.01, 0.01, True),
-     (0.01, 0.013, False)],
-)  # fmt: skip
+    [
+        (10.0, 7.9, False),
+        (10.0, 8.0, True),
+        (10.0, 10.0, True),
+        (10.0, 11.9, True),
+        (10.0, 12.1, False),
+        (10 / 3, 4.0, True),
+        (10 / 3, 4.1, False),
+        (0.625, 0.5, True),
+        (0.625, 0.49, False),
+        (0.01, 0.01, True),
+        (0.01, 0.013, False),
+    ],
+)
 @pytest.mark.parametrize("count", [2, 5, 300])
 def test_borders_of_the_frequency(rate: float, actual: float, right: bool, count: int) -> None:
     assert feed(master({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
@@ -363,9 +381,13 @@ def test_all_checks_needs_the_three() -> None:
 def test_an_unknown_topic_is_named_wherever_it_is_used() -> None:
     sm = master(["a", "b"])
     for ask in (
-        lambda: sm["typo"], lambda: sm.alive["typo"], lambda: sm.lost["typo"], lambda: sm.all_checks(["a", "typo"]),
-        lambda: sm.all_valid("typo"), lambda: sm.update_msgs(0.0, [("a", b""), ("typo", b"")]),
-    ):  # fmt: skip
+        lambda: sm["typo"],
+        lambda: sm.alive["typo"],
+        lambda: sm.lost["typo"],
+        lambda: sm.all_checks(["a", "typo"]),
+        lambda: sm.all_valid("typo"),
+        lambda: sm.update_msgs(0.0, [("a", b""), ("typo", b"")]),
+    ):
         with pytest.raises(UnknownTopicError, match=r"^'typo': .*'a', 'b'$") as caught:
             ask()
         assert isinstance(caught.value, IpcError)
@@ -377,10 +399,18 @@ def test_an_unknown_topic_is_named_wherever_it_is_used() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"poll": "typo"}, {"poll": ["a", "typo"]}, {"ignore_alive": ["typo"]}, {"ignore_avg_freq": ["typo"]},
-     {"ignore_valid": ["typo"]}, {"decoders": {"typo": int}}, {"validators": {"typo": bool}}, {"keep_all": ["typo"]},
-     {"segment_sizes": {"typo": 1024}}],
-)  # fmt: skip
+    [
+        {"poll": "typo"},
+        {"poll": ["a", "typo"]},
+        {"ignore_alive": ["typo"]},
+        {"ignore_avg_freq": ["typo"]},
+        {"ignore_valid": ["typo"]},
+        {"decoders": {"typo": int}},
+        {"validators": {"typo": bool}},
+        {"keep_all": ["typo"]},
+        {"segment_sizes": {"typo": 1024}},
+    ],
+)
 def test_arguments_name_topics_that_are_there(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownTopicError, match="'typo'"):
         master(["a"], **options)
@@ -451,11 +481,11 @@ def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: st
     "make",
     [
         lambda: SubMaster({"good": 1, "odd": "fast"}),
-        lambda: SubMaster(["good", "odd"], segment_sizes={"odd": "large"}),
-        lambda: SubMaster(["good", "odd"], decoders={"odd": "json"}),
-        lambda: SubMaster(["good", "odd"], validators={"odd": True}),
-        lambda: PubMaster(["good", "odd"], segment_sizes={"odd": "large"}),
-        lambda: PubMaster(["good", "odd"], encoders={"odd": "json"}),
+        lambda: SubMaster(["good", "odd"], segment_sizes={"odd": "large"}),  # type: ignore[dict-item]  # it is the test
+        lambda: SubMaster(["good", "odd"], decoders={"odd": "json"}),  # type: ignore[dict-item]  # it is the test
+        lambda: SubMaster(["good", "odd"], validators={"odd": True}),  # type: ignore[dict-item]  # it is the test
+        lambda: PubMaster(["good", "odd"], segment_sizes={"odd": "large"}),  # type: ignore[dict-item]  # it is the test
+        lambda: PubMaster(["good", "odd"], encoders={"odd": "json"}),  # type: ignore[dict-item]  # it is the test
     ],
 )
 def test_a_value_of_a_wrong_type_is_told_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
@@ -463,7 +493,7 @@ def test_a_value_of_a_wrong_type_is_told_with_its_topic(make: Callable[[], Any],
         make()
 
 
-@pytest.mark.parametrize("encoder", [None, len, lambda data: bytes(data, 5)])
+@pytest.mark.parametrize("encoder", [None, len, lambda data: bytes(data, 5)])  # type: ignore[call-overload]  # it fails
 def test_data_that_cannot_be_sent_is_told_with_its_topic(encoder: Any, prefix: str) -> None:
     with PubMaster(["good", "odd"], encoders={"odd": encoder}) as pm:
         with pytest.raises(TypeError, match=r"^'odd': ") as caught:

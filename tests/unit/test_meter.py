@@ -9,8 +9,8 @@ import pytest
 
 import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
-from msgq.impl.meter import Meter, watch
-from msgq.impl.snapshot import TopicWatch
+from msgq.impl.ring.meter import Meter, watch
+from msgq.impl.ring.snapshot import TopicWatch
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
 
@@ -70,12 +70,14 @@ def test_percentiles_are_within_a_percent(endpoint: str) -> None:
 @pytest.mark.parametrize("spin", [False, True])
 def test_the_mean_period_is_exact_however_it_looks(endpoint: str, spin: bool) -> None:
     def publish() -> None:
-        for _ in range(50):
-            publisher.send(b"tick")
+        for _ in range(49):
             time.sleep(0.001)
+            publisher.send(b"tick")
 
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
+        publisher.send(b"tick")
+        watch([meter], 0.001, spin)  # periods begin with what is found first, be it one message or several
         task = Task(publish)
         while meter.reading().messages < 50:
             watch([meter], 0.01, spin)
@@ -123,7 +125,7 @@ def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None
 
 def test_delays_by_the_monotonic_clock(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint, 0, monotonic=True)
+        meter = Meter(msgq.context, endpoint, 0, clock="monotonic")
         publisher.send(struct.pack("<Q", time.monotonic_ns()))
         watch([meter], 0.001)
     delays = meter.reading().delays_us

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.errors import EndpointClosedError, InvalidValueError
-from msgq.impl.segment import TopicLock, unlink_topic
+from msgq.errors import EndpointClosedError, InvalidValueError, StateError
+from msgq.impl.ring.topic import TopicLock, unlink_topic
 from tests.support import DEADLINE_MS, Task, wait_until
 from tests.unit.ringfile import ring_path
 
@@ -66,7 +66,7 @@ def test_a_socket_that_connects_cannot_be_connected_elsewhere(endpoint: str, loc
     socket = kind()
     task = Task(socket.connect, msgq.context, endpoint)
     wait_until(lambda: not socket.closed)
-    with pytest.raises(InvalidValueError, match="connected"):
+    with pytest.raises(StateError, match="connected"):
         socket.connect(msgq.context, f"{endpoint}-other")
     fcntl.flock(lock, fcntl.LOCK_UN)
     task.result()
@@ -114,7 +114,6 @@ def test_a_handler_may_close_and_raise(endpoint: str) -> None:
 
 def test_a_handler_ends_the_wait_for_readers(endpoint: str) -> None:
     """However short the sleeps are, between which it comes."""
-
 
     def interrupt() -> None:
         raise KeyboardInterrupt

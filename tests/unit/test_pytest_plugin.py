@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def run(tmp_path: Path) -> object:
     return run
 
 
-def test_a_failing_seed_is_printed_and_can_be_run_again(run) -> None:
+def test_a_failing_seed_is_printed_and_can_be_run_again(run: Any) -> None:
     code, output = run()
     assert code == 1
     assert "7 passed, 1 failed" in output or "1 failed, 7 passed" in output
@@ -60,20 +61,20 @@ def test_a_failing_seed_is_printed_and_can_be_run_again(run) -> None:
     assert "passed" not in output
 
 
-def test_more_seeds_can_be_asked_for(run) -> None:
+def test_more_seeds_can_be_asked_for(run: Any) -> None:
     code, output = run("--msgq-seeds", "3")
     assert code == 0
     assert "10 passed" in output
 
 
-def test_one_seed_can_be_asked_for(run) -> None:
+def test_one_seed_can_be_asked_for(run: Any) -> None:
     code, output = run("--msgq-seed", "12345678901")
     assert code == 0
     assert "test_five[seed12345678901] PASSED" in output
     assert "4 passed" in output
 
 
-def test_no_seed_would_test_nothing(run) -> None:
+def test_no_seed_would_test_nothing(run: Any) -> None:
     code, output = run("--msgq-seeds", "0")
     assert code != 0
     assert "at least 1" in output

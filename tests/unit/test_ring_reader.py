@@ -357,8 +357,11 @@ class TestHostileBytes:
 
     @pytest.mark.parametrize("conflate", [False, True])
     def test_a_wrap_mark_in_the_middle_leads_nowhere(self, endpoint: str, conflate: bool) -> None:
-        with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, conflate=conflate) as sub, \
-                RingFile(endpoint) as ring:  # fmt: skip
+        with (
+            msgq.pub_sock(endpoint, SIZE) as pub,
+            msgq.sub_sock(endpoint, conflate=conflate) as sub,
+            RingFile(endpoint) as ring,
+        ):
             pub.send_many(numbered(0, 3))
             ring[HEADER + 16] = WRAP_MARK
             with contextlib.suppress(CorruptSegmentError):  # or lost
@@ -481,8 +484,12 @@ class TestPassive:
     @every_drain
     def test_a_stranger_that_takes_over_is_not_trusted(self, endpoint: str, drain: Any) -> None:
         """While ours published, the limit told how far; from the stranger's start on it says nothing any more."""
-        with msgq.pub_sock(endpoint, SIZE) as pub, passive(endpoint) as sub, msgq.sub_sock(endpoint) as attached, \
-                RingFile(endpoint) as ring:  # fmt: skip
+        with (
+            msgq.pub_sock(endpoint, SIZE) as pub,
+            passive(endpoint) as sub,
+            msgq.sub_sock(endpoint) as attached,
+            RingFile(endpoint) as ring,
+        ):
             pub.send_many(numbered(0, 5))
             assert drain(sub) == drain(attached) == numbered(0, 5)
             ring.start_stranger()

@@ -21,11 +21,17 @@ def published(endpoint: str, schema: Schema | None) -> Schema | None:
         return stats.topic(endpoint).schema
 
 
-@pytest.mark.parametrize("schema", [
-    Schema("CarState", "capnp", b"struct"), Schema("a", ""), Schema("a", "json"), Schema("prüfung", "ä", b"\0\xff\0"),
-    Schema("n" * NAME_BYTES_MAX, "e" * ENCODING_BYTES_MAX, bytes(range(256)) * (DATA_BYTES_MAX // 256)),
-    Schema("exactly", "full", b"\1" * DATA_BYTES_MAX),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema("CarState", "capnp", b"struct"),
+        Schema("a", ""),
+        Schema("a", "json"),
+        Schema("prüfung", "ä", b"\0\xff\0"),
+        Schema("n" * NAME_BYTES_MAX, "e" * ENCODING_BYTES_MAX, bytes(range(256)) * (DATA_BYTES_MAX // 256)),
+        Schema("exactly", "full", b"\1" * DATA_BYTES_MAX),
+    ],
+)
 def test_others_see_it_as_it_is(endpoint: str, schema: Schema) -> None:
     assert published(endpoint, schema) == schema
 
@@ -43,10 +49,18 @@ def test_it_outlives_the_publisher_and_is_replaced_by_the_next(endpoint: str) ->
     assert published(endpoint, short) == short
 
 
-@pytest.mark.parametrize(("wrong", "what"), [
-    (("",), "name"), (("n" * 193,), "193"), (("ü" * 97,), "194"), (("n", "e" * 49), "49"),
-    (("n", "e", bytes(46609)), "46609"), (("nul\0nul",), "name"), (("n", "e\0"), "encoding"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (("",), "name"),
+        (("n" * 193,), "193"),
+        (("ü" * 97,), "194"),
+        (("n", "e" * 49), "49"),
+        (("n", "e", bytes(46609)), "46609"),
+        (("nul\0nul",), "name"),
+        (("n", "e\0"), "encoding"),
+    ],
+)
 def test_what_does_not_fit_is_refused(wrong: tuple[Any, ...], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Schema(*(*wrong, "json")[: max(2, len(wrong))])

@@ -25,7 +25,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.segment import unlink_topic
+from msgq.impl.ring.topic import unlink_topic
 from tests.support import DEADLINE_MS, SHM, Child, Task, run_child, wait_until
 from tests.unit import actors
 from tests.unit.ringfile import (
@@ -502,8 +502,10 @@ class TestCreation:
         """Both connect to fresh endpoints the moment a file appears; each must see the other's sockets."""
         rounds, size = 30, 4096
         go = tmp_path / "go"
-        with Child(actors.create_at_once, "e", str(go), size, rounds) as one, \
-                Child(actors.create_at_once, "e", str(go), size, rounds) as two:  # fmt: skip
+        with (
+            Child(actors.create_at_once, "e", str(go), size, rounds) as one,
+            Child(actors.create_at_once, "e", str(go), size, rounds) as two,
+        ):
             for i in range(rounds):
                 for child in (one, two):
                     assert child.hear() == i

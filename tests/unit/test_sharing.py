@@ -83,9 +83,7 @@ def trusting(*users: int) -> str:
 
 @pytest.mark.parametrize("first", ["publisher", "subscriber"])
 @pytest.mark.parametrize("publisher_user", [ALICE, BOB])
-def test_two_users_that_both_want_it_talk(
-    place: str, token: str, join: Join, publisher_user: int, first: str
-) -> None:
+def test_two_users_that_both_want_it_talk(place: str, token: str, join: Join, publisher_user: int, first: str) -> None:
     """Whoever comes first, and makes the files. Both have umask 077."""
     other = BOB if publisher_user == ALICE else ALICE
     publisher = join(publisher_user, MSGQ_TRUST=trusting(other), OPENPILOT_PREFIX=place)
@@ -244,7 +242,7 @@ def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place
     alice.do("publish", token, "goes on")
 
 
-@pytest.mark.parametrize("content", ["", "x" * 100, "\x7f" * 4096])
+@pytest.mark.parametrize("content", ["", "x" * 100, "\x7f" * 4096], ids=["empty", "short", "page"])
 def test_a_file_of_a_trusted_user_is_hostile_bytes(token: str, join: Join, place: str, content: str) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(BOB))
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))

@@ -63,7 +63,7 @@ class TestScript:
             for name in "abc":
                 msgq.sub_sock(name, poller)
             while True:
-                order.extend(sub.receive() for sub in poller.poll(-1))
+                order.extend(sub.receive() or b"" for sub in poller.poll(-1))
 
         with Simulation(seed, script=[Fault("reorder", "a", message=1)]) as sim:
             sim.add(program)
@@ -206,10 +206,13 @@ class TestChance:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"kind": "explode", "message": 1}, {"kind": "drop"}, {"kind": "drop", "message": 1, "at": 1.0},
-        {"kind": "delay", "message": 1}, {"kind": "drop", "message": 1, "delay": 1.0},
+        {"kind": "explode", "message": 1},
+        {"kind": "drop"},
+        {"kind": "drop", "message": 1, "at": 1.0},
+        {"kind": "delay", "message": 1},
+        {"kind": "drop", "message": 1, "delay": 1.0},
     ],
-)  # fmt: skip
+)
 def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         Fault(endpoint="a", **wrong)

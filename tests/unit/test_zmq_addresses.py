@@ -15,7 +15,7 @@ import zmq
 import msgq
 from msgq import naming
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
-from msgq.impl.context import Context
+from msgq.impl.ground.context import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.publisher import PubSocket
@@ -152,17 +152,27 @@ class TestMap:
         assert publisher_address("can").uri == "tcp://*:4000"
         assert subscriber_address("can", "far.example").uri == "tcp://far.example:4000"
 
-    def test_its_keys_carry_the_prefix(
-        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_its_keys_carry_the_prefix(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
         assert publisher_address("can") == Address("b", 2)
 
     @pytest.mark.parametrize(
-        "value", ['"nowhere"', '"tcp://host"', '"tcp://:5"', '"tcp://h:0"', '"tcp://h:65536"', '"udp://h:5"', "5",
-                  '"ipc://relative"', '"ipc://"', '"inproc://x"', '"tcp://h:x"'],
-    )  # fmt: skip
+        "value",
+        [
+            '"nowhere"',
+            '"tcp://host"',
+            '"tcp://:5"',
+            '"tcp://h:0"',
+            '"tcp://h:65536"',
+            '"udp://h:5"',
+            "5",
+            '"ipc://relative"',
+            '"ipc://"',
+            '"inproc://x"',
+            '"tcp://h:x"',
+        ],
+    )
     def test_what_is_no_address_is_named(self, write_map: Callable[[str], None], value: str) -> None:
         write_map(f"can = {value}")
         with pytest.raises(InvalidValueError, match=r"map\.toml.*no address") as caught:

@@ -15,16 +15,6 @@ SOCKETS = Path("/tmp")
 LOCKS = Path(f"/dev/shm/msgqframes_{os.geteuid()}")
 
 
-@pytest.fixture(autouse=True)
-def no_sockets_left(token: str) -> Iterator[None]:
-    """No path of the test's may stay in /tmp, and no lock of one."""
-    yield
-    left = [path for folder in (SOCKETS, LOCKS) if folder.exists() for path in folder.iterdir() if token in path.name]
-    for path in left:
-        path.unlink()
-    assert not left, "sockets, or locks of them, left behind by the test"
-
-
 @pytest.fixture
 def name(prefix: str, token: str) -> str:
     """A server's name, under a prefix of the test alone."""

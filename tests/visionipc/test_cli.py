@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from msgq.cli import frames_view
 from msgq.cli.app import app
+from msgq.cli.frames import view
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Child, Task, hear, say, wait_until
 from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
@@ -171,7 +171,9 @@ def test_save_writes_the_picture_as_png(name: str, tmp_path: Path, cameras: Chil
     with Stream(cameras):
         (saved,) = lines(msgq("save", name, str(tmp_path / "one.png"), "--stream", "7", "--json"))
     assert saved["path"] == str(tmp_path / "one.png")
-    picture = cv2.imread(saved["path"])[:, :, ::-1]
+    found = cv2.imread(saved["path"])
+    assert found is not None
+    picture = found[:, :, ::-1]
     assert picture.shape == (HEIGHT, WIDTH, 3)
     assert (picture[: HEIGHT // 2] == RED).all()
     assert (picture[HEIGHT // 2 :] == GREEN).all()
@@ -253,7 +255,7 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
     rgb[: HEIGHT // 2], rgb[HEIGHT // 2 :] = RED, GREEN
     screen = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=32, height=80)
     with screen.capture() as capture:
-        screen.print(frames_view.HalfBlocks(rgb, "a title"))
+        screen.print(view.HalfBlocks(rgb, "a title"))
     *rows, title = capture.get().rstrip("\n").split("\n")
     assert title.strip() == "a title"
     assert [row.count("▀") for row in rows] == [32] * 12
@@ -264,9 +266,9 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
 
 def test_a_picture_fits_the_terminal_and_keeps_its_shape() -> None:
     rgb = np.zeros((1080, 1920, 3), np.uint8)
-    assert frames_view.scaled(rgb, 80, 1000).shape == (44, 80, 3)
-    assert frames_view.scaled(rgb, 1000, 46).shape == (46, 81, 3)
-    assert frames_view.scaled(rgb[:, :1], 5, 2).shape == (2, 1, 3)
+    assert view.scaled(rgb, 80, 1000).shape == (44, 80, 3)
+    assert view.scaled(rgb, 1000, 46).shape == (46, 81, 3)
+    assert view.scaled(rgb[:, :1], 5, 2).shape == (2, 1, 3)
 
 
 def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:

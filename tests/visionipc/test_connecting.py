@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,18 +20,18 @@ from visionipc import VisionIpcClient, VisionIpcServer, wire
 
 
 @contextlib.contextmanager
-def serving(name):
+def serving(name: Any) -> Iterator[Any]:
     with VisionIpcServer(name) as server:
         server.create_buffers(0, 2, WIDTH, HEIGHT)
         server.start_listener()
         yield server
 
 
-def test_a_server_that_comes_while_somebody_connects_is_there_or_not(name):
+def test_a_server_that_comes_while_somebody_connects_is_there_or_not(name: Any) -> None:
     """Failure would mean: a client that found nobody listening, and somebody a moment later, says it was refused."""
     over = threading.Event()
 
-    def come_and_go():
+    def come_and_go() -> None:
         while not over.is_set():
             with serving(name):
                 pass
@@ -46,14 +48,14 @@ def test_a_server_that_comes_while_somebody_connects_is_there_or_not(name):
     assert found == {True, False}
 
 
-def listening(name):
+def listening(name: Any) -> Any:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(wire.socket_path(name))
     listener.listen()
     return listener
 
 
-def test_who_is_sent_away_unheard_asks_again(name):
+def test_who_is_sent_away_unheard_asks_again(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     with listening(name) as listener:
         task = Task(client.connect, True)
@@ -67,10 +69,10 @@ def test_who_is_sent_away_unheard_asks_again(name):
     client.close()
 
 
-def test_a_server_that_sends_everybody_away_unheard_does_not_answer(name):
+def test_a_server_that_sends_everybody_away_unheard_does_not_answer(name: Any) -> None:
     over = threading.Event()
 
-    def send_away():
+    def send_away() -> None:
         while not over.is_set():
             listener.accept()[0].close()
 
@@ -85,13 +87,13 @@ def test_a_server_that_sends_everybody_away_unheard_does_not_answer(name):
     os.unlink(wire.socket_path(name))
 
 
-def serve(name):
+def serve(name: Any) -> None:
     with serving(name):
         say()
         hear()
 
 
-def test_a_request_that_came_while_the_server_was_held_up_is_answered(name):
+def test_a_request_that_came_while_the_server_was_held_up_is_answered(name: Any) -> None:
     """Its time was over by the clock, and it was there in time: a server under load answers it all the same."""
     with Child(serve, name) as child, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         child.hear()

@@ -73,7 +73,8 @@ def planar(pixels: FrameFormat, stride: int, gap: int) -> tuple[Geometry, bytear
 def test_luma_and_chroma_become_rgb_by_bt601(library: str, pixels: FrameFormat, stride: int, gap: int) -> None:
     layout, data = planar(pixels, stride, gap)
     rgb = to_rgb(data, layout)
-    assert (rgb.shape, rgb.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+    assert rgb.shape == (HEIGHT, WIDTH, 3)
+    assert rgb.dtype == np.uint8
     assert np.abs(rgb - bt601(*smooth())).max() <= 5
 
 

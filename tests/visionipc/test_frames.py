@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def descriptors() -> set[str]:
 # ---- stock's API ----
 
 
-def test_send_and_receive(server, connect):
+def test_send_and_receive(server: Any, connect: Any) -> None:
     client = connect()
     data = np.arange(SIZE, dtype=np.uint8)
     assert server.send(0, data, 7, 100, 200)
@@ -73,7 +74,7 @@ def test_send_and_receive(server, connect):
     assert frame.valid()
 
 
-def test_layout_with_gaps(server, connect):
+def test_layout_with_gaps(server: Any, connect: Any) -> None:
     server.create_buffers_with_sizes(1, 2, 60, 40, 64 * 64 * 2, 64, 64 * 44)
     client = connect(1)
     with server.frame(1) as frame:
@@ -89,7 +90,7 @@ def test_layout_with_gaps(server, connect):
         frame.image  # noqa: B018
 
 
-def test_before_a_connection(name):
+def test_before_a_connection(name: Any) -> None:
     """As stock's: programs look at these, and receive, while their server is still starting."""
     with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
         assert not client.connect(False)
@@ -119,7 +120,7 @@ def test_before_a_connection(name):
         assert (client.width, client.num_buffers) == (WIDTH, 2)
 
 
-def test_a_stream_that_is_not_there_so_far(server, name):
+def test_a_stream_that_is_not_there_so_far(server: Any, name: Any) -> None:
     with VisionIpcClient(name, 3, False) as client:
         assert client.connect(False) is False
         assert (client.num_buffers, client.width, client.is_connected()) == (0, None, False)
@@ -128,7 +129,7 @@ def test_a_stream_that_is_not_there_so_far(server, name):
         assert (client.num_buffers, client.width) == (2, 8)
 
 
-def test_a_stream_that_is_gone_at_the_next_connect(name):
+def test_a_stream_that_is_gone_at_the_next_connect(name: Any) -> None:
     with VisionIpcClient(name, 0, False) as client:
         for kinds, found in (([0], 2), ([1], 0), ([0, 1], 2)):
             with VisionIpcServer(name) as server:
@@ -139,8 +140,10 @@ def test_a_stream_that_is_gone_at_the_next_connect(name):
                 assert client.num_buffers == found
 
 
-def test_keywords_in_stocks_spelling(name):
-    with VisionIpcServer(name=name) as server, VisionIpcClient(name=name, stream=1, conflate=False) as client:
+def test_keywords_in_stocks_spelling(name: Any) -> None:
+    make_server: Any = VisionIpcServer  # type checkers know our spelling only
+    make_client: Any = VisionIpcClient
+    with make_server(name=name) as server, make_client(name=name, stream=1, conflate=False) as client:
         server.create_buffers(tp=0, num_buffers=3, width=WIDTH, height=HEIGHT)
         server.create_buffers_with_sizes(
             tp=1, num_buffers=2, width=8, height=4, size=16 * 6, stride=16, uv_offset=16 * 4
@@ -158,19 +161,20 @@ def test_keywords_in_stocks_spelling(name):
         with pytest.raises(TypeError, match="'type' twice, once as 'tp'"):
             server.send(type=1, tp=1, data=data)
         with pytest.raises(TypeError, match="'type' twice"):
-            VisionIpcClient(name, type=1, stream=1, conflate=False)
+            make_client(name, type=1, stream=1, conflate=False)
         with pytest.raises(TypeError, match="multiple values"):
             server.send(1, data, tp=1)
 
 
-def test_keyword_for_opencl_must_be_none(name):
-    VisionIpcClient(name, 0, False, None).close()
-    VisionIpcClient(name, stream=0, conflate=False, context=None).close()
+def test_keyword_for_opencl_must_be_none(name: Any) -> None:
+    make_client: Any = VisionIpcClient  # type checkers know our spelling only
+    make_client(name, 0, False, None).close()
+    make_client(name, stream=0, conflate=False, context=None).close()
     with pytest.raises(errors.InvalidValueError, match="there is no OpenCL here"):
-        VisionIpcClient(name, 0, False, object())
+        make_client(name, 0, False, object())
 
 
-def test_types_of_streams():
+def test_types_of_streams() -> None:
     names = [f"VISION_STREAM_{name}" for name in ("ROAD", "DRIVER", "WIDE_ROAD", "MAP")]
     assert {kind.name: kind.value for kind in VisionStreamType} == {name: i for i, name in enumerate(names)}
 
@@ -191,13 +195,13 @@ with VisionIpcServer(sys.argv[1]) as server, VisionIpcClient(sys.argv[1], 0, Fal
 """
 
 
-def test_the_first_frame_imports_nothing(name):
+def test_the_first_frame_imports_nothing(name: Any) -> None:
     """NumPy's import takes as long as some frames, which a client would lose at its first one."""
     done = subprocess.run([sys.executable, "-c", IMPORTED_BY_A_FRAME, name], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
-def test_names(name):
+def test_names(name: Any) -> None:
     assert get_endpoint_name("camerad", 2) == "visionipc_camerad_2"
     with pytest.raises(errors.EndpointNameError):
         VisionIpcServer("a/b")
@@ -205,7 +209,7 @@ def test_names(name):
         VisionIpcServer("n" * 100)
 
 
-def test_no_server(name):
+def test_no_server(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     assert not client.connect(False)
     assert not client.is_connected()
@@ -215,12 +219,12 @@ def test_no_server(name):
         client.recv(0)
 
 
-def test_available_streams(server, name):
+def test_available_streams(server: Any, name: Any) -> None:
     server.create_buffers(5, 1, 2, 2)
     assert VisionIpcClient.available_streams(name, True) == {0, 5}
 
 
-def test_a_stream_that_does_not_exist(server, name, connect):
+def test_a_stream_that_does_not_exist(server: Any, name: Any, connect: Any) -> None:
     client = VisionIpcClient(name, 3, False)
     with pytest.raises(errors.StreamNotFoundError, match=r"\[0\]"):
         client.connect(True)
@@ -229,7 +233,7 @@ def test_a_stream_that_does_not_exist(server, name, connect):
         server.send(3, b"")
 
 
-def test_nothing_came(server, connect):
+def test_nothing_came(server: Any, connect: Any) -> None:
     client = connect()
     assert client.recv(0) is None
     started = time.monotonic()
@@ -239,13 +243,13 @@ def test_nothing_came(server, connect):
         client.frame(1)
 
 
-def test_wrong_size(server):
+def test_wrong_size(server: Any) -> None:
     with pytest.raises(errors.MessageSizeError, match=str(SIZE)):
         server.send(0, b"too short")
     assert server.send(0, bytes(SIZE))  # and the buffer is free again
 
 
-def test_64_streams(name):
+def test_64_streams(name: Any) -> None:
     with VisionIpcServer(name) as server:
         for kind in range(64):
             server.create_buffers(kind, 1, 2, 2)
@@ -260,12 +264,12 @@ def test_64_streams(name):
 
 
 @pytest.mark.parametrize("count", [0, 129, -1])
-def test_number_of_buffers(server, count):
+def test_number_of_buffers(server: Any, count: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         server.create_buffers(1, count, 2, 2)
 
 
-def test_128_buffers(server, connect):
+def test_128_buffers(server: Any, connect: Any) -> None:
     server.create_buffers(1, 128, 2, 2)
     client = connect(1)
     assert client.num_buffers == 128
@@ -294,7 +298,7 @@ def test_128_buffers(server, connect):
         (FrameFormat.FLOAT32, 5, (48, 64, 5), np.float32),
     ],
 )
-def test_formats(server, connect, pixels, channels, shape, dtype):
+def test_formats(server: Any, connect: Any, pixels: Any, channels: Any, shape: Any, dtype: Any) -> None:
     server.create_buffers(1, 2, 64, 48, pixels, channels)
     client = connect(1)
     picture = np.random.default_rng(1).integers(0, 255, shape).astype(dtype)
@@ -308,14 +312,14 @@ def test_formats(server, connect, pixels, channels, shape, dtype):
     assert not frame.image.flags.writeable
 
 
-def test_raw(server, connect):
+def test_raw(server: Any, connect: Any) -> None:
     server.create_buffers(1, 2, 100_000, 1, FrameFormat.RAW)
     client = connect(1)
     server.send(1, bytes(range(250)) * 400)
     assert receive(client).image.tobytes() == bytes(range(250)) * 400
 
 
-def test_planes_of_yuv420p(server, connect):
+def test_planes_of_yuv420p(server: Any, connect: Any) -> None:
     server.create_buffers(1, 2, 4, 2, FrameFormat.YUV420P)
     client = connect(1)
     server.send(1, bytes(range(12)))
@@ -323,7 +327,7 @@ def test_planes_of_yuv420p(server, connect):
     assert (y.tolist(), u.tolist(), v.tolist()) == ([[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9]], [[10, 11]])
 
 
-def test_views_are_read_only(server, connect):
+def test_views_are_read_only(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     frame = receive(client)
@@ -337,7 +341,7 @@ def test_views_are_read_only(server, connect):
         mmap.mmap(frame.fd, SIZE, prot=mmap.PROT_WRITE | mmap.PROT_READ)
 
 
-def test_a_view_stays_when_everything_else_is_gone(name):
+def test_a_view_stays_when_everything_else_is_gone(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -352,7 +356,7 @@ def test_a_view_stays_when_everything_else_is_gone(name):
     assert row.tolist() == [42] * 4
 
 
-def test_a_released_frame_shows_nothing(server, connect):
+def test_a_released_frame_shows_nothing(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     with client.frame(DEADLINE_MS) as frame:
@@ -368,7 +372,7 @@ def test_a_released_frame_shows_nothing(server, connect):
 # ---- leases ----
 
 
-def test_a_held_frame_is_left_alone(server, connect):
+def test_a_held_frame_is_left_alone(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 100)
     held = receive(client)
@@ -380,7 +384,7 @@ def test_a_held_frame_is_left_alone(server, connect):
     assert client.lost == 0
 
 
-def test_all_held_drops_and_counts(server, connect):
+def test_all_held_drops_and_counts(server: Any, connect: Any) -> None:
     client = connect()
     held = []
     for value in range(4):
@@ -398,7 +402,7 @@ def test_all_held_drops_and_counts(server, connect):
     assert receive(client).data[0] == 60
 
 
-def test_two_clients_hold_the_same_frame(server, connect):
+def test_two_clients_hold_the_same_frame(server: Any, connect: Any) -> None:
     first, second = connect(), connect()
     publish(server, 1)
     left, right = receive(first), receive(second)
@@ -410,7 +414,7 @@ def test_two_clients_hold_the_same_frame(server, connect):
     assert sorted(server.stats(0).clients) == [os.getpid()] * 2
 
 
-def test_a_slow_client_continues_at_the_present(server, connect):
+def test_a_slow_client_continues_at_the_present(server: Any, connect: Any) -> None:
     client = connect()
     for value in range(100):
         publish(server, value)
@@ -419,7 +423,7 @@ def test_a_slow_client_continues_at_the_present(server, connect):
     assert client.lost == 99
 
 
-def test_conflate(server, connect):
+def test_conflate(server: Any, connect: Any) -> None:
     client = connect(conflate=True)
     for value in range(3):
         publish(server, value)
@@ -439,7 +443,7 @@ def hold(name: str, then: Callable[[], object] = signal.pause) -> int:
     return len(held)
 
 
-def test_leases_of_a_killed_client_are_taken_back(server, name):
+def test_leases_of_a_killed_client_are_taken_back(server: Any, name: Any) -> None:
     with Child(hold, name) as child:
         assert child.hear() == "connected"
         for value in range(4):
@@ -462,7 +466,7 @@ def hold_and_exec(name: str) -> None:
     hold(name, life_actors.exec_into_sleep)
 
 
-def test_leases_of_a_client_that_calls_exec_are_taken_back(server, name):
+def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: Any) -> None:
     """It keeps its pid and its start time, and nothing else."""
     with Child(hold_and_exec, name) as child:
         assert child.hear() == "connected"
@@ -477,7 +481,7 @@ def test_leases_of_a_client_that_calls_exec_are_taken_back(server, name):
 
 
 @pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
-def test_leases_of_a_client_in_another_namespace_are_taken_back(server, name, kind):
+def test_leases_of_a_client_in_another_namespace_are_taken_back(server: Any, name: Any, kind: Any) -> None:
     with Child(hold_in_namespace, kind, name) as child:
         if (pid := child.hear()) == "not permitted":
             pytest.skip("needs the right to make namespaces")
@@ -492,7 +496,7 @@ def test_leases_of_a_client_in_another_namespace_are_taken_back(server, name, ki
         assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
 
 
-def test_rows_of_clients_that_left_are_used_again(server, name, connect):
+def test_rows_of_clients_that_left_are_used_again(server: Any, name: Any, connect: Any) -> None:
     for _ in range(300):
         with VisionIpcClient(name, 0, False) as client:
             client.connect(False)
@@ -503,7 +507,7 @@ def test_rows_of_clients_that_left_are_used_again(server, name, connect):
     assert receive(last).data[0] == 3
 
 
-def test_a_frame_that_is_held_keeps_the_row(server, name):
+def test_a_frame_that_is_held_keeps_the_row(server: Any, name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     client.connect(True)
     publish(server, 8)
@@ -518,7 +522,7 @@ def test_a_frame_that_is_held_keeps_the_row(server, name):
     assert (server.stats(0).held, server.stats(0).clients) == (0, [])
 
 
-def test_256_clients(server, name, connect):
+def test_256_clients(server: Any, name: Any, connect: Any) -> None:
     crowd = []
     for _ in range(256):
         client = VisionIpcClient(name, 0, False)
@@ -535,7 +539,7 @@ def test_256_clients(server, name, connect):
 # ---- rendering ----
 
 
-def test_an_exception_publishes_nothing(server, connect):
+def test_an_exception_publishes_nothing(server: Any, connect: Any) -> None:
     client = connect()
     with contextlib.suppress(ZeroDivisionError), server.frame(0) as frame:
         frame.data[:] = 1
@@ -545,7 +549,7 @@ def test_an_exception_publishes_nothing(server, connect):
     assert receive(client).data[0] == 2
 
 
-def test_one_frame_at_a_time(server):
+def test_one_frame_at_a_time(server: Any) -> None:
     with server.frame(0), pytest.raises(errors.ConcurrentUseError), server.frame(0):
         pass
     with server.frame(0) as frame:
@@ -554,7 +558,7 @@ def test_one_frame_at_a_time(server):
         frame.image  # noqa: B018
 
 
-def test_times_of_a_frame(server, connect):
+def test_times_of_a_frame(server: Any, connect: Any) -> None:
     client = connect()
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     with server.frame(0) as frame:
@@ -568,13 +572,13 @@ def test_times_of_a_frame(server, connect):
 
 
 @pytest.mark.parametrize("frame_id", [-1, 1 << 32])
-def test_a_frame_id_has_32_bits(server, frame_id):
+def test_a_frame_id_has_32_bits(server: Any, frame_id: Any) -> None:
     with pytest.raises(errors.InvalidValueError, match="32 bits"):
         server.send(0, bytes(SIZE), frame_id)
     assert server.send(0, bytes(SIZE), (1 << 32) - 1)
 
 
-def test_huge_pages_or_a_clear_error(server, connect):
+def test_huge_pages_or_a_clear_error(server: Any, connect: Any) -> None:
     free = int(Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text())
     if free < 2:
         with pytest.raises(errors.SegmentError, match="huge"):
@@ -586,7 +590,7 @@ def test_huge_pages_or_a_clear_error(server, connect):
     assert receive(client).data[0] == 5
 
 
-def test_a_frame_is_rendered_in_one_block(server, connect):
+def test_a_frame_is_rendered_in_one_block(server: Any, connect: Any) -> None:
     client = connect()
     frame = server.frame(0)
     with frame:
@@ -603,7 +607,7 @@ def test_a_frame_is_rendered_in_one_block(server, connect):
 # ---- restarts ----
 
 
-def test_buffers_that_cannot_be_made_leave_the_former_ones(server, connect):
+def test_buffers_that_cannot_be_made_leave_the_former_ones(server: Any, connect: Any) -> None:
     client = connect()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
@@ -617,7 +621,7 @@ def test_buffers_that_cannot_be_made_leave_the_former_ones(server, connect):
     assert client.connections == 1
 
 
-def test_a_stream_made_anew(server, connect):
+def test_a_stream_made_anew(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     held = receive(client)
@@ -628,7 +632,7 @@ def test_a_stream_made_anew(server, connect):
     assert (held.data == 1).all()
 
 
-def test_a_server_that_restarts(name):
+def test_a_server_that_restarts(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     for life in range(3):
         with VisionIpcServer(name) as server:
@@ -642,7 +646,7 @@ def test_a_server_that_restarts(name):
     client.close()
 
 
-def test_frames_before_the_listener_is_there_are_counted(name):
+def test_frames_before_the_listener_is_there_are_counted(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     with VisionIpcServer(name) as server:
         server.create_buffers(0, 2, WIDTH, HEIGHT)
@@ -660,7 +664,7 @@ def test_frames_before_the_listener_is_there_are_counted(name):
     client.close()
 
 
-def test_two_servers_of_one_name(server, name):
+def test_two_servers_of_one_name(server: Any, name: Any) -> None:
     rival = VisionIpcServer(name)
     with pytest.raises(errors.MultiplePublishersError, match=str(os.getpid())):
         rival.start_listener()
@@ -668,7 +672,7 @@ def test_two_servers_of_one_name(server, name):
     assert VisionIpcClient.available_streams(name, False) == {0}
 
 
-def test_a_socket_that_a_dead_server_left(name, prefix, connect):
+def test_a_socket_that_a_dead_server_left(name: Any, prefix: str, connect: Any) -> None:
     path = SOCKETS / f"{prefix}_visionipc_{name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(path))
@@ -678,7 +682,7 @@ def test_a_socket_that_a_dead_server_left(name, prefix, connect):
         connect()
 
 
-def test_a_closed_server(server, name):
+def test_a_closed_server(server: Any, name: Any) -> None:
     server.close()
     server.close()
     assert not VisionIpcClient(name, 0, False).connect(False)
@@ -688,7 +692,7 @@ def test_a_closed_server(server, name):
         server.create_buffers(1, 1, 2, 2)
 
 
-def test_a_server_that_nobody_refers_to_ends(name):
+def test_a_server_that_nobody_refers_to_ends(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -697,7 +701,7 @@ def test_a_server_that_nobody_refers_to_ends(name):
     assert VisionIpcClient.available_streams(name, False) == set()
 
 
-def test_no_descriptor_stays(name):
+def test_no_descriptor_stays(name: Any) -> None:
     def life() -> None:
         with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
             server.create_buffers(0, 4, WIDTH, HEIGHT)
@@ -716,7 +720,7 @@ def test_no_descriptor_stays(name):
 # ---- threads, forks, event loops ----
 
 
-def test_a_blocking_connect_waits_without_the_gil(name):
+def test_a_blocking_connect_waits_without_the_gil(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     task = Task(client.connect, True)
     with VisionIpcServer(name) as server:
@@ -726,10 +730,10 @@ def test_a_blocking_connect_waits_without_the_gil(name):
     client.close()
 
 
-def test_a_signal_ends_a_blocking_connect(name):
+def test_a_signal_ends_a_blocking_connect(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
 
-    def ring(*_):
+    def ring(*_: Any) -> None:
         raise InterruptedError("the bell")
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -742,7 +746,7 @@ def test_a_signal_ends_a_blocking_connect(name):
         client.close()
 
 
-def test_close_ends_a_wait_of_another_thread(server, connect):
+def test_close_ends_a_wait_of_another_thread(server: Any, connect: Any) -> None:
     client = connect()
     task = Task(client.recv, -1)
     task.wait_asleep()
@@ -751,12 +755,12 @@ def test_close_ends_a_wait_of_another_thread(server, connect):
         task.result()
 
 
-def test_a_fork_of_a_client(server, connect):
+def test_a_fork_of_a_client(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     held = receive(client)
 
-    def child():
+    def child() -> None:
         nonlocal held
         del held  # does not give the parent's lease back
         publish_again.recv()
@@ -780,8 +784,8 @@ def test_a_fork_of_a_client(server, connect):
     assert held.data[0] == 1
 
 
-def test_a_fork_of_a_server(server, name, connect):
-    def child():
+def test_a_fork_of_a_server(server: Any, name: Any, connect: Any) -> None:
+    def child() -> None:
         with pytest.raises(errors.ForkedSocketError):
             server.frame(0)
         with pytest.raises(errors.ForkedSocketError):
@@ -794,7 +798,7 @@ def test_a_fork_of_a_server(server, name, connect):
     assert receive(client).data[0] == 1
 
 
-def test_a_forked_child_does_not_keep_the_name(name):
+def test_a_forked_child_does_not_keep_the_name(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -817,7 +821,7 @@ def test_a_forked_child_does_not_keep_the_name(name):
     os.waitpid(pid, 0)
 
 
-def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_the_name(name):
+def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_the_name(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -829,7 +833,7 @@ def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_th
         os.close(fd)
 
 
-def test_asyncio(server, connect):
+def test_asyncio(server: Any, connect: Any) -> None:
     client = connect()
 
     async def main() -> list[int]:
@@ -845,9 +849,9 @@ def test_asyncio(server, connect):
     assert asyncio.run(main()) == [1, 2, 3]
 
 
-def test_poller(server, connect):
+def test_poller(server: Any, connect: Any) -> None:
     client = connect()
-    poller = msgq.Poller()
+    poller: msgq.Poller[tuple[Any, int]] = msgq.Poller()
     poller.register(client, msgq.POLLIN)
     assert dict(poller.poll(0)) == {}
     publish(server, 4)

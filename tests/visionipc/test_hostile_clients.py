@@ -12,6 +12,9 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +57,7 @@ def sent_away(connection: socket.socket) -> bool:
 
 
 @pytest.fixture
-def served(server, connect):
+def served(server: Any, connect: Any) -> Iterator[Any]:
     """A function that lets a newcomer, and one who was there, receive a frame; and sees that no descriptor is lost."""
     ids = itertools.count(1)
     client = connect()
@@ -80,14 +83,14 @@ def served(server, connect):
 # ---- what they say ----
 
 
-def test_a_client_that_says_nothing_is_sent_away(server, served):
+def test_a_client_that_says_nothing_is_sent_away(server: Any, served: Any) -> None:
     with raw(server.name) as silent:
         served()
         assert sent_away(silent)
 
 
 @pytest.mark.parametrize("count", [64, 65, 200, 1000])
-def test_many_clients_that_say_nothing(server, served, count):
+def test_many_clients_that_say_nothing(server: Any, served: Any, count: Any) -> None:
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(raw(server.name)) for _ in range(count)]
         served()
@@ -95,7 +98,7 @@ def test_many_clients_that_say_nothing(server, served, count):
         served()
 
 
-def test_1000_connections_one_after_another(server, served):
+def test_1000_connections_one_after_another(server: Any, served: Any) -> None:
     for _ in range(1000):
         raw(server.name).close()
     served()
@@ -107,14 +110,14 @@ def test_1000_connections_one_after_another(server, served):
     ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
-def test_a_request_that_is_none_gets_no_answer(server, served, request_, ours):
+def test_a_request_that_is_none_gets_no_answer(server: Any, served: Any, request_: Any, ours: Any) -> None:
     with raw(server.name, ours) as connection:
         connection.send(request_)
         assert sent_away(connection)
 
 
 @pytest.mark.parametrize("rest", [b"mqframe1", b"\0" * 12, b"x" * 100_000], ids=["8 bytes", "12 zeros", "100 kB"])
-def test_what_follows_a_request_and_is_not_known_is_ignored(server, served, rest):
+def test_what_follows_a_request_and_is_not_known_is_ignored(server: Any, served: Any, rest: Any) -> None:
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
@@ -122,7 +125,9 @@ def test_what_follows_a_request_and_is_not_known_is_ignored(server, served, rest
 
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
-def test_who_does_not_show_the_sign_gets_what_stock_gets(server, served, address, tmp_path):
+def test_who_does_not_show_the_sign_gets_what_stock_gets(
+    server: Any, served: Any, address: Any, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         if address:
             connection.bind(str(tmp_path / "mqframe1") if address == "a path" else address)
@@ -136,7 +141,7 @@ def test_who_does_not_show_the_sign_gets_what_stock_gets(server, served, address
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
-def test_random_requests(server, served):
+def test_random_requests(server: Any, served: Any) -> None:
     chance = random.Random(4)
     for _ in range(500):
         with raw(server.name) as connection:
@@ -144,7 +149,7 @@ def test_random_requests(server, served):
     served()
 
 
-def test_descriptors_that_come_with_a_request_are_dropped(server, served):
+def test_descriptors_that_come_with_a_request_are_dropped(server: Any, served: Any) -> None:
     before = descriptors()
     end, other = os.pipe()
     with raw(server.name) as connection:
@@ -159,7 +164,7 @@ def test_descriptors_that_come_with_a_request_are_dropped(server, served):
 
 
 @pytest.mark.parametrize("request_", [ASK, wire.REQUEST.pack(wire.LIST)], ids=["stream", "list"])
-def test_stock_clients_that_ask_and_go(server, served, request_):
+def test_stock_clients_that_ask_and_go(server: Any, served: Any, request_: Any) -> None:
     for _ in range(500):
         with raw(server.name) as connection:
             connection.send(request_)
@@ -180,7 +185,7 @@ def serve_one_stream(name: str) -> None:
             say([descriptors(), server.stats(0).clients])
 
 
-def test_an_answer_that_reaches_nobody_costs_no_place(name):
+def test_an_answer_that_reaches_nobody_costs_no_place(name: Any) -> None:
     """Clients whose time is up before a server that was stopped goes on; more than it has places."""
     with Child(serve_one_stream, name) as child:
         before = child.hear()
@@ -199,7 +204,7 @@ def test_an_answer_that_reaches_nobody_costs_no_place(name):
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
-def test_clients_that_do_not_read_the_answer(server, served, ours):
+def test_clients_that_do_not_read_the_answer(server: Any, served: Any, ours: Any) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             connection = stack.enter_context(raw(server.name, ours))
@@ -219,7 +224,7 @@ def ask_and_wait(name: str) -> None:
     hear()
 
 
-def test_clients_that_are_killed_in_the_middle(server, served):
+def test_clients_that_are_killed_in_the_middle(server: Any, served: Any) -> None:
     """More in all than the table has rows."""
     for _ in range(8):
         with Child(ask_and_wait, server.name) as child:
@@ -250,7 +255,7 @@ def serve_with_limits(name: str) -> None:
             say(descriptors() if room < 0 else 0)
 
 
-def test_a_server_without_descriptors_recovers(name):
+def test_a_server_without_descriptors_recovers(name: Any) -> None:
     with Child(serve_with_limits, name) as child:
         before = child.hear()
         for room in (*range(7), *range(7)):
@@ -270,7 +275,7 @@ def test_a_server_without_descriptors_recovers(name):
 
 
 @contextlib.contextmanager
-def table_of(name: str):
+def table_of(name: str) -> Iterator[Any]:
     """The table of leases, as a hostile client may write into it."""
     _, fds = ask(name, ASK, ours=True)
     with mmap.mmap(fds[-1], TABLE_BYTES) as table:
@@ -287,7 +292,7 @@ LEFT = (bytes(512) + (b"\2\0\0\0" + bytes(572)) * MAX_CLIENTS)[:TABLE_BYTES]
     [b"\xff" * TABLE_BYTES, bytes(TABLE_BYTES), LEFT, random.Random(1).randbytes(TABLE_BYTES)],
     ids=["ones", "zeros", "all left", "random"],
 )
-def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server, served, fill):
+def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
     """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""
     data = bytes(64 * 48 * 3 // 2)
     with table_of(server.name) as table:
@@ -303,7 +308,7 @@ def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server, served, fill):
     assert server.stats(0).dropped == dropped
 
 
-def test_random_words_in_the_table_under_live_traffic(server, connect):
+def test_random_words_in_the_table_under_live_traffic(server: Any, connect: Any) -> None:
     chance = random.Random(2)
     client, data = connect(), bytes(64 * 48 * 3 // 2)
     until = time.monotonic() + 1

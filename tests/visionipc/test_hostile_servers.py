@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,17 @@ COUNT = 3
 LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
 BYTES = LAYOUT.size + wire.FRAME_ID_BYTES
 SERVER_ID = 0x1234_5678_9ABC_DEF0
-FIELDS = {"len": 0, "mmap_len": 8, "width": 40, "height": 48, "stride": 56, "uv_offset": 64, "server_id": 88,
-          "idx": 96, "type": 104}  # fmt: skip
+FIELDS = {
+    "len": 0,
+    "mmap_len": 8,
+    "width": 40,
+    "height": 48,
+    "stride": 56,
+    "uv_offset": 64,
+    "server_id": 88,
+    "idx": 96,
+    "type": 104,
+}
 WIDTHS = dict.fromkeys(("type", "version", "format", "channels", "row"), "<I")
 GRANT_FIELDS = {"magic": 0, "version": 8, "format": 12, "channels": 16, "row": 20}
 
@@ -102,7 +112,7 @@ def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
             os.close(fd)
 
 
-def answering(data: bytes, fds: list[int]) -> Behaviour:
+def answering(data: bytes | bytearray, fds: list[int]) -> Behaviour:
     """Answer any question for a stream so, and list stream 0."""
 
     def behave(client: socket.socket, request: bytes) -> None:
@@ -115,7 +125,7 @@ def answering(data: bytes, fds: list[int]) -> Behaviour:
 
 
 @pytest.fixture
-def client(name):
+def client(name: Any) -> Iterator[Any]:
     """A client that is used by the test; afterwards it connects to an honest server."""
     with VisionIpcClient(name, 0, False) as client:
         assert not client.connect(False)  # opens what it keeps
@@ -159,7 +169,7 @@ def packed(table: dict[str, int], data: bytearray, at: int, **changes: int | byt
 # ---- no answer ----
 
 
-def test_a_server_that_says_nothing(client):
+def test_a_server_that_says_nothing(client: Any) -> None:
     free = threading.Event()
     with Impostor(client._name, lambda *_: free.wait()):
         with pytest.raises(WaitTimeoutError, match="does not answer; is it stopped"):
@@ -169,7 +179,7 @@ def test_a_server_that_says_nothing(client):
         free.set()
 
 
-def test_a_server_whose_queue_stays_full(client):
+def test_a_server_whose_queue_stays_full(client: Any) -> None:
     with Impostor(client._name, lambda *_: None, backlog=0, accepts=False), contextlib.ExitStack() as stack:
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -181,7 +191,7 @@ def test_a_server_whose_queue_stays_full(client):
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["at all", "for the stream"])
-def test_a_server_that_closes_without_an_answer(client, listed):
+def test_a_server_that_closes_without_an_answer(client: Any, listed: Any) -> None:
     def behave(connection: socket.socket, request: bytes) -> None:
         if listed and request == wire.REQUEST.pack(wire.LIST):
             connection.send(wire.REQUEST.pack(0))
@@ -190,19 +200,19 @@ def test_a_server_that_closes_without_an_answer(client, listed):
     refused(client, behave, kind, text)
 
 
-def test_an_empty_answer_with_descriptors(client):
+def test_an_empty_answer_with_descriptors(client: Any) -> None:
     with memory(True) as fds:
         refused(client, answering(b"", fds), IpcError, "did not admit us")
 
 
-def test_a_server_that_dies_at_every_request(client):
+def test_a_server_that_dies_at_every_request(client: Any) -> None:
     """As if nobody were there, or no such stream."""
     refused(client, lambda connection, _: connection.shutdown(socket.SHUT_RDWR), StreamNotFoundError, "no stream 0")
     assert VisionIpcClient.available_streams(client._name, False) == set()
 
 
 @pytest.mark.parametrize("listing", [b"\0\0\0", bytes(65 * 4), bytes(100_000)], ids=["3", "65 streams", "100 kB"])
-def test_a_listing_of_impossible_size(client, listing):
+def test_a_listing_of_impossible_size(client: Any, listing: Any) -> None:
     with memory(True) as fds, Impostor(client._name, lambda connection, _: socket.send_fds(connection, [listing], fds)):
         before = descriptors()
         with pytest.raises(CorruptSegmentError, match=r"lists its streams in|answers too much"):
@@ -216,12 +226,26 @@ def test_a_listing_of_impossible_size(client, listing):
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 @pytest.mark.parametrize(
     "changes",
-    [{"len": 0}, {"len": 2**64 - 8}, {"len": LAYOUT.size + 1}, {"mmap_len": 0}, {"mmap_len": LAYOUT.size},
-     {"len": 2**40, "mmap_len": 2**40 + 8}, {"idx": 0}, {"idx": 2}, {"idx": 2**63}, {"type": 1}, {"server_id": 1},
-     {"width": WIDTH + 2}, {"height": 2}, {"stride": 0}, {"uv_offset": 0}],
+    [
+        {"len": 0},
+        {"len": 2**64 - 8},
+        {"len": LAYOUT.size + 1},
+        {"mmap_len": 0},
+        {"mmap_len": LAYOUT.size},
+        {"len": 2**40, "mmap_len": 2**40 + 8},
+        {"idx": 0},
+        {"idx": 2},
+        {"idx": 2**63},
+        {"type": 1},
+        {"server_id": 1},
+        {"width": WIDTH + 2},
+        {"height": 2},
+        {"stride": 0},
+        {"uv_offset": 0},
+    ],
     ids=str,
-)  # fmt: skip
-def test_records_that_contradict_each_other(client, ours, changes):
+)
+def test_records_that_contradict_each_other(client: Any, ours: Any, changes: Any) -> None:
     data = packed(FIELDS, records() + (grant() if ours else b""), wire.RECORD.size, **changes)
     with memory(ours) as fds:
         refused(client, answering(data, fds), CorruptSegmentError, "buffer 1 is number|not alike|cannot be")
@@ -229,11 +253,21 @@ def test_records_that_contradict_each_other(client, ours, changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"width": 0}, {"width": 2**64 - 1}, {"height": 2**63}, {"height": 0}, {"stride": 1}, {"stride": 2**64 - 1},
-     {"uv_offset": 2**64 - 1}, {"uv_offset": 0}, {"width": 63}, {"height": HEIGHT * 2}],
+    [
+        {"width": 0},
+        {"width": 2**64 - 1},
+        {"height": 2**63},
+        {"height": 0},
+        {"stride": 1},
+        {"stride": 2**64 - 1},
+        {"uv_offset": 2**64 - 1},
+        {"uv_offset": 0},
+        {"width": 63},
+        {"height": HEIGHT * 2},
+    ],
     ids=str,
-)  # fmt: skip
-def test_geometry_that_cannot_be(client, changes):
+)
+def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
     """From ours it is refused. Stock's may send anything as NV12: its bytes can be had, its picture cannot."""
     data = records()
     for index in range(COUNT):
@@ -253,23 +287,32 @@ def test_geometry_that_cannot_be(client, changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"magic": b"mqframe2"}, {"version": VERSION + 1}, {"version": 0}, {"format": 10}, {"format": 2**32 - 1},
-     {"channels": 0}, {"channels": 2**32 - 1}, {"row": MAX_CLIENTS}, {"row": 2**32 - 1}],
+    [
+        {"magic": b"mqframe2"},
+        {"version": VERSION + 1},
+        {"version": 0},
+        {"format": 10},
+        {"format": 2**32 - 1},
+        {"channels": 0},
+        {"channels": 2**32 - 1},
+        {"row": MAX_CLIENTS},
+        {"row": 2**32 - 1},
+    ],
     ids=str,
-)  # fmt: skip
-def test_a_grant_that_is_not_of_this_library(client, changes):
+)
+def test_a_grant_that_is_not_of_this_library(client: Any, changes: Any) -> None:
     data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.RECORD.size, **changes)
     with memory(True) as fds:
         refused(client, answering(data, fds), SegmentError, "another version|cannot be|not a table")
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 111, 113, 112 * 129, 112 * 128 + 65, 100_000])
-def test_sizes_that_are_no_answer(client, size):
+def test_sizes_that_are_no_answer(client: Any, size: Any) -> None:
     with memory(True) as fds:
         refused(client, answering(bytes(size), fds), CorruptSegmentError, "no list of|too much|another version")
 
 
-def test_random_answers(client):
+def test_random_answers(client: Any) -> None:
     chance = random.Random(3)
     sizes = [wire.RECORD.size * n + extra for n in range(4) for extra in (0, wire.GRANT.size)]
 
@@ -285,7 +328,7 @@ def test_random_answers(client):
     wait_until(lambda: descriptors() <= before)
 
 
-def test_honest_answers_with_one_random_byte(client):
+def test_honest_answers_with_one_random_byte(client: Any) -> None:
     """Connected or refused, nothing else; and nothing that is unsafe to look at."""
     chance = random.Random(5)
     connected = 0
@@ -305,13 +348,13 @@ def test_honest_answers_with_one_random_byte(client):
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 @pytest.mark.parametrize("count", [0, 1, COUNT - 1, COUNT + 2, 127])
-def test_other_descriptors_than_buffers(client, ours, count):
+def test_other_descriptors_than_buffers(client: Any, ours: Any, count: Any) -> None:
     data = bytes(records() + (grant() if ours else b""))
     with memory(True, count) as fds:
         refused(client, answering(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers")
 
 
-def test_more_descriptors_than_any_server_sends(client):
+def test_more_descriptors_than_any_server_sends(client: Any) -> None:
     with memory(False, 1) as fds:
         refused(client, answering(bytes(records()), fds * 250), CorruptSegmentError, "answers too much")
 
@@ -342,7 +385,7 @@ STRANGE = {
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 @pytest.mark.parametrize("place", [0, COUNT - 1, COUNT], ids=["first", "last", "table"])
 @pytest.mark.parametrize("strange", STRANGE)
-def test_descriptors_of_something_else(client, tmp_path, ours, place, strange):
+def test_descriptors_of_something_else(client: Any, tmp_path: Path, ours: Any, place: int, strange: Any) -> None:
     if place == COUNT and not ours:
         pytest.skip("stock has no table")
     fd = STRANGE[strange](tmp_path)
@@ -354,7 +397,7 @@ def test_descriptors_of_something_else(client, tmp_path, ours, place, strange):
 
 
 @pytest.mark.parametrize("place", [0, COUNT], ids=["buffer", "table"])
-def test_memory_that_can_shrink_is_not_of_ours(client, tmp_path, place):
+def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, place: int) -> None:
     """Whoever reads behind the end of a file dies of SIGBUS."""
     for fd in (unsealed(TABLE_BYTES), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)):
         os.truncate(fd, TABLE_BYTES)
@@ -364,7 +407,7 @@ def test_memory_that_can_shrink_is_not_of_ours(client, tmp_path, place):
         os.close(fd)
 
 
-def test_a_table_that_we_may_not_write(client):
+def test_a_table_that_we_may_not_write(client: Any) -> None:
     with memory(True) as fds:
         table = shared.read_only(fds[-1])
         answer = answering(bytes(records() + grant()), [*fds[:-1], table])
@@ -386,7 +429,7 @@ def room_for(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_client_without_descriptors(client):
+def test_a_client_without_descriptors(client: Any) -> None:
     """It cannot take those that are sent; the system closes what has no place."""
     with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
         before = descriptors()
@@ -408,7 +451,7 @@ def connect_without_descriptors(name: str) -> list[bool]:
         return [client.is_connected(), client.connect(False)]
 
 
-def test_a_client_without_descriptors_gives_its_row_back(name):
+def test_a_client_without_descriptors_gives_its_row_back(name: Any) -> None:
     with VisionIpcServer(name) as server, Child(connect_without_descriptors, name) as child:
         server.create_buffers(0, 2, WIDTH, HEIGHT)
         child.hear()
@@ -435,7 +478,7 @@ def good(ours: bool, index: int = 0) -> bytes:
 
 
 @pytest.fixture(params=[False, True], ids=["stock", "ours"])
-def topic(request, client):
+def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
     """A client of an impostor whose buffers all hold frame 5, and the publisher of its topic."""
     ours = request.param
     with memory(ours) as fds, Impostor(client._name, answering(bytes(records() + (grant() if ours else b"")), fds)):
@@ -450,13 +493,21 @@ def topic(request, client):
 
 @pytest.mark.parametrize(
     "packet",
-    [b"\0", bytes(47), bytes(49), bytes(4096), bytes(48), b"\xff" * 48,
-     wire.PACKET.pack(SERVER_ID, COUNT, 0, 1, 0, 0, 1),
-     wire.PACKET.pack(SERVER_ID, 2**64 - 1, 0, 1, 0, 0, 1), wire.PACKET.pack(SERVER_ID, 2**32, 0, 1, 0, 0, 1),
-     wire.PACKET.pack(SERVER_ID + 1, 0, 0, 1, 0, 0, 1)],
+    [
+        b"\0",
+        bytes(47),
+        bytes(49),
+        bytes(4096),
+        bytes(48),
+        b"\xff" * 48,
+        wire.PACKET.pack(SERVER_ID, COUNT, 0, 1, 0, 0, 1),
+        wire.PACKET.pack(SERVER_ID, 2**64 - 1, 0, 1, 0, 0, 1),
+        wire.PACKET.pack(SERVER_ID, 2**32, 0, 1, 0, 0, 1),
+        wire.PACKET.pack(SERVER_ID + 1, 0, 0, 1, 0, 0, 1),
+    ],
     ids=["1", "47", "49", "4096", "zeros", "ones", "index", "largest index", "index of 33 bits", "server"],
-)  # fmt: skip
-def test_packets_that_are_no_frames_are_passed_over(topic, packet):
+)
+def test_packets_that_are_no_frames_are_passed_over(topic: Any, packet: Any) -> None:
     client, pub, ours = topic
     for _ in range(3):
         pub.send(packet)
@@ -468,7 +519,7 @@ def test_packets_that_are_no_frames_are_passed_over(topic, packet):
         assert frame.valid()
 
 
-def test_random_packets(topic):
+def test_random_packets(topic: Any) -> None:
     client, pub, ours = topic
     chance = random.Random(6)
     for _ in range(300):
@@ -482,7 +533,7 @@ def test_random_packets(topic):
 
 
 @pytest.mark.parametrize("generation", [0, 2, 2**32 - 1])
-def test_a_generation_that_the_buffer_does_not_have(topic, generation):
+def test_a_generation_that_the_buffer_does_not_have(topic: Any, generation: Any) -> None:
     client, pub, ours = topic
     if not ours:
         pytest.skip("stock has none")
@@ -493,7 +544,7 @@ def test_a_generation_that_the_buffer_does_not_have(topic, generation):
     assert client.frame(DEADLINE_MS).frame_id == 5
 
 
-def test_the_same_frame_announced_twice_while_it_is_held(topic):
+def test_the_same_frame_announced_twice_while_it_is_held(topic: Any) -> None:
     client, pub, ours = topic
     pub.send(good(ours))
     pub.send(good(ours))
@@ -516,7 +567,9 @@ def flood(name: str, other_servers: bool) -> None:
 
 @pytest.mark.parametrize("other_servers", [True, False], ids=["other servers", "other generations"])
 @pytest.mark.parametrize("timeout_ms", [0, 50])
-def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(topic, other_servers, timeout_ms):
+def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(
+    topic: Any, other_servers: Any, timeout_ms: Any
+) -> None:
     client, _, ours = topic
     if not other_servers and not ours:
         pytest.skip("stock has no generations")
@@ -528,7 +581,7 @@ def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(topic, ot
         assert client.connections <= 2 + (time.monotonic() - begin) / 0.02  # not one for each packet
 
 
-def test_recv_does_not_wait_for_a_new_server_that_says_nothing(topic):
+def test_recv_does_not_wait_for_a_new_server_that_says_nothing(topic: Any) -> None:
     client, pub, _ = topic
     path = wire.socket_path(client._name)
     os.rename(path, f"{path}.former")

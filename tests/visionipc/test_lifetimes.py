@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import struct
 import threading
+from types import SimpleNamespace
+from typing import Any
 
-from tests.support import wait_until
+from msgq.impl.ground.views import Region, View
+from tests.support import in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.memory import Region, View
+from visionipc.impl.leases import MAX_BUFFERS, TABLE_BYTES, ClientLeases
+from visionipc.impl.transfer import Frame, Incoming
 from visionipc.listener import Answer, Request
 
 
-def test_a_server_whose_last_user_is_its_own_answer_is_closed(name):
+def test_a_server_whose_last_user_is_its_own_answer_is_closed(name: Any) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
     class Slow(VisionIpcServer):
@@ -24,6 +30,7 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name):
     server.create_buffers(0, 2, 8, 8)
     server.start_listener()
     listener = server._listener
+    assert listener is not None
     client = threading.Thread(target=VisionIpcClient.available_streams, args=(name, False))
     client.start()
     assert asked.wait(10)
@@ -35,7 +42,7 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name):
     VisionIpcServer(name).start_listener()
 
 
-def test_memory_that_a_stock_server_makes_smaller_does_not_kill():
+def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
     """Zeros come instead, and whoever asks is told: frame 0 must not pass for valid because its id is 0 as well."""
     fd = os.memfd_create("frame")
     try:
@@ -51,3 +58,31 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill():
         assert not any(view)
     finally:
         os.close(fd)
+
+
+def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
+    """The lease is returned into memory that the client has mapped, in whatever order the collector takes them."""
+    table, buffer = os.memfd_create("table"), os.memfd_create("buffer")
+    generation, row = 7, 4 * MAX_BUFFERS
+
+    def child() -> None:
+        gc.disable()
+        leases = ClientLeases(Region(table, TABLE_BYTES, True, "frames"), table, 0, "frames")
+        record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
+        incoming = Incoming([record], [Region(buffer, 4096, False, "frames")], [buffer], leases)
+        packet = wire.PACKET.pack(5, 0, 0, generation, 0, 0, True)
+        garbage: list[Any] = [incoming.take(packet, Frame), incoming]
+        assert struct.unpack("4xI", os.pread(table, 8, row)) == (generation,)
+        garbage.append(garbage)
+        del leases, incoming, garbage
+        gc.collect()
+
+    try:
+        os.ftruncate(table, TABLE_BYTES)
+        os.ftruncate(buffer, 4096)
+        os.pwrite(table, struct.pack("I", generation), 0)
+        assert in_fork(child) == 0
+        assert struct.unpack("4xI", os.pread(table, 8, row)) == (0,)
+    finally:
+        os.close(table)
+        os.close(buffer)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,18 +16,18 @@ from tests.visionipc.conftest import LOCKS, SOCKETS
 from visionipc import VisionIpcServer, wire
 
 
-def lock_of(name):
+def lock_of(name: Any) -> Any:
     return LOCKS / os.path.basename(wire.socket_path(name))
 
 
-def serve(name):
+def serve(name: Any) -> None:
     with VisionIpcServer(name) as server:
         server.start_listener()
         say()
         hear()
 
 
-def test_the_abstract_name_of_the_path_is_anybodys(name):
+def test_the_abstract_name_of_the_path_is_anybodys(name: Any) -> None:
     """It was the lock once: whoever bound it could keep a server from starting."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter, VisionIpcServer(name) as server:
         squatter.bind((b"\0msgq" + wire.socket_path(name).encode())[:108])
@@ -33,14 +35,14 @@ def test_the_abstract_name_of_the_path_is_anybodys(name):
         server.start_listener()
 
 
-def test_names_that_differ_in_their_last_byte_only(name):
+def test_names_that_differ_in_their_last_byte_only(name: Any) -> None:
     room = 107 - len(wire.socket_path(name))
     with VisionIpcServer(name + "x" * room) as one, VisionIpcServer(name + "x" * (room - 1) + "y") as other:
         one.start_listener()
         other.start_listener()
 
 
-def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name, monkeypatch):
+def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both would listen at one socket, so there is one lock for them."""
     prefix = naming.prefix()
     with VisionIpcServer(f"{name}_visionipc_b") as server:
@@ -55,7 +57,7 @@ def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name, monkeypa
             other.start_listener()
 
 
-def test_a_lock_is_its_users_alone_and_goes_with_its_server(name):
+def test_a_lock_is_its_users_alone_and_goes_with_its_server(name: Any) -> None:
     with VisionIpcServer(name) as server:
         assert not lock_of(name).exists()
         server.start_listener()
@@ -64,7 +66,7 @@ def test_a_lock_is_its_users_alone_and_goes_with_its_server(name):
     assert not lock_of(name).exists()
 
 
-def test_the_lock_of_a_killed_server_is_taken_by_the_next(name):
+def test_the_lock_of_a_killed_server_is_taken_by_the_next(name: Any) -> None:
     with Child(serve, name) as child:
         child.hear()
         with VisionIpcServer(name) as rival:
@@ -76,7 +78,7 @@ def test_the_lock_of_a_killed_server_is_taken_by_the_next(name):
             assert lock_of(name).read_text() == str(os.getpid())
 
 
-def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name):
+def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name: Any) -> None:
     with Child(serve, name) as child:
         child.hear()
         os.unlink(wire.socket_path(name))
@@ -89,7 +91,7 @@ def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name):
         child.result()
 
 
-def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name):
+def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name: Any) -> None:
     with VisionIpcServer(name) as server:
         server.start_listener()
         lock_of(name).unlink()
@@ -98,10 +100,10 @@ def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name):
     lock_of(name).unlink()
 
 
-def test_servers_that_start_and_end_all_at_once_exclude_each_other(name):
+def test_servers_that_start_and_end_all_at_once_exclude_each_other(name: Any) -> None:
     serving = []
 
-    def come_and_go():
+    def come_and_go() -> None:
         for _ in range(200):
             with VisionIpcServer(name) as server:
                 try:
@@ -117,7 +119,9 @@ def test_servers_that_start_and_end_all_at_once_exclude_each_other(name):
         task.result()
 
 
-def test_a_directory_of_locks_that_others_can_enter_is_refused(name, tmp_path, monkeypatch):
+def test_a_directory_of_locks_that_others_can_enter_is_refused(
+    name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
     (tmp_path / LOCKS.name).mkdir(mode=0o755)
     with VisionIpcServer(name) as server, pytest.raises(SegmentError, match="only you can enter"):

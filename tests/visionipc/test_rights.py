@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,12 @@ NOBODY = 65534
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
-def become_nobody():
+def become_nobody() -> None:
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
-def refusal(function, *arguments):
+def refusal(function: Any, *arguments: Any) -> Any:
     """Return the system's error number; None: it was allowed."""
     try:
         function(*arguments)
@@ -31,7 +32,7 @@ def refusal(function, *arguments):
     return None
 
 
-def cannot_write(fd):
+def cannot_write(fd: Any) -> None:
     path = f"/proc/self/fd/{fd}"
     assert refusal(os.open, path, os.O_RDWR) == errno.EACCES
     assert refusal(os.open, path, os.O_WRONLY) == errno.EACCES
@@ -40,14 +41,14 @@ def cannot_write(fd):
     assert refusal(mmap.mmap, fd, 4096) == errno.EACCES
 
 
-def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server, connect):
+def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server: Any, connect: Any) -> None:
     """As a process that got the descriptor, and as one that finds it in the directory of another one."""
     client = connect()
     assert server.send(0, bytes(WIDTH * HEIGHT * 3 // 2))
     frame = client.frame(DEADLINE_MS)
     elsewhere = f"/proc/{os.getpid()}/fd/{frame.fd}"
 
-    def child():
+    def child() -> None:
         become_nobody()
         cannot_write(frame.fd)
         assert refusal(os.open, elsewhere, os.O_RDWR) == errno.EACCES
@@ -56,10 +57,10 @@ def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server, connec
     assert in_fork(child) == 0
 
 
-def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is():
+def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is() -> None:
     """The owner could after a change of the mode: seals cannot prevent it, since stock's clients map for writing."""
 
-    def child():
+    def child() -> None:
         become_nobody()
         fd = shared.create("test", 5000, "test")
         cannot_write(shared.read_only(fd))
@@ -68,11 +69,11 @@ def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is():
     assert in_fork(child) == 0
 
 
-def test_a_server_that_changes_its_user_serves_on():
+def test_a_server_that_changes_its_user_serves_on() -> None:
     fd = shared.create("test", 5000, "test")
     os.write(fd, b"server")
 
-    def child():
+    def child() -> None:
         become_nobody()
         assert os.read(shared.read_only(fd), 6) == b"server"
 

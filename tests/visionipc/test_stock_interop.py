@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ LAYOUTS = pytest.mark.parametrize("layout", [SMALL, PADDED], ids=["dense", "padd
 
 
 @pytest.fixture
-def name(prefix):
+def name(prefix: str) -> Iterator[Any]:
     """A server of this test alone; stock servers leave their socket behind."""
     yield "camera"
     with contextlib.suppress(FileNotFoundError):
@@ -50,19 +52,19 @@ class OurServer:
 SERVERS = {"ours": OurServer, "stock": StockServer}
 
 
-def connected(stack, name, kind=0, **options):
+def connected(stack: Any, name: Any, kind: int = 0, **options: Any) -> Any:
     client = stack.enter_context(VisionIpcClient(name, kind, options.get("conflate", False)))
     assert client.connect(True)
     return client
 
 
-def connected_stock(stack, name, kind=0, conflate=False):
+def connected_stock(stack: Any, name: Any, kind: int = 0, conflate: bool = False) -> Any:
     client = stack.enter_context(StockClient(name, kind, conflate))
     assert client.connect().buffers
     return client
 
 
-def expect(frame, frame_id, layout):
+def expect(frame: Any, frame_id: Any, layout: Any) -> None:
     """The frame is the one that was sent, in every byte, whoever received it."""
     if isinstance(frame, StockFrame):
         assert frame.trailing == frame_id
@@ -81,7 +83,7 @@ def expect(frame, frame_id, layout):
 
 
 @LAYOUTS
-def test_stock_client_gets_our_frames(name, stack, layout):
+def test_stock_client_gets_our_frames(name: Any, stack: Any, layout: Any) -> None:
     server = stack.enter_context(OurServer(name, {5: layout}))
     client = stack.enter_context(StockClient(name, 5))
     assert client.connect() == layout
@@ -91,7 +93,7 @@ def test_stock_client_gets_our_frames(name, stack, layout):
     assert client.receive() == "nothing"
 
 
-def test_stock_client_is_woken_by_our_frame(name, stack):
+def test_stock_client_is_woken_by_our_frame(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected_stock(stack, name)
     client.begin("receive", DEADLINE_MS)
@@ -100,26 +102,26 @@ def test_stock_client_is_woken_by_our_frame(name, stack):
     assert client.reply()[:3] == ["frame", "0", "7"]
 
 
-def test_stock_client_that_conflates_gets_our_newest_frame(name, stack):
+def test_stock_client_that_conflates_gets_our_newest_frame(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected_stock(stack, name, conflate=True)
     server.publish(0, 1, 4)
     expect(client.receive(), 4, SMALL)
 
 
-def test_stock_client_lists_our_streams(name, stack):
+def test_stock_client_lists_our_streams(name: Any, stack: Any) -> None:
     kinds = [0, 1, 2, 77, wire.LIST - 1]
     stack.enter_context(OurServer(name, dict.fromkeys(kinds, SMALL)))
     assert StockClient.streams(stack.enter_context(StockClient(name, 0))) == kinds
 
 
-def test_stock_client_of_a_stream_that_we_do_not_have(name, stack):
+def test_stock_client_of_a_stream_that_we_do_not_have(name: Any, stack: Any) -> None:
     stack.enter_context(OurServer(name, {0: SMALL}))
     client = stack.enter_context(StockClient(name, 3))
     assert client.connect().buffers == 0
 
 
-def test_stock_client_of_as_many_buffers_as_possible(name, stack):
+def test_stock_client_of_as_many_buffers_as_possible(name: Any, stack: Any) -> None:
     layout = nv12(16, 16, buffers=wire.BUFFERS_MAX)
     server = stack.enter_context(OurServer(name, {0: layout}))
     client = stack.enter_context(StockClient(name, 0))
@@ -131,7 +133,7 @@ def test_stock_client_of_as_many_buffers_as_possible(name, stack):
         expect(client.receive(), frame_id, layout)
 
 
-def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name, stack):
+def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name: Any, stack: Any) -> None:
     """Stock leases nothing: what ours hold is not written, the other buffers go round."""
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours, stock = connected(stack, name), connected_stock(stack, name)
@@ -145,7 +147,7 @@ def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name, s
     expect(held, 1, SMALL)
 
 
-def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name, stack):
+def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name: Any, stack: Any) -> None:
     """Stock lets clients write, and asks for it: a server of ours cannot take that away from stock's clients."""
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     stock, ours = connected_stock(stack, name), connected(stack, name)
@@ -155,7 +157,7 @@ def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name, s
     expect(stock.receive(), 1, SMALL)
 
 
-def test_stock_client_that_is_killed_harms_nobody(name, stack):
+def test_stock_client_that_is_killed_harms_nobody(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours = connected(stack, name)
     for round_ in range(5):
@@ -170,7 +172,7 @@ def test_stock_client_that_is_killed_harms_nobody(name, stack):
 
 
 @LAYOUTS
-def test_our_client_gets_stock_frames(name, stack, layout):
+def test_our_client_gets_stock_frames(name: Any, stack: Any, layout: Any) -> None:
     server = stack.enter_context(StockServer(name, {5: layout}))
     client = connected(stack, name, 5)
     told = (client.num_buffers, client.width, client.height, client.stride, client.uv_offset, client.buffer_len)
@@ -189,7 +191,7 @@ def test_our_client_gets_stock_frames(name, stack, layout):
     assert client.lost in (0, None)
 
 
-def test_1080p_of_two_stock_streams_through_a_kill(name, stack):
+def test_1080p_of_two_stock_streams_through_a_kill(name: Any, stack: Any) -> None:
     layout = nv12(1920, 1080)
     first = stack.enter_context(StockServer(name, {0: layout, 2: layout}))
     clients = {kind: connected(stack, name, kind) for kind in (0, 2)}
@@ -207,7 +209,7 @@ def test_1080p_of_two_stock_streams_through_a_kill(name, stack):
     assert [client.connections for client in (*clients.values(), newest)] == [2, 2, 2]
 
 
-def test_frames_of_stock_are_read_only_too(name, stack):
+def test_frames_of_stock_are_read_only_too(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 1)
@@ -215,12 +217,12 @@ def test_frames_of_stock_are_read_only_too(name, stack):
         client.recv(DEADLINE_MS).data[0] = 1
 
 
-def test_our_client_lists_stock_streams(name, stack):
+def test_our_client_lists_stock_streams(name: Any, stack: Any) -> None:
     stack.enter_context(StockServer(name, dict.fromkeys(range(64), nv12(2, 2, buffers=1))))
     assert VisionIpcClient.available_streams(name, False) == set(range(64))
 
 
-def test_our_client_of_a_stream_that_stock_does_not_have(name, stack):
+def test_our_client_of_a_stream_that_stock_does_not_have(name: Any, stack: Any) -> None:
     stack.enter_context(StockServer(name, {0: SMALL, 2: SMALL}))
     client = stack.enter_context(VisionIpcClient(name, 1, False))
     with pytest.raises(StreamNotFoundError, match=r"no stream 1, only \[0, 2\]"):
@@ -228,7 +230,7 @@ def test_our_client_of_a_stream_that_stock_does_not_have(name, stack):
     assert not client.is_connected()
 
 
-def test_our_client_finds_that_nobody_listens(name, stack):
+def test_our_client_finds_that_nobody_listens(name: Any, stack: Any) -> None:
     """A stock server leaves its socket behind when it ends."""
     stack.enter_context(StockServer(name, {0: SMALL})).kill()
     client = stack.enter_context(VisionIpcClient(name, 0, False))
@@ -236,7 +238,7 @@ def test_our_client_finds_that_nobody_listens(name, stack):
     assert VisionIpcClient.available_streams(name, False) == set()
 
 
-def test_our_client_that_conflates_gets_stocks_newest_frame(name, stack):
+def test_our_client_that_conflates_gets_stocks_newest_frame(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name, conflate=True)
     server.publish(0, 1, 4)
@@ -244,7 +246,7 @@ def test_our_client_that_conflates_gets_stocks_newest_frame(name, stack):
     assert client.recv(0) is None
 
 
-def test_frame_of_stock_tells_that_it_was_overwritten(name, stack):
+def test_frame_of_stock_tells_that_it_was_overwritten(name: Any, stack: Any) -> None:
     """Stock writes into its buffers in turn, whoever looks at them."""
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
@@ -260,7 +262,7 @@ def test_frame_of_stock_tells_that_it_was_overwritten(name, stack):
     assert copy.tobytes() == picture(1, SMALL.size)
 
 
-def test_frames_that_stock_overwrote_before_they_were_received_say_so(name, stack):
+def test_frames_that_stock_overwrote_before_they_were_received_say_so(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 0, 10)
@@ -270,7 +272,7 @@ def test_frames_that_stock_overwrote_before_they_were_received_say_so(name, stac
     assert client.recv(0) is None
 
 
-def test_frames_of_stock_outlive_server_and_client(name, stack):
+def test_frames_of_stock_outlive_server_and_client(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 3)
@@ -292,7 +294,7 @@ RESTARTS = pytest.mark.parametrize(
 ENDINGS = pytest.mark.parametrize("layout", [SMALL, PADDED], ids=["same geometry", "other geometry"])
 
 
-def end(server):
+def end(server: Any) -> None:
     if isinstance(server, OurServer):
         server.server.close()
     else:
@@ -301,7 +303,7 @@ def end(server):
 
 @RESTARTS
 @ENDINGS
-def test_our_client_follows_a_server_that_restarts(name, stack, kinds, layout):
+def test_our_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected(stack, name)
     first.publish(0, 1)
@@ -318,7 +320,7 @@ def test_our_client_follows_a_server_that_restarts(name, stack, kinds, layout):
 
 @RESTARTS
 @ENDINGS
-def test_stock_client_follows_a_server_that_restarts(name, stack, kinds, layout):
+def test_stock_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected_stock(stack, name)
     first.publish(0, 1)
@@ -326,9 +328,10 @@ def test_stock_client_follows_a_server_that_restarts(name, stack, kinds, layout)
     end(first)
     second = stack.enter_context(SERVERS[kinds[1]](name, {0: layout}))
 
-    def told_of_the_change():  # a stock reader whose place a stock publisher wiped loses a frame before it joins anew
+    def told_of_the_change() -> bool:
+        """A stock reader whose place a stock publisher wiped loses a frame before it joins anew."""
         second.publish(0, 2)
-        return client.receive() == "lost"
+        return bool(client.receive() == "lost")
 
     wait_until(told_of_the_change)
     assert client.connect() == layout
@@ -337,7 +340,7 @@ def test_stock_client_follows_a_server_that_restarts(name, stack, kinds, layout)
 
 
 @pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock")], ids="->".join)
-def test_frames_of_the_server_that_ended_are_passed_over(name, stack, kinds):
+def test_frames_of_the_server_that_ended_are_passed_over(name: Any, stack: Any, kinds: Any) -> None:
     """They were queued when it ended; their buffers are gone with the connection to it."""
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected(stack, name)
@@ -352,8 +355,9 @@ def test_frames_of_the_server_that_ended_are_passed_over(name, stack, kinds):
     expect(client.recv(DEADLINE_MS), 11, SMALL)
 
 
-def test_client_lives_through_a_row_of_servers(name, stack):
-    client, stock = None, None
+def test_client_lives_through_a_row_of_servers(name: Any, stack: Any) -> None:
+    client: Any = None
+    stock: Any = None
     for life, kind in enumerate(["ours", "stock", "ours", "ours", "stock", "stock", "ours"], 1):
         layout = nv12(16 * life, 16, buffers=2 + life)
         server = stack.enter_context(SERVERS[kind](name, {0: layout}))
@@ -369,7 +373,7 @@ def test_client_lives_through_a_row_of_servers(name, stack):
         end(server)
 
 
-def test_our_server_does_not_take_the_place_of_a_live_stock_server(name, stack):
+def test_our_server_does_not_take_the_place_of_a_live_stock_server(name: Any, stack: Any) -> None:
     stock = stack.enter_context(StockServer(name, {0: SMALL}))
     with pytest.raises(MultiplePublishersError, match=f"process {stock.pid} serves"):
         stack.enter_context(OurServer(name, {1: SMALL}))
@@ -378,7 +382,7 @@ def test_our_server_does_not_take_the_place_of_a_live_stock_server(name, stack):
     expect(client.recv(DEADLINE_MS), 1, SMALL)
 
 
-def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name, stack):
+def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name: Any, stack: Any) -> None:
     """It unlinks whatever is there; our server must not unlink the newcomer's socket in turn."""
     ours = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected(stack, name)
@@ -389,7 +393,7 @@ def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name, 
     assert connected(stack, name).num_buffers == PADDED.buffers
 
 
-def test_stream_of_ours_that_is_made_anew_reaches_clients_of_both_kinds(name, stack):
+def test_stream_of_ours_that_is_made_anew_reaches_clients_of_both_kinds(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours, stock = connected(stack, name), connected_stock(stack, name)
     server.publish(0, 1)

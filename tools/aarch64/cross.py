@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+
+from setuptools import Extension
 
 from tools.aarch64.sysroot import PYTHON
+from tools.building.extensions import DIRECTIVES, extensions
 from tools.fuzz.build import ROOT
 
 COMPILER = "aarch64-linux-gnu-gcc"
@@ -42,21 +44,23 @@ def copy_tree(folder: Path) -> Path:
 
 def build_extensions(tree: Path, root: Path) -> None:
     """Compile the modules whose sources are newer."""
-    described = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    with contextlib.chdir(tree):
+        described = extensions()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(lambda module: _build(module, tree, root), described):
             pass
 
 
-def _build(module: dict[str, Any], tree: Path, root: Path) -> None:
-    source = tree / module["sources"][0]
-    target, c = source.with_suffix(SUFFIX), tree / "build" / f"{module['name']}.c"
-    inputs = [source, *(tree / name for name in module["depends"])]
+def _build(module: Extension, tree: Path, root: Path) -> None:
+    source = tree / module.sources[0]
+    target, c = source.with_suffix(SUFFIX), tree / "build" / f"{module.name}.c"
+    inputs = [source, *(tree / name for name in module.depends)]
     if target.exists() and target.stat().st_mtime > max(path.stat().st_mtime for path in inputs):
         return
     c.parent.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-m", "cython", "-o", c, module["sources"][0]], cwd=tree, check=True)
-    include = [f"-I{tree / name}" for name in module["include-dirs"]]
+    directives = [part for name, value in DIRECTIVES.items() for part in ("-X", f"{name}={value}")]
+    subprocess.run([sys.executable, "-m", "cython", *directives, "-o", c, module.sources[0]], cwd=tree, check=True)
+    include = [f"-I{tree / name}" for name in module.include_dirs]
     include += [f"-I{root}/usr/include/python{PYTHON}", "-idirafter", f"{root}/usr/include"]
     flags = ["-shared", "-fPIC", "-O2", "-w", "-DNDEBUG", "-std=gnu11", "-D_GNU_SOURCE"]
     subprocess.run([COMPILER, *flags, *include, "-o", target, c], check=True)

@@ -20,8 +20,16 @@ NEEDED = {
 MIRROR = os.environ.get("AARCH64_MIRROR", "http://deb.debian.org/debian")
 RELEASE, PYTHON = "bookworm", "3.11"
 DEBS = ("python3", "libpython3-dev", "libstdc++6")
-WHEELS = ("numpy>=1.26", "pytest>=8,<9.2", "pytest-xdist", "hypothesis>=6.100", "psutil>=5.9", "click>=8.1", "rich>=13",
-          "pyzmq>=26")  # fmt: skip
+WHEELS = (
+    "numpy>=1.26",
+    "pytest>=8,<9.2",
+    "pytest-xdist",
+    "hypothesis>=6.100",
+    "psutil>=5.9",
+    "click>=8.1",
+    "rich>=13",
+    "pyzmq>=26",
+)
 PLATFORMS = ("manylinux_2_17_aarch64", "manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
 
 
@@ -52,11 +60,18 @@ def unpack_python(folder: Path) -> Path:
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
     (state / "sources.list").write_text(f"deb [arch=arm64 signed-by={keys}] {MIRROR} {RELEASE} main\n")
     options = {
-        "Dir::State": state, "Dir::State::Lists": state / "lists", "Dir::State::status": state / "status",
-        "Dir::Cache": state / "cache", "Dir::Etc::sourcelist": state / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null", "APT::Architecture": "arm64", "APT::Architectures::": "arm64",
-        "APT::Update::Error-Mode": "any", "APT::Install-Recommends": "false", "APT::Sandbox::User": "root",
-    }  # fmt: skip
+        "Dir::State": state,
+        "Dir::State::Lists": state / "lists",
+        "Dir::State::status": state / "status",
+        "Dir::Cache": state / "cache",
+        "Dir::Etc::sourcelist": state / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "APT::Architecture": "arm64",
+        "APT::Architectures::": "arm64",
+        "APT::Update::Error-Mode": "any",
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",
+    }
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
     _bring([*apt, "update"])
     _bring([*apt, "install", "-y", "--download-only", *DEBS])
@@ -72,7 +87,15 @@ def unpack_wheels(folder: Path) -> Path:
     if (folder / "site.done").exists():
         return site
     pip = [sys.executable if _has_pip() else "python3", "-m", "pip", "install", "--quiet", "--upgrade"]
-    target = ["--target", site, "--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
+    target: list[str | Path] = [
+        "--target",
+        site,
+        "--only-binary=:all:",
+        "--implementation",
+        "cp",
+        "--python-version",
+        PYTHON,
+    ]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     _bring([*pip, *target, *platforms, *WHEELS])
     (folder / "site.done").touch()

@@ -7,14 +7,32 @@ TESTS = (
     *(
         f"tests/unit/test_{name}.py"
         for name in (
-            "segment", "ring_reader", "ring_slots", "ring_random", "wake", "liveness", "meter", "stats", "misuse",
-            "errors", "naming", "schema",
+            "segment",
+            "ring_reader",
+            "ring_slots",
+            "ring_random",
+            "wake",
+            "liveness",
+            "meter",
+            "stats",
+            "misuse",
+            "errors",
+            "naming",
+            "schema",
         )
     ),
     *(
         f"tests/contract/test_{name}.py"
         for name in (
-            "pubsub", "conflate", "poller", "timeouts", "lifecycle", "buffers", "fork", "event_loop", "threads",
+            "pubsub",
+            "conflate",
+            "poller",
+            "timeouts",
+            "lifecycle",
+            "buffers",
+            "fork",
+            "event_loop",
+            "threads",
             "signals",
         )
     ),
@@ -22,7 +40,7 @@ TESTS = (
     "tests/crash/test_creation_killed.py",
     "tests/sanitizers/test_tsan.py",
     "tests/sanitizers/test_leases.py",
-)  # fmt: skip
+)
 #: Other backends are not the matter here, and a stock process beside an emulated one cannot be judged (see below).
 WORDS = "not zmq and not fake and not stock"
 
@@ -31,15 +49,19 @@ _SIGNALS = "QEMU catches every signal itself, so /proc says that a thread surviv
 LEFT_OUT = {
     "tests/unit/test_ring_slots.py::TestSlots::test_whose_slot_was_taken_joins_another": _SIGNALS,
     "tests/unit/test_ring_slots.py::TestForStockSubscribers": _SIGNALS,
-    "tests/unit/test_liveness.py::test_identity_is_what_the_kernel_says":
-        "QEMU writes /proc/self/stat itself, with another start time than the kernel tells other processes",
-    "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again":
-        "it counts context switches, and QEMU's own are among them",
-    "tests/unit/test_misuse.py::test_a_lock_is_of_the_file_that_has_the_name":
-        "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow",
-    "tests/unit/test_segment.py::TestNoSpace::test_a_ring_that_cannot_be_mapped_is_not_left_behind":
-        "QEMU does not bind the emulated program to a limit of its address space",
-}  # fmt: skip
+    "tests/unit/test_liveness.py::test_identity_is_what_the_kernel_says": (
+        "QEMU writes /proc/self/stat itself, with another start time than the kernel tells other processes"
+    ),
+    "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again": (
+        "it counts context switches, and QEMU's own are among them"
+    ),
+    "tests/unit/test_misuse.py::test_a_lock_is_of_the_file_that_has_the_name": (
+        "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow"
+    ),
+    "tests/unit/test_segment.py::TestNoSpace::test_a_ring_that_cannot_be_mapped_is_not_left_behind": (
+        "QEMU does not bind the emulated program to a limit of its address space"
+    ),
+}
 #: Whole folders, and why.
 NOT_RUN = {
     "tests/unit (rest)": "command line, backends in Python and simulations: nothing in them depends on the machine",

@@ -5,18 +5,19 @@ import sys
 from pathlib import Path
 
 from tools.bench import report
-from tools.bench.adapters import ON_REQUEST, PEERS
-from tools.bench.cases import CASES, KEYS
 from tools.bench.run import run
+from tools.bench.suites import SUITES
 from tools.bench.workspace import workspace
 
 
 def main() -> int:
     """Measure, print the table, and write the files that were asked for."""
     options = _options()
-    cases = [case for case in CASES if not options.only or case.key in options.only]
+    suite = SUITES[options.suite]
+    cases = [case for case in suite.cases if not options.only or case.key in options.only]
+    peers = options.peers or suite.peers
     with workspace() as space:
-        record = run(space, cases, options.peers, repeats=options.repeats, quick=options.quick, say=_say)
+        record = run(space, suite, cases, peers, repeats=options.repeats, quick=options.quick, say=_say)
     table = report.markdown(record)
     print(table)
     if options.markdown:
@@ -28,15 +29,22 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq beside its peers.")
+    what = "which table: sockets, with every peer, or channels, with those that have many publishers"
+    parser.add_argument("suite", nargs="?", choices=SUITES, default="sockets", help=what)
     parser.add_argument("--quick", action="store_true", help="a short look at everything; the figures are rough")
     parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="measure everything N times (5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
-    parser.add_argument("--only", type=_Words(KEYS), default=[], metavar="CASE", help=f"some cases of {','.join(KEYS)}")
-    choice = (*PEERS, *ON_REQUEST)
-    text = f"some of {','.join(choice)}; all but the last without this"
-    parser.add_argument("--peers", type=_Words(choice), default=PEERS, metavar="A,B", help=text)
-    return parser.parse_args()
+    parser.add_argument("--only", type=_words, default=[], metavar="CASE,CASE", help="some cases")
+    parser.add_argument("--peers", type=_words, default=[], metavar="A,B", help="some peers, or one that is on request")
+    options = parser.parse_args()
+    suite = SUITES[options.suite]
+    known = {"--only": [case.key for case in suite.cases], "--peers": [*suite.peers, *suite.on_request]}
+    for option, words in (("--only", options.only), ("--peers", options.peers)):
+        for word in words:
+            if word not in known[option]:
+                parser.error(f"argument {option}: {word!r} is none of {', '.join(known[option])}")
+    return options
 
 
 def _positive(text: str) -> int:
@@ -45,18 +53,8 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-class _Words:
-    """Reads a list of words with commas between them, each one of those that are known."""
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self.known = known
-
-    def __call__(self, text: str) -> list[str]:
-        words = [word for word in text.split(",") if word]
-        for word in words:
-            if word not in self.known:
-                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(self.known)}")
-        return words
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
 
 
 def _say(line: str) -> None:

@@ -12,7 +12,8 @@ class Target:
 
     Attributes
     ----------
-    of : ``floor``, ``peer`` (the best one), the key of another case of ours, or ``absolute`` (the bound is the figure).
+    of : ``peer`` (the best one), the name of a system, the key of another case of ours, ``median`` (of our latencies;
+        the figure is their 99th percentile), or ``absolute`` (the bound is the figure).
     text : the same in words.
     """
 
@@ -28,11 +29,12 @@ class Case:
     Attributes
     ----------
     key : the word on the command line. title : the row's name.
-    unit : ``ns`` (less is better), ``rate`` (messages a second; more is better), or ``wakeups`` (a second; less is
-        better).
+    unit : ``ns`` (less is better), ``worst`` (ns, the longest of all counts), ``rate`` (messages a second; more is
+        better), ``percent`` (of what was sent; more is better), or ``wakeups`` (a second; less is better).
     role, peer_role : what the two processes do, see `roles`; the publisher's side is started first.
     size : bytes in a message. batch : messages between two looks at the control words.
-    subscribers : how many of them are there.
+    subscribers : how many of them are there. apart : each has a process of its own.
+    loaded : two more processes keep both cores busy.
     depth : messages that must fit, and that may be on their way; 0: the system's own choice.
     lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
     frames : of visionipc: a size is a frame's, `depth` the number of buffers.
@@ -48,6 +50,8 @@ class Case:
     peer_role: str = ""
     size: int = 64
     subscribers: int = 1
+    apart: bool = False
+    loaded: bool = False
     batch: int = 64
     depth: int = 64
     lossless: bool = False
@@ -65,7 +69,7 @@ class Case:
     @property
     def more_is_better(self) -> bool:
         """Whether the figure is one that should grow."""
-        return self.unit == "rate"
+        return self.unit in ("rate", "percent")
 
 
 _SEND = Case(
@@ -191,8 +195,6 @@ CASES = (
     ),
     *FRAME_CASES,
 )
-KEYS = tuple(case.key for case in CASES)
-
 LIMITS = {
     "cache_line_ns": "a cache line from one core to the other, one way",
     "syscall_ns": "a system call",

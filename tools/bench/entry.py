@@ -24,7 +24,7 @@ TOPICS = ("data", "ping", "pong")
 
 
 class Entry:
-    """The two processes of a case, the publisher's side first.
+    """The processes of a case, the publisher's side first: two, or more where subscribers are apart.
 
     They are prepared in steps, so that the entries of a case can start side by side: construct, `prepare`,
     `await_ready`, and then any number of `measure`.
@@ -44,28 +44,33 @@ class Entry:
         self._name = space.new_name()
         self._words = control.create(self._job("", 0).words_path)
         self._stack = ExitStack()
-        cpu, self._other_cpu = cores()
-        self._main = self._stack.enter_context(Process(self._job(case.role, cpu)))
-        self._peer: Process | None = None
+        self._cores = cores()
+        self._main = self._stack.enter_context(Process(self._job(case.role, self._cores[0])))
+        self._peers: list[Process] = []
 
     def prepare(self) -> None:
         """Wait for the publisher's side, and start the subscriber's; see `Process.await_ready` for what it raises."""
         self._main.await_ready()
-        if self._case.peer_role:
-            self._peer = self._stack.enter_context(Process(self._job(self._case.peer_role, self._other_cpu)))
+        case, (first, second) = self._case, self._cores
+        roles = [case.peer_role] * (case.subscribers if case.apart else 1) if case.peer_role else []
+        places = [(role, second if number % 2 == 0 else first) for number, role in enumerate(roles)]
+        if case.loaded:
+            places += [("load", first), ("load", second)]
+        for number, (role, cpu) in enumerate(places):
+            self._peers.append(self._stack.enter_context(Process(self._job(role, cpu), number)))
 
     def await_ready(self) -> None:
         """Wait for the subscriber's side; see `Process.await_ready` for what it raises."""
-        if self._peer:
-            self._peer.await_ready()
+        for peer in self._peers:
+            peer.await_ready()
 
     def measure(self) -> dict[str, Any]:
         """Measure one slice.
 
         Returns
         -------
-        ``value`` in the case's unit, ``waited``, the share of the time that a process had to wait for its core, and
-        what the role adds.
+        ``value`` in the case's unit, ``waited``, the largest share of the time that a process had to wait for its core,
+        ``cores``, the CPU time of all in a second, and what the role adds.
 
         Raises
         ------
@@ -73,17 +78,22 @@ class Entry:
         """
         self._words[control.RECEIVED] = self._words[control.TOTAL] = 0
         # Subscribers that only have to be there are never started; they leave when they are closed.
-        peer = self._peer if self._case.peer_role != "hold" else None
-        if peer:
+        peers = self._peers if self._case.peer_role != "hold" else []
+        for peer in peers:
             peer.start()
-        watched = _watch(peer.pid, self._case.seconds) if peer and self._case.unit == "wakeups" else {}
+        watched = _watch(peers[0].pid, self._case.seconds) if self._case.unit == "wakeups" else {}
         self._main.start()
         result = {**self._main.result(), **watched}
-        if peer:
-            other = peer.result()
-            result["waited"] = max(result["waited"], other["waited"])
-            if other.get("lost"):
-                raise Failed(f"{other['lost']} messages were lost")
+        others = [peer.result() for peer in peers]
+        if lost := sum(other.get("lost") or 0 for other in others):
+            raise Failed(f"{lost} messages were lost")
+        result["waited"] = max(each["waited"] for each in (result, *others))
+        result["cores"] = sum(each["cores"] for each in (result, *others))
+        if self._case.unit == "percent":
+            received = sum(other.get("received", 0) for other in others)
+            result["value"] = 100 * received / (result["sent"] * self._case.subscribers)
+        if self._case.loaded:
+            result["waited"] = 0.0  # waiting for a core is what is measured
         return result
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from msgq.spark.source import RecordingSource
+from msgq.spark.source.data_source import RecordingSource
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -67,4 +67,4 @@ class Job:
         """Return the system's adapter for one of the measurement's topics."""
         kind = adapter(self.system)
         name = self.topic_name(suffix)
-        return kind(Topic(name, self.size, self.depth, self.lossless, Path(self.folder), self.tag))
+        return kind(Topic(name, self.size, self.depth, self.subscribers, self.lossless, Path(self.folder), self.tag))

@@ -106,6 +106,39 @@ def loop(words, batch, BOUND):
     return served
 """
 
+_PACED = """
+def loop(count, gap_ns, BOUND):
+    due = 0
+    for _ in repeat(None, count):
+        while (now := clock()) < due:
+            pass
+        SEND
+        due = now + gap_ns
+"""
+
+_COUNT = """
+def loop(words, BOUND):
+    received = 0
+    while True:
+        over = words[TOTAL]
+        if TAKE is not None:
+            received += 1
+        elif over:
+            return received
+"""
+
+_LONGEST = """
+def loop(count, BOUND):
+    longest = 0
+    for _ in repeat(None, count):
+        start = clock()
+        SEND
+        took = clock() - start
+        if took > longest:
+            longest = took
+    return longest
+"""
+
 _SOURCES = {
     "send": _SEND,
     "receive": _RECEIVE,
@@ -116,6 +149,9 @@ _SOURCES = {
     "ping": _PING,
     "ping_timed": _PING_TIMED,
     "pong": _PONG,
+    "paced": _PACED,
+    "count": _COUNT,
+    "longest": _LONGEST,
 }
 
 

@@ -48,6 +48,14 @@ def _busy_ticks() -> int:
     return sum(map(int, (user, nice, system, irq, softirq)))
 
 
+def waited_ns() -> int:
+    """Return how long this thread was ready to run but had no core; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    except OSError:
+        return 0
+
+
 def cores() -> tuple[int, int]:
     """Return the cores of the two sides of a measurement; the same one twice where there is only one.
 

@@ -55,7 +55,7 @@ def _payloads(smallest: int, largest: int) -> list[memoryview]:
     for size in random.integers(smallest, largest + 1, 1000).tolist():
         row = np.zeros(size, np.uint8)
         row[: size // 2] = random.integers(0, 256, size // 2, np.uint8)
-        rows.append(memoryview(row))
+        rows.append(row.data)
     return rows
 
 
@@ -177,22 +177,30 @@ def start_times() -> tuple[float, float]:
     """Return how long our session takes in a new process, with its import and a first job, and how long Spark's own."""
     ours = "from msgq.spark import session; session('local[2]').range(1).count()"
     bare = "from pyspark.sql import SparkSession as S; S.builder.master('local[2]').getOrCreate().range(1).count()"
-    runs = (partial(subprocess.run, [sys.executable, "-c", text], check=True, capture_output=True)
-            for text in (ours, bare))  # fmt: skip
+    runs = (
+        partial(subprocess.run, [sys.executable, "-c", text], check=True, capture_output=True) for text in (ours, bare)
+    )
     first, second = (seconds(run, 3) for run in runs)
     return first, second
 
 
 def against_floor(
-    spark: SparkSession, figures: Figures, what: str, wanted: str, table: DataFrame, messages: int, repeats: int,
-    path: Path, **options: str,
-) -> float:  # fmt: skip
+    spark: SparkSession,
+    figures: Figures,
+    what: str,
+    wanted: str,
+    table: DataFrame,
+    messages: int,
+    repeats: int,
+    path: Path,
+    **options: str,
+) -> float:
     """Measure a table of messages, and in turns what Spark takes of as many rows like these; return the seconds."""
     floor = handed_over(spark, str(path), messages, table.schema, **options)
     consumed(table)  # the first job pays for what others find there
     consumed(floor)
     pairs = [(seconds(lambda: consumed(table), 1), seconds(lambda: consumed(floor), 1)) for _ in range(repeats)]
-    ours, least = (median(taken) for taken in zip(*pairs, strict=True))
+    ours, least = median(taken for taken, _ in pairs), median(taken for _, taken in pairs)
     figures.rate(what, messages, ours, wanted)
     figures.rate(f"  its floor: the same rows, not read ({ours / least:.2f}x)", messages, least, "")
     return ours
@@ -207,17 +215,18 @@ def sources(spark: SparkSession, figures: Figures, where: Path, messages: int, r
     table = read(spark, str(whole), columns=_WHAT_IS_THERE)
     against_floor(spark, figures, "source, without the payload", "5M", table, messages, repeats, whole)
     for name, path in files.items():
-        taken = seconds(lambda path=path: consumed(read(spark, str(path))), repeats)
+        taken = seconds(partial(lambda path: consumed(read(spark, str(path))), path), repeats)
         figures.rate(f"source, {name} ({taken / plain:.2f}x)", messages, taken, "1.3x")
     taken = seconds(lambda: read(spark, str(whole), endpoints="rare*").count(), repeats)
     figures.time("one rare endpoint", taken, "0.3 s")
-    first, last = read(spark, str(whole), columns=["log_time"]).selectExpr("min(log_time)", "max(log_time)").first()
+    times = read(spark, str(whole), columns=["log_time"]).selectExpr("min(log_time)", "max(log_time)")
+    ((first, last),) = times.collect()
     some = {"start": first + (last - first) // 2, "end": first + (last - first) * 51 // 100}
     figures.time("1 % of the time", seconds(lambda: read(spark, str(whole), **some).count(), repeats), "0.3 s")
     taken = seconds(lambda: ingested(spark, whole, where / "lake"), repeats)
     figures.rate("recording to bronze", messages, taken, "1.8M")
     imu = make_layout(where / "imu", messages)
-    endpoint = read(spark, str(imu), columns=["endpoint"]).first()[0]
+    endpoint = read(spark, str(imu), columns=["endpoint"]).head(1)[0][0]
     table = read(spark, str(imu), decode=endpoint)
     against_floor(spark, figures, "decoded NumPy columns", "4M", table, messages, repeats, imu, decode=endpoint)
 
@@ -228,7 +237,9 @@ def joins(spark: SparkSession, figures: Figures, repeats: int) -> None:
 
     left, right = series(spark, 1_000_000, 20)
     for strategy in ("auto", "arrow", "window"):
-        taken = seconds(lambda s=strategy: consumed(align.asof_join(left, right, by=["key"], strategy=s)), repeats)
+        taken = seconds(
+            partial(lambda how: consumed(align.asof_join(left, right, by=["key"], strategy=how)), strategy), repeats
+        )
         figures.time(f"as-of join 1M x 1M, 20 keys, {strategy}", taken, "2 s" if strategy == "auto" else "")
 
 
@@ -268,8 +279,10 @@ def memory(spark: SparkSession, figures: Figures, where: Path, size: int) -> Non
     """Read large recordings, and say how large a worker became."""
     for each in (65536, 1024):
         recording = make(where / f"large{each}", size // each, "none" if each > 1024 else "zstd", (each, each))
-        for what, work in (("read", lambda r=recording: consumed(read(spark, str(r)))),
-                           ("ingested", lambda r=recording: ingested(spark, r, where / "lake"))):  # fmt: skip
+        for what, work in (
+            ("read", lambda r=recording: consumed(read(spark, str(r)))),
+            ("ingested", lambda r=recording: ingested(spark, r, where / "lake")),
+        ):
             with Watch() as watch:
                 taken = seconds(work, 1)
             worker, java = watch.largest["python"] >> 20, watch.largest["java"] >> 20
@@ -289,8 +302,8 @@ def scaling(figures: Figures, where: Path, messages: int) -> None:
             command = ["taskset", "-c", chosen, sys.executable, "-m", "tools.bench.pipeline", "--job", str(recording)]
             found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     one, two = median(taken[1]), median(taken[2])
-    for cores, found in ((1, one), (2, two)):
-        figures.rate(f"recording to bronze and gold, {cores} of 2 cores", messages, found, "")
+    for cores, middle in ((1, one), (2, two)):
+        figures.rate(f"recording to bronze and gold, {cores} of 2 cores", messages, middle, "")
     figures.row("two cores against one", f"{one / two:.2f}x", "")
 
 

@@ -79,14 +79,24 @@ class Sink:
 def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[Sink, int]:
     """Return what came, and how many were sent."""
     endpoint = f"bench-{uuid4().hex[:8]}"
-    command = [sys.executable, "-m", "tools.bench.pipeline_stream", "--publish", endpoint, str(rate),
-               str(seconds + _WARM_UP_S)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "tools.bench.pipeline_stream",
+        "--publish",
+        endpoint,
+        str(rate),
+        str(seconds + _WARM_UP_S),
+    ]
     sink = Sink()
     with ExitStack() as stack:
         where = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="msgq-bench-")))
         stack.callback(remove_rings, endpoint)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-        publisher = stack.enter_context(subprocess.Popen(command, **pipes))
+        pipe = subprocess.PIPE
+        publisher = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        stack.enter_context(publisher)
+        assert publisher.stdin is not None
+        assert publisher.stdout is not None
         publisher.stdout.readline()
         source = spark.readStream.format("msgq")
         recorder = None

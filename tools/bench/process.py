@@ -14,8 +14,20 @@ from tools.bench.job import Job
 
 PROJECT = Path(__file__).resolve().parents[2]
 # What would change the names or the behaviour of a measured system is not inherited.
-_DROPPED = ("OPENPILOT_PREFIX", "MSGQ_BACKEND", "MSGQ_MODE", "MSGQ_PREALLOC", "MSGQ_SPIN_US", "KICKMSG_SHM_MODE", "ZMQ",
-            "MSGQ_ZMQ_TRANSPORT", "MSGQ_ZMQ_BIND", "MSGQ_ZMQ_MAP", "MSGQ_ZMQ_HWM", "MSGQ_ZMQ_CURVE")  # fmt: skip
+_DROPPED = (
+    "OPENPILOT_PREFIX",
+    "MSGQ_BACKEND",
+    "MSGQ_MODE",
+    "MSGQ_PREALLOC",
+    "MSGQ_SPIN_US",
+    "KICKMSG_SHM_MODE",
+    "ZMQ",
+    "MSGQ_ZMQ_TRANSPORT",
+    "MSGQ_ZMQ_BIND",
+    "MSGQ_ZMQ_MAP",
+    "MSGQ_ZMQ_HWM",
+    "MSGQ_ZMQ_CURVE",
+)
 
 
 class Absent(Exception):
@@ -29,10 +41,10 @@ class Failed(Exception):
 class Process:
     """One fresh process with one job, killed at the latest when the context is left."""
 
-    def __init__(self, job: Job) -> None:
-        """Start the process."""
+    def __init__(self, job: Job, number: int = 0) -> None:
+        """Start the process, one of those that have the job."""
         self._job = job
-        self._errors = Path(job.folder) / f"{job.name}-{job.role}.err"
+        self._errors = Path(job.folder) / f"{job.name}-{job.role}-{number}.err"
         with self._errors.open("wb") as errors:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", "tools.bench.worker", job.to_json()],

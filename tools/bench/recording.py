@@ -57,6 +57,8 @@ def record(size: int, rate: float, compression: str, where: Path) -> tuple[float
     endpoint = f"bench-{uuid4().hex[:8]}"
     command = [sys.executable, "-m", "tools.bench.recording", "--publish", endpoint, str(size), str(rate)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdout.readline()
         recorder = Recorder(where / endpoint, [endpoint], compression=compression)
         used, begin = time.process_time(), time.perf_counter()
@@ -118,7 +120,7 @@ def reading(size: int, count: int, where: Path) -> float:
     pub.close()
     remove_rings(pub.endpoint)
     begin = time.perf_counter()
-    read = sum(batch.num_rows for batch in LogReader(where / "log").batches())
+    read: int = sum(batch.num_rows for batch in LogReader(where / "log").batches())
     return read / (time.perf_counter() - begin)
 
 

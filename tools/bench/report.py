@@ -6,7 +6,7 @@ from typing import Any
 
 from tools.bench import figures, machine
 from tools.bench.adapters import SYSTEMS
-from tools.bench.cases import LIMITS, Case
+from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.floor import build
 from tools.bench.process import PROJECT
 from tools.bench.run import DISTURBED, Record
@@ -16,8 +16,8 @@ NOTHING = "-"
 
 
 def markdown(record: Record) -> str:
-    """Return the table, the machine's limits, its facts, and what a reader must know about the run."""
-    parts = [_cases(record), _limits(record), _facts(record), _remarks(record)]
+    """Return the table, the CPU time, the machine's limits and facts, and what a reader must know about the run."""
+    parts = [_cases(record), _cores(record), _limits(record), _facts(record), _remarks(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -40,17 +40,39 @@ def as_json(record: Record) -> str:
 
 def _cases(record: Record) -> str:
     systems = [name for name in SYSTEMS if name in record.versions or name in record.absent]
-    head = ["work", *systems, "ours / floor", "ours / best peer", "target", "met"]
+    beside = ["ours / best peer" if name == "peer" else f"ours / {name}" for name in record.suite.beside]
+    head = ["work", *systems, *beside, "target", "met"]
     return _table(head, [_cells(row, record, systems) for row in rows(record)])
+
+
+def _cores(record: Record) -> str:
+    systems = [name for name in SYSTEMS if name in record.versions]
+    lines = []
+    for row in rows(record):
+        used = [f"{row.cores[system]:.2f}" if system in row.cores else NOTHING for system in systems]
+        lines.append([row.case.title, *used])
+    return _table(["CPU time of all processes in a second", *systems], lines)
 
 
 def _cells(row: Row, record: Record, systems: list[str]) -> list[str]:
     figures_ = [_cell(row, record, system) for system in systems]
-    peer = f"{row.to_best_peer:.2f} ({row.best_peer})" if row.to_best_peer is not None else NOTHING
-    floor = f"{row.to_floor:.2f}" if row.to_floor is not None else NOTHING
+    beside = [_ratio(row, name) for name in record.suite.beside]
     met = {True: "yes", False: "no", None: NOTHING}[row.met]
-    target = ", ".join(each.text for each in row.case.targets)
-    return [row.case.title, *figures_, floor, peer, target or NOTHING, met]
+    targets = map(_target, row.case.targets, row.reached)
+    return [row.case.title, *figures_, *beside, ", ".join(targets) or NOTHING, met]
+
+
+def _ratio(row: Row, name: str) -> str:
+    ratio = row.beside(name)
+    if ratio is None:
+        return NOTHING
+    return f"{ratio:.2f} ({row.best_peer})" if name == "peer" else f"{ratio:.2f}"
+
+
+def _target(target: Target, reached: float | None) -> str:
+    """Write a target, and what was reached, where no other column has it."""
+    other = reached is not None and target.of not in (*SYSTEMS, "peer", "absolute")
+    return f"{target.text}: {reached:.2f}" if other else target.text
 
 
 def _cell(row: Row, record: Record, system: str) -> str:
@@ -64,6 +86,8 @@ def _cell(row: Row, record: Record, system: str) -> str:
 def _figure(case: Case, value: float) -> str:
     if case.unit == "rate":
         return figures.rate(value)
+    if case.unit == "percent":
+        return f"{value:.0f} %"
     return f"{value:.1f}/s" if case.unit == "wakeups" else figures.time_ns(value)
 
 
@@ -121,11 +145,14 @@ def _row_dict(row: Row) -> dict[str, Any]:
         "title": row.case.title,
         "unit": row.case.unit,
         "medians": row.medians,
-        "ours_to_floor": row.to_floor,
-        "ours_to_best_peer": row.to_best_peer,
+        "ours_to_floor": row.beside("floor"),
+        "ours_to_best_peer": row.beside("peer"),
+        "ours_to": row.ratios,
         "best_peer": row.best_peer,
         "disturbed": sorted(row.disturbed),
+        "cores": row.cores,
         "target": [each.text for each in row.case.targets],
+        "reached": row.reached,
         "met": row.met,
     }
 

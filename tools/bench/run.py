@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.bench import figures
-from tools.bench.adapters import FLOOR, OURS
+from tools.bench.adapters import FLOOR
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.entry import Entry, ProgramEntry, run_program
 from tools.bench.floor import build
 from tools.bench.machine import IdleGate, cores
 from tools.bench.process import Absent, Failed
+from tools.bench.suites import Suite
 from tools.bench.workspace import Workspace
 
 WAIT_BUDGET_S = 180.0
@@ -33,12 +34,15 @@ class Record:
     Attributes
     ----------
     versions : of the systems that are there. absent : why the others are not.
-    samples : a dictionary for each case, system and repeat: ``slices`` has the figures, ``value`` their median, and
-        ``waited`` the share (0 to 1) of each slice that a process had to wait for its core.
+    suite : what was measured, `cases` of it.
+    samples : a dictionary for each case, system and repeat: ``slices`` has the figures, ``value`` their median,
+        ``waited`` the share (0 to 1) of each slice that a process had to wait for its core, and ``cores`` the CPU time
+        of all its processes in a second of it.
     unsupported, failed : (case, system) and the reason.
     limits : a dictionary for each repeat.
     """
 
+    suite: Suite
     cases: list[Case]
     versions: dict[str, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -48,9 +52,18 @@ class Record:
     limits: list[dict[str, float]] = field(default_factory=list)
 
 
-def run(space: Workspace, cases: list[Case], peers: Sequence[str], *, repeats: int, quick: bool, say: Say) -> Record:
-    """Measure the cases for ours, the floor and the installed peers; `say` gets a line of progress at times."""
-    record = Record([case.quick() for case in cases] if quick else cases)
+def run(
+    space: Workspace,
+    suite: Suite,
+    cases: Sequence[Case],
+    peers: Sequence[str],
+    *,
+    repeats: int,
+    quick: bool,
+    say: Say,
+) -> Record:
+    """Measure cases of the suite for ours, the floor and the installed peers; `say` gets lines of progress."""
+    record = Record(suite, [case.quick() if quick else case for case in cases])
     _find_systems(record, space, peers)
     for name, reason in record.absent.items():
         say(f"{name} is absent: {reason}")
@@ -73,7 +86,7 @@ def _find_systems(record: Record, space: Workspace, peers: Sequence[str]) -> Non
         build.build(space.folder)
     except build.FloorError as error:
         record.absent[FLOOR] = str(error)
-    for name in (OURS, FLOOR, *peers):
+    for name in (record.suite.ours, FLOOR, *peers):
         if name in record.absent:
             continue
         try:
@@ -155,5 +168,6 @@ class _Contest:
         slices = [result["value"] for result in results]
         sample = {"case": self.case.key, "system": system, "repeat": self.repeat}
         sample |= {"value": figures.median(slices), "slices": slices, "waited": [one["waited"] for one in results]}
+        sample["cores"] = [one["cores"] for one in results if "cores" in one]  # a program of the floor does not say
         latencies = [one for result in results for one in result.get("samples", ())]
         return sample | figures.spread(latencies) | {"count": len(latencies)} if latencies else sample

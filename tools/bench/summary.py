@@ -1,9 +1,9 @@
 """From samples to the figures of the table."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tools.bench.adapters import FLOOR, OURS
+from tools.bench.adapters import FLOOR, SYSTEMS
 from tools.bench.cases import Case, Target
 from tools.bench.figures import median
 from tools.bench.run import DISTURBED, Record
@@ -18,20 +18,27 @@ class Row:
 
     Attributes
     ----------
-    medians : the figure of each system that has one.
-    to_floor, to_best_peer : ours divided by theirs, None where one of them is missing.
-    best_peer : its name, or an empty text.
+    medians : the figure of each system that has one; in ``worst`` the longest, else the median of all slices.
+    ratios : ours divided by theirs, for each other system that has a figure, where ours has one.
+    best_peer : the name of the best of them beside the floor, or an empty text.
+    cores : CPU time that each system's processes took in a second, median.
     disturbed : systems whose slices were disturbed, all of them, so that their figure is of such slices.
+    reached : for each target what is to be compared with its bound, None where something is missing.
     met : whether every target was reached in this run; None without a target, or without quiet slices of ours.
     """
 
     case: Case
     medians: dict[str, float]
-    to_floor: float | None
-    to_best_peer: float | None
+    ratios: dict[str, float]
     best_peer: str
+    cores: dict[str, float]
     disturbed: frozenset[str]
+    reached: tuple[float | None, ...]
     met: bool | None
+
+    def beside(self, name: str) -> float | None:
+        """Return ours divided by that system's, or by the best ``peer``'s."""
+        return self.ratios.get(self.best_peer if name == "peer" else name)
 
 
 def rows(record: Record) -> list[Row]:
@@ -40,16 +47,18 @@ def rows(record: Record) -> list[Row]:
 
 
 def _row(record: Record, case: Case) -> Row:
+    ours = record.suite.ours
     values = {system: _figures(record, case.key, system) for system in record.versions}
-    medians = {system: median(list(each.values())) for system, each in values.items() if each}
+    middle = max if case.unit == "worst" else median
+    medians = {system: middle(list(each.values())) for system, each in values.items() if each}
+    found = {name: _ratio(values[ours], values[name]) for name in medians if name != ours and ours in medians}
+    ratios = {name: ratio for name, ratio in found.items() if ratio is not None}
     disturbed = frozenset(system for system in medians if not _quiet(record, case.key, system))
-    best = _best_peer(case, medians)
-    ours = values.get(OURS, {})
-    to_floor, to_peer = _ratio(ours, values.get(FLOOR, {})), _ratio(ours, values.get(best, {}))
-    references = {FLOOR: to_floor, "peer": to_peer, "absolute": medians.get(OURS)}
-    met = [_met(record, case, target, references) for target in case.targets]
-    known = [each for each in met if each is not None and OURS not in disturbed]
-    return Row(case, medians, to_floor, to_peer, best, disturbed, all(known) if known else None)
+    best = _best_peer(case, {name: value for name, value in medians.items() if name not in (ours, FLOOR)})
+    row = Row(case, medians, ratios, best, _cores(record, case.key), disturbed, (), None)
+    reached = tuple(_reached(record, row, target) for target in case.targets)
+    met = [_met(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
+    return replace(row, reached=reached, met=all(met) if met and ours not in disturbed else None)
 
 
 def _figures(record: Record, key: str, system: str) -> Figures:
@@ -67,11 +76,16 @@ def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> F
     }
 
 
-def _best_peer(case: Case, medians: dict[str, float]) -> str:
-    peers = {system: value for system, value in medians.items() if system not in (OURS, FLOOR)}
-    if not peers:
-        return ""
-    return (max if case.more_is_better else min)(peers, key=lambda system: peers[system])
+def _cores(record: Record, key: str) -> dict[str, float]:
+    used: dict[str, list[float]] = {}
+    for sample in record.samples:
+        if sample["case"] == key and sample["cores"]:
+            used.setdefault(sample["system"], []).extend(sample["cores"])
+    return {system: median(each) for system, each in used.items()}
+
+
+def _best_peer(case: Case, peers: dict[str, float]) -> str:
+    return (max if case.more_is_better else min)(peers, key=lambda system: peers[system], default="")
 
 
 def _ratio(ours: Figures, theirs: Figures) -> float | None:
@@ -85,12 +99,19 @@ def _ratio(ours: Figures, theirs: Figures) -> float | None:
     return median(list(ours.values())) / divisor if ours and divisor else None
 
 
-def _met(record: Record, case: Case, target: Target, references: dict[str, float | None]) -> bool | None:
-    if target.of in references:
-        reached = references[target.of]
-    else:  # another case of ours, a few seconds away
-        ours, other = (_figures(record, key, OURS) for key in (case.key, target.of))
-        reached = _ratio(ours, other)
-    if reached is None:
-        return None
+def _reached(record: Record, row: Row, target: Target) -> float | None:
+    ours = record.suite.ours
+    if target.of == "absolute":
+        return row.medians.get(ours)
+    if target.of == "median":
+        samples = [each for each in record.samples if each["case"] == row.case.key and each["system"] == ours]
+        return median([each["p99"] / each["p50"] for each in samples]) if samples else None
+    if target.of == "peer" or target.of in SYSTEMS:
+        return row.beside(target.of)
+    # another case of ours, a few seconds away
+    return _ratio(*(_figures(record, key, ours) for key in (row.case.key, target.of)))
+
+
+def _met(case: Case, target: Target, reached: float | None) -> bool:
+    assert reached is not None
     return reached >= target.bound if case.more_is_better else reached <= target.bound

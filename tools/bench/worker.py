@@ -9,13 +9,15 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import TextIO
 
+from tools.bench import crowd, roles
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
-from tools.bench.roles import ROLES
+from tools.bench.machine import waited_ns
+
+ROLES = {**roles.ROLES, **crowd.ROLES}
 
 
 def main() -> None:
@@ -46,19 +48,12 @@ def _measure(job: Job, out: TextIO) -> None:
     _say(out, ready=True)
     while sys.stdin.readline():
         signal.alarm(job.limit_s)
-        start, waited_before = perf_counter_ns(), _waited_ns()
+        start, used_before, waited_before = perf_counter_ns(), process_time_ns(), waited_ns()
         result = next(role)
-        waited, took = _waited_ns() - waited_before, perf_counter_ns() - start
+        took = perf_counter_ns() - start
+        waited, used = waited_ns() - waited_before, process_time_ns() - used_before
         signal.alarm(0)
-        _say(out, result={**(result or {}), "waited": waited / took})
-
-
-def _waited_ns() -> int:
-    """Return how long this thread was ready to run but had no core; 0 where the kernel does not say."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
-    except OSError:
-        return 0
+        _say(out, result={**(result or {}), "waited": waited / took, "cores": used / took})
 
 
 def _say(out: TextIO, **words: object) -> None:

@@ -73,7 +73,8 @@ class Books:
     @property
     def ending(self) -> int:
         """See the class."""
-        return self._control.made
+        ending: int = self._control.made
+        return ending
 
     @ending.setter
     def ending(self, value: int) -> None:

@@ -163,8 +163,13 @@ class Run:
         """Let it run for so long, and end it; a failure ends it early."""
         begun = time.monotonic()
         residents = [self._start(topic, kind, 0) for topic in self.topics for kind in KINDS]
+
+        def all_joined() -> bool:
+            self._reap()
+            return bool(self.failures) or all(self.books[r.number].joined for r in residents)
+
         try:
-            wait_until(lambda: self._reap() or self.failures or all(self.books[r.number].joined for r in residents))
+            wait_until(all_joined)
             while time.monotonic() < begun + seconds and not self.failures:
                 self._fill()
                 self._intervene()

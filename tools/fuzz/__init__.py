@@ -1,16 +1,17 @@
 """A fuzzer of hostile bytes: whatever a stranger writes, calls return, raise an IpcError, or count a loss.
 
-======= ===============================================================================================================
-level   what is hostile
-======= ===============================================================================================================
-core    a topic's two files, under the C core: publishers, subscribers, and a meter, a recorder and event loops
-gates   the words of a gate
-leases  the table of leases that a server of frames shares with its clients
-logs    files of MCAP, mutated, under the scan of recordings
-sockets a topic's two files, under the real sockets, while another process scribbles
-frames  what clients ask a server of frames, what a server answers, and its packets
-======= ===============================================================================================================
+======== ==============================================================================================================
+level    what is hostile
+======== ==============================================================================================================
+core     a topic's two files, under the C core: publishers, subscribers, and a meter, a recorder and event loops
+channels the words of a channel's hub and pools
+gates    the words of a gate
+leases   the table of leases that a server of frames shares with its clients
+logs     files of MCAP, mutated, under the scan of recordings
+sockets  a topic's two files, under the real sockets, while another process scribbles
+frames   what clients ask a server of frames, what a server answers, and its packets
+======== ==============================================================================================================
 
-The first four are C on memory whose neighbours fault, built with the address and undefined behaviour sanitizers.
+The first five are C on memory whose neighbours fault, built with the address and undefined behaviour sanitizers.
 ``python -m tools.fuzz --seconds 60 --seed 1`` runs all.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 from mcap.writer import CompressionType
 
@@ -17,7 +18,8 @@ def make_corpus(folder: Path) -> list[Path]:
     messages = [message(1 + i % 7, i // 7, 1000 + 10 * i, data) for i, data in enumerate(payloads)]
     wraps = [message(1, 2**32 - 2 + i & 2**32 - 1, 5 + i, b"wraps") for i in range(5)]
     back = [message(2, 9 - i, 100 - i, b"back") for i in range(9)]
-    parts = {"plain": messages, "numbers": wraps + back, "mixed": [channel(1, "a"), *messages[:9], channel(2, "b")]}
+    mixed = [channel(1, "a"), *messages[:9], channel(2, "b")]
+    parts: dict[str, list[Any]] = {"plain": messages, "numbers": wraps + back, "mixed": mixed}
     paths = [write(folder / f"{name}.mcap", chunk(*some, compression="")) for name, some in parts.items()]
     plain = CompressionType.NONE
     return [

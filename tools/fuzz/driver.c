@@ -8,7 +8,7 @@
  */
 #include "topic.h"
 
-#include "snapshot.h"
+#include "ring/snapshot.h"
 
 enum { PUBLISHERS = 2, SUBSCRIBERS = 5, PASSIVE = 3, WITHOUT_SIDE = 4, OPS = 160 };
 
@@ -111,13 +111,13 @@ static void publish(void) {
         mq_publisher_close(p);
         started[i] = false;
         break;
-    case 3: case 4: case 5:
+    case 3:
+    case 4:
+    case 5:
         fuzz_op = "reserve";
         write_message(p);
         break;
-    default:
-        fuzz_op = "send";
-        send_message(p);
+    default: fuzz_op = "send"; send_message(p);
     }
 }
 
@@ -154,7 +154,8 @@ static mq_status receive(mq_subscriber *s, bool conflate) {
             return status;
         }
         check(message.payload >= s->data + 8 && message.size <= s->data_bytes &&
-                  message.payload + message.size <= s->data + s->data_bytes, "a message beyond the ring");
+                  message.payload + message.size <= s->data + s->data_bytes,
+              "a message beyond the ring");
         uint8_t *copy = malloc(message.size + 1);
         mq_copy_out(copy, message.payload, message.size);
         free(copy);
@@ -214,11 +215,28 @@ static void subscribe(void) {
         return;
     }
     switch (fuzz_below(14)) {
-    case 0: fuzz_op = "receive_many"; receive_all(s); break;
-    case 1: case 2: fuzz_op = "receive_array"; receive_array(s); break;
-    case 3: case 4: fuzz_op = "sleep"; sleep_on_it(s, conflate); break;
-    case 5: fuzz_op = "poll"; mq_subscriber_peek(s, &message); break;
-    case 6: fuzz_op = "reset"; mq_subscriber_reset(s); break;
+    case 0:
+        fuzz_op = "receive_many";
+        receive_all(s);
+        break;
+    case 1:
+    case 2:
+        fuzz_op = "receive_array";
+        receive_array(s);
+        break;
+    case 3:
+    case 4:
+        fuzz_op = "sleep";
+        sleep_on_it(s, conflate);
+        break;
+    case 5:
+        fuzz_op = "poll";
+        mq_subscriber_peek(s, &message);
+        break;
+    case 6:
+        fuzz_op = "reset";
+        mq_subscriber_reset(s);
+        break;
     case 7:
         fuzz_op = "rejoin";
         unwatch(i); /* as a forked child does */
@@ -275,14 +293,17 @@ static void look_on(void) {
     mq_ring_wiped(header, seen, fuzz_data_bytes);
     judge();
     fuzz_op = "schema";
-    if (mq_schema_read(seen, name, encoding, data, &bytes))
+    mq_schema_parts described = mq_side_schema(seen);
+    if (mq_schema_read(&described, name, encoding, data, &bytes))
         check(bytes <= MQ_SCHEMA_DATA_MAX, "a schema beyond the file");
     free(data);
     if (fuzz_one_in(8)) {
         static char text[MQ_SCHEMA_DATA_MAX];
         fuzz_op = "connect with a schema";
         memset(text, 'x', sizeof text);
-        mq_schema_write(side(), "name", "encoding", text, fuzz_one_in(4) ? sizeof text : fuzz_below(fuzz_one_in(2) ? 64 : sizeof text));
+        mq_schema_parts at = mq_side_schema(side());
+        mq_schema_write(&at, "name", "encoding", text,
+                        fuzz_one_in(4) ? sizeof text : fuzz_below(fuzz_one_in(2) ? 64 : sizeof text));
     }
 }
 
@@ -327,8 +348,13 @@ static void run_case(void) {
         switch (fuzz_below(20)) {
         case 0: look_on(); break;
         case 1: reckon(); break;
-        case 2: case 3: case 4: case 5: publish(); break;
-        case 6: case 7: case 8: onlook(); break;
+        case 2:
+        case 3:
+        case 4:
+        case 5: publish(); break;
+        case 6:
+        case 7:
+        case 8: onlook(); break;
         default: subscribe();
         }
     }

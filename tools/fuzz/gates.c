@@ -8,7 +8,7 @@
 static int fuzz_yield(void) { return 0; }
 #define sched_yield fuzz_yield
 
-#include "gate.h"
+#include "gate/gate.h"
 
 enum { OPS = 200, FIFO = 5 };
 
@@ -16,15 +16,7 @@ static fuzz_memory memory;
 static const mq_roll roll = {.path = "/gate", .inode = 1};
 static const mq_self self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
-static uint64_t hostile_word(void) {
-    switch (fuzz_below(5)) {
-    case 0: return fuzz_random();
-    case 1: return fuzz_below(8);
-    case 2: return 0 - fuzz_below(8);
-    case 3: return (1ull << (31 + fuzz_below(33))) + fuzz_below(5) - 2;
-    default: return fuzz_below(8) << 32 | fuzz_below(8);
-    }
-}
+static uint64_t hostile_word(void) { return fuzz_one_in(5) ? fuzz_below(8) << 32 | fuzz_below(8) : fuzz_edge(8); }
 
 static void scribble(void) {
     uint64_t *words = (uint64_t *)(void *)memory.writable, events[] = {8, 9, 16, 17};
@@ -51,12 +43,35 @@ static void call(void) {
     mq_gate *g = (mq_gate *)(void *)memory.writable;
     mq_event *e = mq_gate_event(g, (int)fuzz_below(2));
     switch (fuzz_below(10)) {
-    case 0: case 1: fuzz_op = "set"; if (mq_event_set(e)) mq_event_settle(e, FIFO); break;
-    case 2: case 3: fuzz_op = "clear"; if (mq_event_clear(e) == MQ_EVENT_CLEARED_TELL) mq_event_settle(e, FIFO); break;
-    case 4: fuzz_op = "fd"; mq_event_watch(e, mq_event_fifo(e) + fuzz_below(2), FIFO); break;
-    case 5: fuzz_op = "enable"; mq_gate_enable(g, fuzz_one_in(2)); break;
-    case 6: fuzz_op = "close"; mq_gate_close(g); break;
-    case 7: fuzz_op = "open"; mq_gate_check((const mq_gate *)(const void *)memory.readable); mq_gate_version(g); break;
+    case 0:
+    case 1:
+        fuzz_op = "set";
+        if (mq_event_set(e))
+            mq_event_settle(e, FIFO);
+        break;
+    case 2:
+    case 3:
+        fuzz_op = "clear";
+        if (mq_event_clear(e) == MQ_EVENT_CLEARED_TELL)
+            mq_event_settle(e, FIFO);
+        break;
+    case 4:
+        fuzz_op = "fd";
+        mq_event_watch(e, mq_event_fifo(e) + fuzz_below(2), FIFO);
+        break;
+    case 5:
+        fuzz_op = "enable";
+        mq_gate_enable(g, fuzz_one_in(2));
+        break;
+    case 6:
+        fuzz_op = "close";
+        mq_gate_close(g);
+        break;
+    case 7:
+        fuzz_op = "open";
+        mq_gate_check((const mq_gate *)(const void *)memory.readable);
+        mq_gate_version(g);
+        break;
     default: await(g, e);
     }
 }
@@ -65,19 +80,13 @@ static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 16, 64};
     fuzz_use(&memory, MQ_GATE_BYTES);
     mq_gate_init((mq_gate *)(void *)memory.writable, &self, fuzz_one_in(2));
-    fuzz_rate = rates[fuzz_below(4)];
-    for (int i = 0; i < OPS; i++) {
-        fuzz_loads = 0;
-        if (fuzz_one_in(4))
-            scribble();
-        call();
-    }
+    fuzz_calls(OPS, call, rates);
     /* Once the stranger holds still, an event is what was done to it last. */
-    fuzz_rate = 0;
     fuzz_use(&memory, MQ_GATE_BYTES);
     mq_event *e = &((mq_gate *)(void *)memory.writable)->recv_ready;
     mq_event_set(e);
-    check(mq_event_is_set(e) && mq_event_clear(e) != MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e), "an event that forgets");
+    check(mq_event_is_set(e) && mq_event_clear(e) != MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e),
+          "an event that forgets");
     check(mq_event_clear(e) == MQ_EVENT_WAS_CLEAR && !mq_event_is_set(e), "an event that is set by clearing it");
 }
 

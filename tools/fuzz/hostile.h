@@ -1,8 +1,8 @@
 /* A hostile machine for the C core: memory whose every neighbour faults, words that change between two looks, and a
- * kernel that answers at random. Everything follows from one seed.
+ * kernel that answers at random (kernel.h). Everything follows from one seed. A protocol has its own words (topic.h).
  *
  * To be included before the core's headers (except atomics.h, which this file includes itself): the macros at its end
- * put a hook before every shared load, and replace the system calls.
+ * put a hook before every shared load, and those of kernel.h replace the system calls.
  */
 #ifndef FUZZ_HOSTILE_H
 #define FUZZ_HOSTILE_H
@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "atomics.h"
+#include "ground/atomics.h"
 
 #ifndef __SANITIZE_ADDRESS__ /* where there is none, as under an emulator, the pages that fault remain */
 #define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
@@ -34,7 +34,7 @@
 #endif
 
 enum {
-    FUZZ_LOADS_MAX = 5000000,   /* shared loads in one call: beyond, it hangs. The honest need some thousand */
+    FUZZ_LOADS_MAX = 5000000, /* shared loads in one call: beyond, it hangs. The honest need some thousand */
 };
 
 /* ---- chance ---- */
@@ -136,8 +136,18 @@ static inline void fuzz_use(fuzz_memory *m, size_t bytes) {
 
 /* ---- the stranger ---- */
 
-static uint64_t fuzz_rate; /* a hostile store before one in so many loads; 0: none */
+static uint64_t fuzz_rate;          /* a hostile store before one in so many loads; 0: none */
 static void (*fuzz_scribble)(void); /* stores one hostile word somewhere */
+
+/* A word at the edges of what 32 and 64 bits can be; `small`: how far from them. */
+static inline uint64_t fuzz_edge(uint64_t small) {
+    switch (fuzz_below(4)) {
+    case 0: return fuzz_random();
+    case 1: return fuzz_below(small);
+    case 2: return 0 - fuzz_below(small);
+    default: return (1ull << (31 + fuzz_below(33))) + fuzz_below(5) - 2;
+    }
+}
 
 /* Before every shared load of the core. */
 static inline void fuzz_look(void) {
@@ -147,102 +157,28 @@ static inline void fuzz_look(void) {
         fuzz_scribble();
 }
 
-/* ---- a kernel that says anything ---- */
-
-static inline int fuzz_answer(void) {
-    static const int errors[] = {ESRCH, ENOENT, EPERM, EINVAL, EACCES};
-    if (!fuzz_one_in(3))
-        return 0;
-    errno = errors[fuzz_below(5)];
-    return -1;
-}
-static inline long fuzz_syscall(long number, ...) { return number == SYS_gettid ? 7 : fuzz_answer(); }
-static inline int fuzz_kill(pid_t pid, int signal_number) { return pid < 0 || signal_number < 0 ? -1 : fuzz_answer(); }
-static inline int fuzz_open(const char *path, int flags, ...) {
-    return path[0] != '/' || flags < 0 ? -1 : fuzz_answer();
-}
-static inline int fuzz_close(int fd) { return fd; }
-static inline int fuzz_stat(const char *path, struct stat *out) {
-    memset(out, 0, sizeof *out);
-    out->st_ino = fuzz_below(2) * (path[0] == '/');
-    return fuzz_answer();
-}
-static inline int fuzz_fstat(int fd, struct stat *out) { /* mostly the file that was meant, of inode 1 */
-    memset(out, 0, sizeof *out);
-    out->st_ino = !fuzz_one_in(8);
-    return fd < 0 ? -1 : fuzz_answer();
-}
-
-/* A lock, or the answer who has it; and the page that holds it. */
-static inline int fuzz_fcntl(int fd, int command, struct flock *lock) {
-    if (fd < 0 || command < 0 || fuzz_one_in(4))
-        return fuzz_answer();
-    lock->l_type = fuzz_one_in(2) ? F_UNLCK : F_WRLCK;
-    errno = EAGAIN;
-    return fuzz_one_in(4) ? -1 : 0;
-}
-static inline void *fuzz_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-    static uint8_t page[4096];
-    bool sensible = !at && bytes <= sizeof page && protection == PROT_READ && flags && fd >= 0 && offset == 0;
-    return sensible && fuzz_answer() == 0 ? page : MAP_FAILED;
-}
-static inline int fuzz_munmap(void *at, size_t bytes) { return at && bytes ? 0 : -1; }
-static inline int fuzz_madvise(void *at, size_t bytes, int advice) { return at && bytes && advice ? fuzz_answer() : -1; }
-
-/* A file of /proc, whole, cut, or nonsense. */
-static inline ssize_t fuzz_read(int fd, void *buffer, size_t room) {
-    char text[512];
-    int n = 0;
-    switch (fuzz_below(4) + (uint64_t)(fd != 0)) {
-    case 0:
-        n = snprintf(text, sizeof text, "1 (a) b) %c 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %d 0 %llu 9",
-                     "RSZX"[fuzz_below(4)], (int)fuzz_below(3), (unsigned long long)fuzz_below(3));
-        break;
-    case 1:
-        n = snprintf(text, sizeof text, "Name:\ta\nSigBlk:\t%llx\nSigCgt:\t%llx\n",
-                     (unsigned long long)fuzz_random(), (unsigned long long)fuzz_random());
-        break;
-    case 2:
-        for (n = 0; n < 100; n++)
-            text[n] = (char)fuzz_random();
-        break;
-    default:
-        return fuzz_answer();
-    }
-    size_t wanted = fuzz_one_in(4) ? fuzz_below((uint64_t)n) : (size_t)n;
-    memcpy(buffer, text, wanted < room ? wanted : room);
-    return (ssize_t)(wanted < room ? wanted : room);
-}
-
-static inline ssize_t fuzz_write(int fd, const void *buffer, size_t n) {
-    return fd < 0 || !buffer || fuzz_answer() < 0 ? -1 : (ssize_t)n;
-}
-
-static inline ssize_t fuzz_pread(int fd, void *buffer, size_t room, off_t offset) {
-    return offset == 0 && room > 0 && fd >= 0 ? fuzz_read(fd, buffer, room) : -1;
-}
-
 #define mq_load_relaxed_u64(word) (fuzz_look(), mq_load_relaxed_u64(word))
 #define mq_load_acquire_u64(word) (fuzz_look(), mq_load_acquire_u64(word))
 #define mq_load_relaxed_u32(word) (fuzz_look(), mq_load_relaxed_u32(word))
 #define mq_load_acquire_u32(word) (fuzz_look(), mq_load_acquire_u32(word))
 #define mq_compare_exchange_u32(word, expected, desired) (fuzz_look(), mq_compare_exchange_u32(word, expected, desired))
 #define mq_compare_exchange_u64(word, expected, desired) (fuzz_look(), mq_compare_exchange_u64(word, expected, desired))
-#define syscall fuzz_syscall
-#define kill fuzz_kill
-#define open fuzz_open
-#define read fuzz_read
-#define pread fuzz_pread
-#define write fuzz_write
-#define close fuzz_close
-#define stat(path, out) fuzz_stat(path, out)
-#define fstat(fd, out) fuzz_fstat(fd, out)
-#define fcntl(fd, command, lock) fuzz_fcntl(fd, command, lock)
-#define mmap fuzz_mmap
-#define munmap fuzz_munmap
-#define madvise fuzz_madvise
+
+#include "kernel.h"
 
 /* ---- the program ---- */
+
+/* Calls at a rate of hostile stores that is drawn from `rates`, and between two of them now and then another store. */
+static inline void fuzz_calls(int count, void (*call)(void), const uint64_t rates[4]) {
+    fuzz_rate = rates[fuzz_below(4)];
+    for (int i = 0; i < count; i++) {
+        fuzz_loads = 0;
+        if (fuzz_one_in(4))
+            fuzz_scribble();
+        call();
+    }
+    fuzz_rate = 0;
+}
 
 /* Run cases FIRST to FIRST + COUNT - 1, as many as the time allows. `calls`: of one case, for the report. */
 static int fuzz_main(int argc, char **argv, void (*run_case)(void), uint64_t calls) {

@@ -63,11 +63,27 @@ static void render(void) {
 static void call(void) {
     uint32_t buffer = (uint32_t)fuzz_below(MQ_LEASE_BUFFERS), generation = (uint32_t)fuzz_random() | 1;
     switch (fuzz_below(8)) {
-    case 0: fuzz_op = "admit"; admit(); break;
-    case 1: fuzz_op = "hold"; mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? generations[buffer] : generation); break;
-    case 2: fuzz_op = "let go"; mq_lease_return(table(), row, buffer); break;
-    case 3: fuzz_op = "leave"; mq_lease_leave(table(), row); row = (uint32_t)fuzz_below(MQ_LEASE_ROWS); break;
-    case 4: fuzz_op = "held"; mq_lease_holder(table(), rows, buffer, generations[buffer]); break;
+    case 0:
+        fuzz_op = "admit";
+        admit();
+        break;
+    case 1:
+        fuzz_op = "hold";
+        mq_lease_take(table(), row, buffer, fuzz_one_in(2) ? generations[buffer] : generation);
+        break;
+    case 2:
+        fuzz_op = "let go";
+        mq_lease_return(table(), row, buffer);
+        break;
+    case 3:
+        fuzz_op = "leave";
+        mq_lease_leave(table(), row);
+        row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
+        break;
+    case 4:
+        fuzz_op = "held";
+        mq_lease_holder(table(), rows, buffer, generations[buffer]);
+        break;
     default: fuzz_op = "render"; render();
     }
 }
@@ -81,14 +97,8 @@ static void run_case(void) {
     rows = 0;
     row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
     published = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
-    fuzz_rate = rates[fuzz_below(4)];
-    for (int i = 0; i < OPS; i++) {
-        fuzz_loads = 0;
-        if (fuzz_one_in(4))
-            scribble();
-        call();
-    }
-    fuzz_rate = 0; /* all clients are dead, say: then the next buffer is to be had */
+    fuzz_calls(OPS, call, rates);
+    /* all clients are dead, say: then the next buffer is to be had */
     for (uint32_t i = 0; i < rows; i++)
         mq_row_reset(table(), i, MQ_ROW_FREE);
     check(mq_buffer_take(table(), rows, 0, generations[0]) == -1, "nobody holds it, and yet it cannot be had");

@@ -6,8 +6,8 @@
  */
 #include "hostile.h"
 
-#include "crc.h"
-#include "scan.h"
+#include "format/crc.h"
+#include "format/scan.h"
 
 enum { FILES = 64, FILE_BYTES = 1 << 20, ROWS_MAX = 64, CODES = 8, MAGIC = 8, CHUNK = 6 };
 
@@ -46,15 +46,7 @@ static void learn(const char *path) {
     }
 }
 
-static uint64_t hostile_word(void) {
-    switch (fuzz_below(5)) {
-    case 0: return fuzz_random();
-    case 1: return fuzz_below(64);
-    case 2: return 0 - fuzz_below(64);
-    case 3: return (1ull << (31 + fuzz_below(33))) + fuzz_below(5) - 2;
-    default: return MQ_MESSAGE_HEAD + fuzz_below(3) - 1;
-    }
-}
+static uint64_t hostile_word(void) { return fuzz_one_in(5) ? MQ_MESSAGE_HEAD + fuzz_below(3) - 1 : fuzz_edge(64); }
 
 static void mutate(slice *s) {
     uint64_t at = fuzz_below(s->size), word = hostile_word(), from = fuzz_below(s->size);
@@ -62,10 +54,9 @@ static void mutate(slice *s) {
     switch (fuzz_below(5)) {
     case 0: s->size = at + 1; break;
     case 1: s->bytes[at] = fuzz_one_in(2) ? MQ_MESSAGE : (uint8_t)word; break;
-    case 2: case 3: memcpy(s->bytes + at, &word, room < 8 ? room : 8); break;
-    default:
-        n = n < room ? n : room;
-        memmove(s->bytes + at, s->bytes + from, n < s->size - from ? n : s->size - from);
+    case 2:
+    case 3: memcpy(s->bytes + at, &word, room < 8 ? room : 8); break;
+    default: n = n < room ? n : room; memmove(s->bytes + at, s->bytes + from, n < s->size - from ? n : s->size - from);
     }
 }
 
@@ -122,7 +113,8 @@ static void walk(const slice *s) {
             row = 0;
         if (why == MQ_SCAN_RECORD)
             position += MQ_RECORD_HEAD + (int64_t)mq_read_u64(s->bytes + position + 1);
-        check(why == MQ_SCAN_END || why == MQ_SCAN_CUT || why == MQ_SCAN_ZERO || position > before || had, "a scan that stands still");
+        check(why == MQ_SCAN_END || why == MQ_SCAN_CUT || why == MQ_SCAN_ZERO || position > before || had,
+              "a scan that stands still");
     }
     free_columns(&columns);
 }

@@ -11,14 +11,15 @@ static int fuzz_eventfd(unsigned start, int flags) {
 }
 #define eventfd fuzz_eventfd
 
-#include "capture.h"
-#include "meter.h"
-#include "watcher.h"
+#include "recorder/capture.h"
+#include "ring/meter.h"
+#include "ground/watcher.h"
 
 static mq_meter meter;
 static mq_capture capture;
 static mq_channel channels[MQ_CAPTURE_CHANNELS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
+static mq_outlook outlooks[SUBSCRIBERS];
 
 /* Nobody looks on so far. The thread of the watcher is this one: the fuzzer scans when it likes. */
 static void forget_onlookers(void) {
@@ -51,7 +52,7 @@ static void measure(void) {
 /* ---- the recorder ---- */
 
 /* Every entry must lead to a record that is as long as it says, the next one right behind it. */
-static void check_chunk(const mq_capture_chunk *chunk) {
+static void check_chunk(const mq_log_chunk *chunk) {
     uint64_t at = 0, length;
     check(chunk->used <= chunk->room && chunk->entries_used <= chunk->entries_room, "a chunk beyond its room");
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
@@ -71,7 +72,7 @@ static void record(void) {
     fuzz_op = "record";
     if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
         return;
-    mq_capture_chunk chunk = {.room = enough + largest + MQ_RECORD_HEADER, .enough = enough};
+    mq_log_chunk chunk = {.room = enough + largest + MQ_RECORD_HEADER, .enough = enough};
     chunk.entries_room = (uint32_t)(enough / 48 + 1);
     chunk.bytes = malloc(chunk.room);
     chunk.entries = malloc(chunk.entries_room * sizeof *chunk.entries);
@@ -82,7 +83,7 @@ static void record(void) {
     if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
         mq_subscriber_reset(sources[capture.stuck].from);
     uint64_t size = fuzz_below(64);
-    mq_capture_append(&chunk, 1, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
+    mq_log_chunk_append(&chunk, 1, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
     check_chunk(&chunk);
     free(chunk.bytes);
@@ -105,12 +106,18 @@ static void watch(void) {
     if (!joined[i])
         return;
     if (!watched[i]) {
-        int fd = mq_watcher_add(&subscribers[i]);
+        outlooks[i] = mq_subscriber_outlook(&subscribers[i]);
+        mq_lookout lookout = mq_subscriber_lookout(&subscribers[i], &outlooks[i]);
+        int fd = mq_watcher_add(&lookout);
         watched[i] = fd < 0 ? 0 : fd;
     } else if (fuzz_one_in(8))
         unwatch(i);
-    if (watched[i] && fuzz_one_in(2))
-        mq_watcher_quiet(&subscribers[i], watched[i], (int64_t)fuzz_below(3) * 1000000000);
+    if (watched[i] && fuzz_one_in(2)) {
+        mq_watcher_quiet(watched[i], (int64_t)fuzz_below(3) * 1000000000);
+        mq_subscriber_announce_sleep(&subscribers[i]);
+        if (mq_subscriber_has_more(&subscribers[i]))
+            mq_watcher_mark(watched[i]);
+    }
     unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns);
     check(count >= 1 && count <= MQ_FUTEX_MANY && nap_ns >= -1, "a sleep that cannot be");
 }

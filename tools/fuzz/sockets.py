@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgq
 from msgq import naming, stats
-from msgq.impl.segment import unlink_topic
+from msgq.impl.ring.topic import unlink_topic
 
 from .rounds import guarded, run_rounds
 from .scribble import Scribbler
@@ -62,10 +62,24 @@ class Round:
         self.subscribers: list[msgq.SubSocket] = []
         self._poller = msgq.Poller()
         self._calls: list[Callable[[], object]] = [
-            self.send, self.send, self.send, self.send_many, self.reserve, self.publisher_waits,
-            self.receive, self.receive, self.receive_many, self.receive_into, self.receive_array, self.receive_array,
-            self.poll, self.look, self.leave, self.connect_publisher, self.connect_subscriber,
-        ]  # fmt: skip
+            self.send,
+            self.send,
+            self.send,
+            self.send_many,
+            self.reserve,
+            self.publisher_waits,
+            self.receive,
+            self.receive,
+            self.receive_many,
+            self.receive_into,
+            self.receive_array,
+            self.receive_array,
+            self.poll,
+            self.look,
+            self.leave,
+            self.connect_publisher,
+            self.connect_subscriber,
+        ]
         self.connect_publisher()
         self.connect_subscriber()
 

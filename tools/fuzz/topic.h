@@ -5,7 +5,7 @@
 #include "hostile.h"
 
 enum {
-    FUZZ_ROOM = 1 << 16,        /* the largest ring of the fuzzer, header included */
+    FUZZ_ROOM = 1 << 16, /* the largest ring of the fuzzer, header included */
     FUZZ_SIDE = 65536,
 };
 
@@ -16,8 +16,16 @@ static uint64_t *fuzz_ring_word(uint64_t offset) { return (uint64_t *)(void *)(f
 static uint64_t *fuzz_side_word(uint64_t offset) { return (uint64_t *)(void *)(fuzz_side.writable + offset); }
 
 static uint64_t fuzz_edge_offset(void) {
-    uint64_t bases[] = {0, 8, fuzz_data_bytes, (fuzz_data_bytes - 9) & ~7u, fuzz_data_bytes / 3, fuzz_data_bytes / 2,
-                        fuzz_data_bytes + 384, 1ull << 31, UINT32_MAX, (uint32_t)*fuzz_ring_word(8)};
+    uint64_t bases[] = {0,
+                        8,
+                        fuzz_data_bytes,
+                        (fuzz_data_bytes - 9) & ~7u,
+                        fuzz_data_bytes / 3,
+                        fuzz_data_bytes / 2,
+                        fuzz_data_bytes + 384,
+                        1ull << 31,
+                        UINT32_MAX,
+                        (uint32_t)*fuzz_ring_word(8)};
     return bases[fuzz_below(sizeof bases / sizeof *bases)] + (fuzz_below(7) - 3) * (fuzz_one_in(4) ? 1 : 8);
 }
 
@@ -49,15 +57,16 @@ static uint64_t fuzz_value(void) {
 static uint64_t *fuzz_target(void) {
     uint64_t words = fuzz_data_bytes / 8;
     switch (fuzz_below(10)) {
-    case 0: return fuzz_ring_word(8);                                /* write_pointer */
-    case 1: return fuzz_ring_word(8 * fuzz_below(48));               /* the header */
-    case 2: return fuzz_ring_word(384);                              /* the first message */
+    case 0: return fuzz_ring_word(8);                                                    /* write_pointer */
+    case 1: return fuzz_ring_word(8 * fuzz_below(48));                                   /* the header */
+    case 2: return fuzz_ring_word(384);                                                  /* the first message */
     case 3: return fuzz_ring_word(384 + ((uint32_t)*fuzz_ring_word(8) / 8 % words) * 8); /* the next message */
-    case 4: case 5: return fuzz_ring_word(384 + 8 * fuzz_below(words));
-    case 6: return fuzz_side_word(8 * fuzz_below(28));               /* all before the entries */
-    case 7: return fuzz_side_word(128 + 8 * fuzz_below(6));          /* the grant */
-    case 8: return fuzz_side_word(256 + 8 * fuzz_below(2304));       /* the entries */
-    default: return fuzz_side_word(18688 + 8 * fuzz_below(64));      /* the schema */
+    case 4:
+    case 5: return fuzz_ring_word(384 + 8 * fuzz_below(words));
+    case 6: return fuzz_side_word(8 * fuzz_below(28));          /* all before the entries */
+    case 7: return fuzz_side_word(128 + 8 * fuzz_below(6));     /* the grant */
+    case 8: return fuzz_side_word(256 + 8 * fuzz_below(2304));  /* the entries */
+    default: return fuzz_side_word(18688 + 8 * fuzz_below(64)); /* the schema */
     }
 }
 
@@ -74,7 +83,8 @@ static void fuzz_scribble_spare(void) {
     uint64_t room = FUZZ_SIDE - 18928, turn = *fuzz_side_word(192) | 1;
     uint64_t offset = (fuzz_one_in(4) ? fuzz_below(room) : room - fuzz_below(600)) & ~7ull;
     if (offset + 8 <= room)
-        __atomic_store_n(fuzz_side_word(18928 + offset), fuzz_one_in(2) ? fuzz_below(room) : fuzz_value(), __ATOMIC_RELAXED);
+        __atomic_store_n(fuzz_side_word(18928 + offset), fuzz_one_in(2) ? fuzz_below(room) : fuzz_value(),
+                         __ATOMIC_RELAXED);
     __atomic_store_n(fuzz_side_word(208), turn << 32 | offset, __ATOMIC_RELAXED);
     __atomic_store_n(fuzz_side_word(192), turn, __ATOMIC_RELAXED);
 }

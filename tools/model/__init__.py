@@ -1,11 +1,12 @@
-"""A random-schedule model of the ring protocol (docs/protocol.md) and of frames' leases, for `python -m tools.model`.
+"""Random-schedule models for `python -m tools.model`: the ring protocol (docs/protocol.md) with frames' leases,
+attention among several publishers (attention.py), and channels (channel.py).
 
-What it does: it runs the protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
+What it does: it runs a protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
 preempts, delays and kills threads as a seed says (scheduler.py), and compares what subscribers get with what really
-happened (truth.py). The scenarios are in scenarios.py. mutations.py takes the protocol apart, one piece at a time; each
+happened (truth.py). The ring's scenarios are in scenarios.py. mutations.py takes it apart, one piece at a time; each
 mutation must be found, or the model could not be trusted when it finds nothing.
 
-What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words, and the C code may
-still differ from the protocol. Not modelled are time, cycle numbers that overflow, foreign bytes, conflation, the
-batches of receive_array, who gets which slot, and loads that a CPU delays behind later stores.
+What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words and channels 2 or 4
+entries, and the C code may still differ from the protocol. Not modelled are time, cycle numbers that overflow, foreign
+bytes, conflation, the batches of receive_array, who gets which slot, and loads that a CPU delays behind later stores.
 """

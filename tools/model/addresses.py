@@ -1,4 +1,4 @@
-"""The names of the shared words, to be read as in `load(at.WRITE_POINTER)`. msgq/impl/layout.h has them as bytes."""
+"""The names of the shared words, read as in `load(at.WRITE_POINTER)`. msgq/impl/ring/layout.h has them as bytes."""
 
 WRITE_POINTER = "write_pointer"
 WRITE_UID = "write_uid"

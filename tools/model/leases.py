@@ -4,11 +4,12 @@ from random import Random
 from typing import Any
 
 from . import addresses as at
-from .machine import Machine, Task
+from .machine import Machine
 from .memory import RELEASE, SEQ_CST
-from .ops import Steps, fence, is_alive, load, pause, store, until
+from .ops import fence, is_alive, load, pause, store, until
 from .rules import Rules
 from .scheduler import Schedule
+from .task import Steps, Task
 from .truth import Violation
 
 PIXELS = range(2)

@@ -3,56 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from .memory import ACQUIRE, RELAXED, SEQ_CST, Memory, Observer
-from .ops import Op, Steps
-
-
-class Task(Observer):
-    """A thread of the model: a generator of operations."""
-
-    def __init__(self, name: str, steps: Steps[Any]) -> None:
-        super().__init__()
-        self.name = name
-        self.steps = steps
-        self.next_op: Op | None = next(steps)  # None: finished, or killed
-        self.taken = 0  # operations executed
-        self.kill_at = -1  # die before this operation (or the next one that begins with kill_op); -1: live
-        self.kill_op: Op = ()
-        self.asleep = False  # in futex_wait
-        self.dead = False  # killed
-        self.closed = False  # left in order
-        self.registered = True  # for membarrier
-        self.paused_until = 0
-        self.unbroken = False  # is not preempted
-        self.is_writer = False  # the schedule waits for it to finish
-
-    @property
-    def finished(self) -> bool:
-        """It takes no further step."""
-        return self.next_op is None
-
-    def ready(self) -> bool:
-        """Can it take a step?"""
-        op = self.next_op
-        return op is not None and not self.asleep and (op[0] != "until" or op[1]())
-
-    def may_go_on(self, clock: int) -> bool:
-        """In the same burst: it neither sleeps, nor polls, nor blocks."""
-        op = self.next_op
-        return op is not None and not self.asleep and op[0] != "until" and self.paused_until <= clock
-
-    def dies_now(self) -> bool:
-        """Is it killed instead of taking a step?"""
-        op = self.next_op or ()
-        return 0 <= self.kill_at <= self.taken and op[: len(self.kill_op)] == self.kill_op
-
-    def advance(self, result: Any) -> None:
-        """Hand an operation's result to the generator and take its next one."""
-        self.taken += 1
-        try:
-            self.next_op = self.steps.send(result)
-        except StopIteration:
-            self.next_op = None
+from .memory import ACQUIRE, RELAXED, SEQ_CST, Memory
+from .task import Task
 
 
 class Machine(Memory):
@@ -67,6 +19,17 @@ class Machine(Memory):
         """Behind all releases of this thread."""
         self.fence(who, SEQ_CST)
         return self.load(who, location, ACQUIRE)
+
+    def load_x86(self, who: Task, location: str) -> Any:
+        """Nothing keeps it behind a store that is still on its way."""
+        return self.load(who, location, ACQUIRE)
+
+    def rmw_x86(self, who: Task, location: str, change: Callable[[Any], Any]) -> Any:
+        """A full fence as well."""
+        self.fence(who, SEQ_CST)
+        before = self.rmw(who, location, change)
+        self.fence(who, SEQ_CST)
+        return before
 
     def membarrier(self, who: Task) -> None:
         """A full fence on the caller and, in some order, on every registered thread."""

@@ -1,26 +1,10 @@
 """Protocols with one thing missing. Each must be found: a model that cannot tell them apart proves nothing."""
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 from .memory import RELAXED
-from .rules import PROTOCOL, Rules
+from .protocol import mutations_of
+from .rules import PROTOCOL
 
-
-@dataclass(frozen=True)
-class Mutation:
-    """A protocol, the scenario that finds what it misses, and what that is."""
-
-    name: str
-    scenario: str
-    rules: Rules
-    what: str
-
-
-def mutation(name: str, scenario: str, what: str, **changes: Any) -> Mutation:
-    """The protocol with these changes."""
-    return Mutation(name, scenario, replace(PROTOCOL, **changes), what)
-
+mutation = mutations_of(PROTOCOL)
 
 EDGES = [
     mutation("commit-release", "ours", "write_pointer is stored relaxed", commit_store=RELAXED),

@@ -3,19 +3,11 @@
 Between two yields a thread is atomic; it can be preempted or killed at every yield, before the operation.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from .memory import RELAXED, Order
-
-if TYPE_CHECKING:
-    from .machine import Task
-
-Op = tuple[Any, ...]
-T = TypeVar("T")
-Steps = Generator[Op, Any, T]
+from .task import Op, Task
 
 
 def load(location: str, order: Order = RELAXED) -> Op:
@@ -28,6 +20,11 @@ def load_strong(location: str) -> Op:
     return ("load_strong", location)
 
 
+def load_x86(location: str) -> Op:
+    """The same as x86 compiles it, a plain load: it may overtake a release store before it."""
+    return ("load_x86", location)
+
+
 def store(location: str, value: Any, order: Order = RELAXED) -> Op:
     """No result."""
     return ("store", location, value, order)
@@ -36,6 +33,11 @@ def store(location: str, value: Any, order: Order = RELAXED) -> Op:
 def rmw(location: str, change: Callable[[Any], Any]) -> Op:
     """Read, modify, write; acquire and release. The value before."""
     return ("rmw", location, change)
+
+
+def rmw_x86(location: str, change: Callable[[Any], Any]) -> Op:
+    """As x86 compiles it: a locked instruction, behind which no load overtakes it."""
+    return ("rmw_x86", location, change)
 
 
 def cas(location: str, expected: Any, desired: Any) -> Op:

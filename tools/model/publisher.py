@@ -5,7 +5,8 @@ from random import Random
 
 from . import addresses as at
 from .memory import SEQ_CST
-from .ops import Steps, fence, futex_wake, load, rmw, store, tkill
+from .ops import fence, futex_wake, load, rmw, store, tkill
+from .task import Steps
 from .topic import WRAP_MARK, Topic, intact
 from .truth import Position, Violation, Word
 

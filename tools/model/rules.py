@@ -62,6 +62,9 @@ class Rules:
     starter_wakes: bool = True
     starter_wakes_all: bool = True  # else: only when attention says that somebody may sleep
 
+    # A stock publisher's loads stay behind its releases, as on AArch64; else: they overtake them, as on x86.
+    stock_loads_strong: bool = True
+
     # Sleeping.
     look_again: bool = True
     clear_before_wake: bool = True

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from .rules import PROTOCOL, Rules
-from .scenarios import SCENARIOS
+from .protocols import BY_SCENARIO
 from .truth import Violation
 
 
@@ -19,9 +19,10 @@ class Found:
     trace: tuple[str, ...]  # empty unless asked for
 
 
-def run_schedule(scenario: str, seed: int, rules: Rules = PROTOCOL, traced: bool = False) -> Found | None:
-    """Run one schedule; the same seed gives the same one."""
-    world = SCENARIOS[scenario](Random(seed), rules, traced)
+def run_schedule(scenario: str, seed: int, rules: Any = None, traced: bool = False) -> Found | None:
+    """Run one schedule; the same seed gives the same one. `rules`: None for the protocol as it is."""
+    modelled = BY_SCENARIO[scenario]
+    world = modelled.scenarios[scenario](Random(seed), rules or modelled.rules, traced)
     try:
         world.run()
     except Violation as violation:
@@ -29,7 +30,7 @@ def run_schedule(scenario: str, seed: int, rules: Rules = PROTOCOL, traced: bool
     return None
 
 
-def search(scenario: str, schedules: int, seed: int = 0, rules: Rules = PROTOCOL) -> Found | None:
+def search(scenario: str, schedules: int, seed: int = 0, rules: Any = None) -> Found | None:
     """Run so many schedules, from `seed` on, until one violates a property."""
     for each in range(seed, seed + schedules):
         if found := run_schedule(scenario, each, rules):

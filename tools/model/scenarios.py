@@ -5,14 +5,14 @@ from random import Random
 
 from . import addresses as at
 from .leases import Frames
-from .ops import Op, Steps, preempt, until
+from .ops import preempt, until
+from .protocol import Scenario
 from .rules import Rules
 from .stock import StockPublisher, StockSubscriber
 from .subscriber import Subscriber
+from .task import Op, Steps
 from .topic import Geometry, intact
 from .world import World, when
-
-Scenario = Callable[[Random, Rules, bool], World | Frames]
 
 
 def small_ring(rng: Random) -> Geometry:

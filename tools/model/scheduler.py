@@ -4,12 +4,12 @@ from math import log
 from random import Random
 from typing import Any
 
-from .machine import Machine, Task
-from .ops import Op, Steps
+from .machine import Machine
+from .task import Op, Steps, Task
 from .truth import Violation
 
 MOST_STEPS = 4000
-SHOWN_RESULTS = ("load", "load_strong", "rmw", "cas", "futex_wait", "is_alive")
+SHOWN_RESULTS = ("load", "rmw", "cas", "futex_wait", "is_", "open_")  # how the names of these operations begin
 
 
 class Schedule:
@@ -81,7 +81,7 @@ class Schedule:
         if self.trace is None:
             return
         text = " ".join(str(getattr(word, "__name__", word)) for word in op if not isinstance(word, Task))
-        if op[0] in SHOWN_RESULTS:
+        if op[0].startswith(SHOWN_RESULTS):
             text += f" -> {result}"
         if op[0].startswith("load") and result != (newest := self.machine.newest(op[1])):
             text += f"   (stale: the newest is {newest})"

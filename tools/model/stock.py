@@ -9,8 +9,9 @@ from random import Random
 from . import addresses as at
 from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST
-from .ops import Steps, fence, load, load_strong, rmw, store, tkill, until
+from .ops import fence, load, load_strong, load_x86, rmw, store, tkill, until
 from .publisher import any_size
+from .task import Steps
 from .topic import WRAP_MARK, Topic
 from .truth import Position, Violation, Word
 
@@ -24,6 +25,7 @@ class StockPublisher:
         self.rng = rng
         self.signals = signals
         self.num_readers = len(topic.slots)
+        self.strong_load = load_strong if topic.rules.stock_loads_strong else load_x86
 
     def start(self) -> Steps[None]:
         """Wipe all slots; subscribers come back by themselves."""
@@ -36,9 +38,9 @@ class StockPublisher:
     def send(self, size: int) -> Steps[bool]:
         """False: another publisher took over, which is looked at here and never again."""
         topic = self.topic
-        if (yield load_strong(at.WRITE_UID)) != self.uid:
+        if (yield self.strong_load(at.WRITE_UID)) != self.uid:
             return False
-        position: Position = yield load_strong(at.WRITE_POINTER)
+        position: Position = yield self.strong_load(at.WRITE_POINTER)
         cycle, offset = position
         if topic.geometry.wraps(position, 1 + size):
             yield store(topic.data[offset], WRAP_MARK)
@@ -64,7 +66,7 @@ class StockPublisher:
     def clear_flags(self, cycle: int, begin: int, end: int) -> Steps[None]:
         """Of the subscribers in that range of the last lap, as far as it knows."""
         for slot in range(self.num_readers):
-            reader_cycle, offset = yield load_strong(at.read_pointer(slot))
+            reader_cycle, offset = yield self.strong_load(at.read_pointer(slot))
             if begin <= offset < end and reader_cycle != cycle:
                 yield store(at.read_valid(slot), 0, RELEASE)
 

@@ -2,7 +2,8 @@
 
 from . import addresses as at
 from .memory import ACQUIRE, RELEASE
-from .ops import Steps, cas, fence, futex_wait, load, pause, rmw, store
+from .ops import cas, fence, futex_wait, load, pause, rmw, store
+from .task import Steps
 from .topic import Topic, intact
 from .truth import Position, Violation, Word
 from .walk import walk

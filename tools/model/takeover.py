@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import addresses as at
-from .machine import Machine, Task
+from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST
-from .ops import Steps, cas, fence, is_alive, load, membarrier, pause, store, until
+from .ops import cas, fence, is_alive, load, membarrier, pause, store, until
 from .publisher import Publisher, ring_bell
+from .task import Steps, Task
 from .truth import Position, Violation
 from .walk import walk
 

@@ -22,7 +22,10 @@ PROPERTIES = {
     "overlap": "nobody publishes over what another publisher published",
     "progress": "a newcomer gets in when the living publishers before it have gone on for so long that a send is over",
     "wake": "nobody sleeps while there is something to read",
+    "past": "when a publisher has returned from its call, nobody sleeps before its message, whoever else is stopped",
     "held": "no client holds a buffer while the server writes into it",
+    "refused": "a publisher lacks a slot only while the living view all that it has",
+    "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",
     "stuck": "every operation ends",
 }
 

@@ -1,6 +1,7 @@
 """Counting messages between two positions by following their sizes."""
 
-from .ops import Steps, load
+from .ops import load
+from .task import Steps
 from .topic import Topic
 from .truth import Position
 

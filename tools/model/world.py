@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from .machine import Machine, Task
-from .ops import Steps, pause, until
+from .machine import Machine
+from .ops import pause, until
 from .publisher import Publisher, ring_bell
 from .rules import Rules
 from .scheduler import Schedule
 from .stock import StockPublisher, StockSubscriber
 from .subscriber import Subscriber
 from .takeover import Starter
+from .task import Steps, Task
 from .topic import Geometry, Topic
 
 

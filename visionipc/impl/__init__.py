@@ -1,1 +1,1 @@
-"""The memory behind frames: mappings, leases."""
+"""The compiled part: who holds which buffer, and the work of each frame."""

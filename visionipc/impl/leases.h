@@ -27,7 +27,7 @@
 #ifndef VISIONIPC_LEASES_H
 #define VISIONIPC_LEASES_H
 
-#include "atomics.h"
+#include "ground/atomics.h"
 
 enum {
     MQ_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */

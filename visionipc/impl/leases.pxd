@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.core cimport mq_roll
-from visionipc.impl.memory cimport Region, View
+from msgq.impl.ground.core cimport mq_roll
+from msgq.impl.ground.views cimport Holder, Region, View
 
 
 cdef extern from "leases.h" nogil:
@@ -35,7 +35,7 @@ cdef class ServerLeases:
     cdef uint32_t publish(self, uint32_t buffer) noexcept
 
 
-cdef class ClientLeases:
+cdef class ClientLeases(Holder):
     cdef Region _region
     cdef mq_leases *_table
     cdef uint32_t _row
@@ -43,7 +43,6 @@ cdef class ClientLeases:
     cdef int _fork_generation
     cdef uint32_t _held[128]  # views of each buffer
     cdef bint _take(self, uint32_t buffer, uint32_t generation) except -1
-    cdef void _return(self, uint32_t buffer) noexcept
 
 
 cdef View lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation)

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from visionipc.impl.memory import Region, View
+from msgq.impl.ground.views import Holder, Region
 
 MAX_BUFFERS: int
 MAX_CLIENTS: int
@@ -49,8 +49,11 @@ class ServerLeases:
         """Return how many buffers some client holds."""
 
 @final
-class ClientLeases:
-    """The client's side: one row. The row is given back when the last reference, a frame's included, goes."""
+class ClientLeases(Holder):
+    """The client's side: one row. The row is given back when the last reference, a frame's included, goes.
+
+    Its views (`HeldView`) hold a buffer each, which the server leaves alone until they are gone.
+    """
 
     def __init__(self, region: Region, fd: int, row: int, endpoint: str) -> None:
         """Take the row, for as long as this process lives and does not call exec.
@@ -59,7 +62,3 @@ class ClientLeases:
         ----------
         fd : descriptor of the region's memory, not needed afterwards.
         """
-
-@final
-class LeasedView(View):
-    """A view whose buffer the server leaves alone until the view, and all that look through it, are gone."""

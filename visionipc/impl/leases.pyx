@@ -1,18 +1,18 @@
-# cython: language_level=3, freethreading_compatible=False, embedsignature=True, embedsignature.format=python
 """The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
 
+from cython cimport no_gc_clear
 from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from posix.stat cimport fstat, struct_stat
 
-from msgq.impl.core cimport (
+from msgq.impl.ground.core cimport (
     MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_now_ns, mq_owner_life, mq_process_life, mq_roll,
     mq_row_held, mq_row_hold, mq_row_let_go,
 )
-from msgq.impl.liveness cimport fork_generation, this_process
-from visionipc.impl.memory cimport Region, View
+from msgq.impl.ground.liveness cimport fork_generation, this_process
+from msgq.impl.ground.views cimport HeldView, Holder, Region, View
 
 import os
 
@@ -37,7 +37,7 @@ cdef extern from "leases.h" nogil:
     bint mq_row_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
     void mq_row_reset(mq_leases *table, uint32_t row, uint32_t state)
 
-cdef extern from "liveness.h" nogil:
+cdef extern from "ground/liveness.h" nogil:
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 cdef enum:
@@ -75,7 +75,7 @@ cdef class ServerLeases:
         cdef char state
         cdef long threads
         cdef uint64_t start_time = 0
-        for row in range(MQ_LEASE_ROWS):
+        for row in range(<uint32_t> MQ_LEASE_ROWS):
             if not self._tenants[row].taken or self._is_done(row) or self._is_dead(row):
                 break
         else:
@@ -159,7 +159,8 @@ cdef class ServerLeases:
         return self._published
 
 
-cdef class ClientLeases:
+@no_gc_clear  # its views return their leases, and it its row, into the region
+cdef class ClientLeases(Holder):
     """See leases.pyi."""
 
     def __init__(self, Region region not None, int fd, uint32_t row, str endpoint):
@@ -192,30 +193,17 @@ cdef class ClientLeases:
         self._held[buffer] = mq_lease_take(self._table, self._row, buffer, generation)
         return self._held[buffer]
 
-    cdef void _return(self, uint32_t buffer) noexcept:
-        if self._fork_generation == fork_generation:
-            self._held[buffer] = 0
-            mq_lease_return(self._table, self._row, buffer)
-
-
-cdef class LeasedView(View):
-    """See leases.pyi."""
-
-    cdef ClientLeases _leases
-    cdef uint32_t _buffer
-
-    def __dealloc__(self):
-        if self._leases is not None:
-            self._leases._return(self._buffer)
+    cdef void _let_go(self, uint64_t buffer) noexcept:
+        self._held[buffer] = 0
+        mq_lease_return(self._table, self._row, buffer)
 
 
 cdef View lease(ClientLeases leases, Region region, size_t size, uint32_t buffer, uint32_t generation):
     """Hold a buffer that has this generation; None: the server has taken it for another frame already."""
-    cdef LeasedView view
+    cdef HeldView view
     if not leases._take(buffer, generation):
         return None
-    view = LeasedView.__new__(LeasedView)
-    view._leases = leases
-    view._buffer = buffer
+    view = HeldView.__new__(HeldView)
+    view.hold(leases, buffer)
     view.show(region, size, False)
     return view

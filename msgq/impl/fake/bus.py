@@ -2,6 +2,7 @@
 
 A topic does the ring's arithmetic (docs/protocol.md: positions, chunks, limit) on a ring that holds nothing, so that
 a slow subscriber is lapped by the same message as on the real one. The messages are in the subscribers' queues.
+Channels are in channel_order.py.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgq import naming
 from msgq.errors import (
@@ -22,10 +23,7 @@ from msgq.errors import (
 )
 from msgq.impl.fake.clock import Clock
 
-if TYPE_CHECKING:
-    from msgq.impl.fake.socket import Socket
-
-#: A message in a queue: the cursor of a subscriber that reads it next, and its bytes.
+#: A message under way: the cursor of a subscriber that reads it next, and its bytes.
 Entry = tuple[int, bytes]
 #: Takes each message that is sent.
 Sink = Callable[[Entry], object]
@@ -58,6 +56,94 @@ def need(size: int) -> int:
     return size + 15 & ~7
 
 
+class Closable(Protocol):
+    """What a node of a simulation has made, and leaves open perhaps."""
+
+    def close(self) -> None:
+        """Leave."""
+
+    def _is_sender(self, source: Source[Any]) -> bool:
+        """Tell whether the newest message there is from this one."""
+
+
+class Arrivals:
+    """What comes to one subscriber.
+
+    Attributes
+    ----------
+    coming : sent, not delivered; only in a simulation.
+    sink : takes a message that is delivered.
+    closed : its subscriber is.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.coming: deque[Delivery] = deque()
+        self.sink = sink
+        self.closed = False
+
+    def look(self) -> bool:
+        """Return whether a receive would return, or raise, at once."""
+        raise NotImplementedError
+
+    def something(self) -> bool:
+        """Return whether anything was delivered that was not looked at, be it lost."""
+        raise NotImplementedError
+
+    def drop(self, entry: Entry) -> None:
+        """A message will never come: it is lost."""
+        raise NotImplementedError
+
+    def overtake(self) -> None:
+        """All that was sent so far and not read is overwritten."""
+        raise NotImplementedError
+
+    def ring(self, bell: Callable[[], object]) -> None:
+        """Call `bell` for each message that arrives, and now if one is there."""
+        raise NotImplementedError
+
+
+To = TypeVar("To", bound=Arrivals)
+
+
+class Source(Generic[To]):
+    """What messages come from: a topic or a channel.
+
+    Attributes
+    ----------
+    endpoint : its name in a simulation.
+    messages : published so far.
+    inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
+    inboxes : of its subscribers.
+    deliver : what each message is given to. The bus chooses it: the subscribers, or a simulation.
+    """
+
+    def __init__(self, endpoint: str, route: Callable[[Source[Any]], Sink]) -> None:
+        self.endpoint = endpoint
+        self._route = route
+        self.messages = 0
+        self.inherited = False
+        self.inboxes: list[To] = []
+        self.deliver = route(self)
+
+    def join(self, inbox: To) -> None:
+        """Deliver to this one, too."""
+        self.inboxes.append(inbox)
+        self.rewire()
+
+    def leave(self, inbox: To) -> None:
+        """Deliver nothing more to this one."""
+        self.inboxes.remove(inbox)
+        self.rewire()
+
+    def rewire(self) -> None:
+        """Choose `deliver` anew: a subscriber came, went, or was lapped."""
+        self.deliver = self._route(self)
+
+    def disown(self) -> None:
+        """In a forked child: let each use find out whose this is."""
+        self.inherited = True
+
+
 class Writer:
     """A publisher's claim on a topic, and what it counted when it lost or left it (None: it has it still)."""
 
@@ -68,7 +154,7 @@ class Writer:
         self.counts: tuple[int, int] | None = None
 
 
-class Topic:
+class Topic(Source["Inbox"]):
     """One endpoint: who publishes, who subscribes, and how far the ring would be.
 
     Attributes
@@ -76,25 +162,19 @@ class Topic:
     position : where the next message goes.
     granted : the publisher needs no `extend` up to here.
     limit : everything older than a lap before this is overwritten.
-    messages, bytes : published so far.
-    inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
-    deliver : what each message is given to. The bus chooses it: the subscribers' queues, or a simulation.
+    bytes : published so far.
     """
 
-    def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Topic], Sink]) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Source[Any]], Sink]) -> None:
+        super().__init__(endpoint, route)
         self.data_bytes = data_bytes
-        self._route = route
         self._lap_end = data_bytes - 9 & ~7
         self._chunk = min(data_bytes // 16 & ~7, CHUNK_MAX)
         self.need_max = data_bytes // 3 & ~7
         self.position = self.granted = self.limit = 0
-        self.messages = self.bytes = 0
+        self.bytes = 0
         self.writer: Writer | None = None
         self.writers = 0
-        self.inherited = False
-        self.inboxes: list[Inbox] = []
-        self.deliver = route(self)
 
     def claim(self, writer: Writer) -> None:
         """Make this the publisher; who had the topic finds out at its next send."""
@@ -142,23 +222,9 @@ class Topic:
             raise MessageTooLargeError(text, self.endpoint)
         return wanted
 
-    def join(self, inbox: Inbox) -> None:
-        """Deliver to this one, too."""
-        self.inboxes.append(inbox)
-        self.rewire()
-
-    def leave(self, inbox: Inbox) -> None:
-        """Deliver nothing more to this one."""
-        self.inboxes.remove(inbox)
-        self.rewire()
-
-    def rewire(self) -> None:
-        """Choose `deliver` anew: a subscriber came, went, or was lapped."""
-        self.deliver = self._route(self)
-
     def disown(self) -> None:
-        """In a forked child: let each use find out whose this is."""
-        self.inherited = True
+        """See `Source`."""
+        super().disown()
         self.writer = None
         for inbox in self.inboxes:
             inbox.queue.clear()
@@ -169,31 +235,27 @@ class Topic:
         return len(attached), sum(inbox.up_to_date() for inbox in attached)
 
 
-class Inbox:
+class Inbox(Arrivals):
     """What one subscriber has not read yet.
 
     Attributes
     ----------
     queue : delivered, not read.
-    coming : sent, not delivered; only in a simulation.
-    sink : takes a message that is delivered.
     lost, received, resets : as in `SubscriberStats`.
     """
 
     def __init__(self, topic: Topic, conflate: bool, passive: bool) -> None:
         self.topic, self.conflate, self.passive = topic, conflate, passive
         self.queue: deque[Entry] = deque()
-        self.coming: deque[Delivery] = deque()
+        super().__init__(self.queue.append)
         self.received = self.lost = self.resets = 0
-        self.closed = False
         self._passed = 0  # not read and not in the queue either; added to `lost` at the next look
         self._lapped = False
-        self.sink: Sink = self.queue.append
         self._arrive: Sink = self.sink
         topic.join(self)
 
     def ring(self, bell: Callable[[], object]) -> None:
-        """Call `bell` for each message that arrives, and now if one is there."""
+        """See `Arrivals`."""
 
         def arrive(entry: Entry) -> None:
             self.queue.append(entry)
@@ -209,6 +271,14 @@ class Inbox:
         if self.queue:
             return self.queue[0][0]
         return self.coming[0].entry[0] if self.coming else self.topic.position
+
+    def something(self) -> bool:
+        """See `Arrivals`."""
+        return bool(self.queue)
+
+    def drop(self, _entry: Entry) -> None:
+        """See `Arrivals`."""
+        self.lost += 1
 
     def overtake(self) -> None:
         """The publisher overwrites what is at the cursor: it goes. What comes does so too, until the next look."""
@@ -302,6 +372,7 @@ class Bus:
     def __init__(self) -> None:
         self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "its time"))
         self._topics: dict[tuple[str, str], Topic] = {}
+        self.channels: dict[tuple[str, str], Source[Any]] = {}  # by prefix and name; see channel_order.py
 
     def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
@@ -325,10 +396,11 @@ class Bus:
         return topic
 
     def disown(self) -> None:
-        """In a forked child: leave all topics to the parent."""
-        for topic in self._topics.values():
-            topic.disown()
+        """In a forked child: leave all topics and channels to the parent."""
+        for source in (*self._topics.values(), *self.channels.values()):
+            source.disown()
         self._topics.clear()
+        self.channels.clear()
 
     def existing_topic(self, endpoint: str) -> Topic:
         """Return an endpoint's topic.
@@ -342,12 +414,12 @@ class Bus:
             raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
         return topic
 
-    def route(self, topic: Topic) -> Sink:
-        """Return what a topic's messages are given to."""
-        return fan_out([inbox.sink for inbox in topic.inboxes])
+    def route(self, source: Source[Any]) -> Sink:
+        """Return what its messages are given to."""
+        return fan_out([inbox.sink for inbox in source.inboxes])
 
-    def opened(self, socket: Socket) -> None:
-        """Take notice of a socket that was connected."""
+    def opened(self, socket: Closable) -> None:
+        """Take notice of a socket that was connected, or of a publisher or subscriber of a channel."""
 
     def check_descriptor(self, endpoint: str) -> None:
         """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NS = 1_000_000_000
+from msgq.impl.ground import clock as host
+from msgq.units import NS_PER_S
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
 Sleep = Callable[[int], None]
@@ -24,7 +25,7 @@ class Clock:
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
-        return self.now_ns / NS
+        return self.now_ns / NS_PER_S
 
     #: There is one virtual time: what is monotonic is also the time of day.
     monotonic = time
@@ -44,26 +45,32 @@ class Clock:
         """
         if not seconds >= 0:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")
-        self._sleep(round(seconds * NS))
+        self._sleep(round(seconds * NS_PER_S))
 
     @contextmanager
     def patched(self) -> Iterator[None]:
         """Make the functions of the `time` module those of this clock while the block runs.
 
         For code that calls ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms, or
-        ``time.sleep()`` through the module. A name that was imported out of it (``from time import sleep``) stays real.
+        ``time.sleep()`` through the module, and for the stamps that msgq makes itself. A name that was imported out of
+        it (``from time import sleep``) stays real.
         The whole process sees it, so nothing else should be running.
         """
         virtual = {
-            "time": self.time, "monotonic": self.time, "perf_counter": self.time,
-            "time_ns": self.time_ns, "monotonic_ns": self.time_ns, "perf_counter_ns": self.time_ns,
-            "sleep": self.sleep,
-        }  # fmt: skip
-        real = {name: getattr(time, name) for name in virtual}
+            (time, "time"): self.time,
+            (time, "monotonic"): self.time,
+            (time, "perf_counter"): self.time,
+            (time, "time_ns"): self.time_ns,
+            (time, "monotonic_ns"): self.time_ns,
+            (time, "perf_counter_ns"): self.time_ns,
+            (time, "sleep"): self.sleep,
+            (host, "time_ns"): self.time_ns,
+        }
+        real = {place: getattr(*place) for place in virtual}
         try:
-            for name, function in virtual.items():
-                setattr(time, name, function)
+            for place, function in virtual.items():
+                setattr(*place, function)
             yield
         finally:
-            for name, function in real.items():
-                setattr(time, name, function)
+            for place, function in real.items():
+                setattr(*place, function)

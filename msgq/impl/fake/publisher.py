@@ -8,20 +8,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
-from msgq.impl.context import Context
-from msgq.impl.fake.bus import WRITERS_MAX, Entry, Topic, Writer, current_bus, forked_error
-from msgq.impl.fake.clock import NS
+from msgq.figures import PublisherStats
+from msgq.impl.fake.bus import WRITERS_MAX, Entry, Source, Topic, Writer, current_bus, forked_error
 from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.habits import NothingLingers, check_send_flags
-from msgq.impl.plain import Reservation, check_readers_wait, closed_error, rows
+from msgq.impl.ground.context import Context
+from msgq.impl.sockets.checks import check_readers_wait, check_send_flags, closed_error
+from msgq.impl.sockets.publishing import Reservation, messages_of
+from msgq.impl.sockets.pyzmq_names import NothingLingers
 from msgq.schema import Schema
-from msgq.stats import PublisherStats
+from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-SEND_IN_PROGRESS_NS = NS
+SEND_IN_PROGRESS_NS = NS_PER_S
 
 # What `_claim` is while the socket may not send: no topic ever has these for its writer.
 _CLOSED = Writer()
@@ -142,7 +143,7 @@ class PubSocket(NothingLingers, Socket):
         """Publish several messages, and return how many."""
         self._check()
         count = 0
-        for message in rows(messages):
+        for message in messages_of(messages):
             self.send(message)
             count += 1
         return count
@@ -180,7 +181,7 @@ class PubSocket(NothingLingers, Socket):
             return attached >= n if n is not None else 0 < attached == updated
 
         if not satisfied() and timeout != 0:
-            timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS)
+            timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS_PER_S)
             self._bus.wait(lambda: self.closed or satisfied(), timeout_ns, f"readers of {self._endpoint!r}")
             self._check_open()
         if not satisfied():
@@ -200,7 +201,6 @@ class PubSocket(NothingLingers, Socket):
         messages, size = (self._topic.messages, self._topic.bytes) if counts is None else counts
         return PublisherStats(self._endpoint, messages, size)
 
-
-def publishes(socket: Socket, topic: Topic) -> bool:
-    """Tell whether this socket is the topic's publisher."""
-    return isinstance(socket, PubSocket) and not socket.closed and socket._writer is topic.writer
+    def _is_sender(self, source: Source[Any]) -> bool:
+        """See `Closable`."""
+        return not self.closed and isinstance(source, Topic) and self._writer is source.writer

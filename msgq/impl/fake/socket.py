@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgq import naming
-from msgq.errors import InvalidValueError
-from msgq.impl.context import Context
+from msgq.errors import StateError
+from msgq.impl.ground.context import Context
+
+if TYPE_CHECKING:
+    from msgq.impl.fake.bus import Source
 
 
 def check_connect(context: Context, endpoint: str | bytes, closed: bool, before: str) -> str:
@@ -15,9 +18,9 @@ def check_connect(context: Context, endpoint: str | bytes, closed: bool, before:
         raise TypeError(f"context is a Context, not {type(context).__name__}")
     name = naming.endpoint_name(endpoint)
     if context.closed:
-        raise InvalidValueError("the context was terminated; make a new one", name)
+        raise StateError("the context was terminated; make a new one", name)
     if not closed:
-        raise InvalidValueError("the socket is connected already; close it first", before)
+        raise StateError("the socket is connected already; close it first", before)
     return name
 
 
@@ -46,3 +49,7 @@ class Socket:
     def close(self) -> None:
         """Leave."""
         raise NotImplementedError
+
+    def _is_sender(self, _source: Source[Any]) -> bool:
+        """See `Closable`."""
+        return False

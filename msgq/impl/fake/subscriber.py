@@ -1,76 +1,51 @@
-"""The subscriber's socket and the poller. See subscriber.pyi of the ring for the contract of each method."""
+"""The subscriber's socket. See subscriber.pyi of the ring for the contract of each method."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from msgq import naming
-from msgq.errors import (
-    ConcurrentUseError,
-    EndpointClosedError,
-    InvalidValueError,
-    MessageSizeError,
-    MessageTooLargeError,
-)
-from msgq.impl.awaitable import Awaitable
-from msgq.impl.context import Context
-from msgq.impl.fake.bus import Entry, Inbox, current_bus, forked_error
-from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.habits import (
-    NothingLingers,
-    ReceiverHabits,
-    Registrations,
-    check_before_connect,
-    check_rcvhwm,
-)
-from msgq.impl.plain import FOR_EVER, PlainPoller, closed_error, timeout_ms
-from msgq.stats import SubscriberStats
+from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
+from msgq.figures import SubscriberStats
+from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error
+from msgq.impl.fake.socket import check_connect
+from msgq.impl.fake.waiting import Waitable, wait_ready
+from msgq.impl.ground.context import Context
+from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, closed_error, timeout_ms
+from msgq.impl.sockets.pyzmq_names import NothingLingers, PyzmqReceiver
+from msgq.units import FOR_EVER, NS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
-    from msgq.impl.event_loop import Wait
-
-NS_PER_MS = 1_000_000
-
 # The queue of a socket whose messages a plain receive may not take.
 _NOTHING: deque[Entry] = deque(maxlen=0)
 
 
-def _fill(buffer: Any, data: bytes) -> int:
+def fill(buffer: Any, data: bytes) -> int:
     """Write into any writable, contiguous buffer as much as it takes, and return how much that was."""
     return BytesIO(data).readinto(buffer)
 
 
-class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
+class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
     """Receives the messages of one endpoint. See subscriber.pyi for the contract of each method.
 
     `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
     """
 
-    __slots__ = (
-        "_bus", "_conflate", "_conflate_wanted", "_fd", "_inbox", "_queue", "_timeout_ms", "_waited_for", "_waiting",
-    )  # fmt: skip
+    __slots__ = ("_conflate", "_conflate_wanted", "_inbox", "_queue", "_timeout_ms")
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: Wait | None = None
-        self._fd = -1
-        self._bus = current_bus()
         self._inbox: Inbox | None = None
         self._queue = _NOTHING
         self._timeout_ms = FOR_EVER
         self._conflate = self._conflate_wanted = False  # as it is, and as it was set before connect
-        self._waited_for = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().received} messages received"
@@ -135,10 +110,7 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
         if self._inbox is not None and not self._inbox.closed:
             self._inbox.close()
             self._queue = _NOTHING
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
-            self._end_wait()
+            self._end_waits()
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message, in milliseconds; -1: for ever."""
@@ -152,10 +124,10 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
         if queue:
             self._inbox.received += 1  # type: ignore[union-attr]  # whose queue it is
             return queue.popleft()[1]
-        found = self._find(non_blocking)
-        if found is None:
+        inbox = self._find(non_blocking)
+        if inbox is None:
             return None
-        data = found.take()
+        data = inbox.take()
         self._settle_fd()
         return data
 
@@ -165,9 +137,7 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
             raise closed_error(self._endpoint)
         if self._inbox.topic.inherited:
             raise forked_error(self._endpoint)
-        if self._waited_for:
-            text = "is in use by another thread; a socket serves one thread at a time"
-            raise ConcurrentUseError(text, self._endpoint)
+        self._check_unused()
         return self._inbox
 
     def _find(self, non_blocking: bool) -> Inbox | None:
@@ -177,13 +147,13 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
             return inbox
         if non_blocking or self._timeout_ms == 0:
             return None
-        _wait_ready([self], self._timeout_ms)
+        wait_ready([self], self._patience_ns())
         return inbox if inbox.look() else None
 
     def _unlock(self) -> None:
         inbox = self._inbox
-        plain = inbox is not None and not inbox.conflate and not inbox.closed and self._fd < 0
-        self._queue = inbox.queue if inbox is not None and plain else _NOTHING
+        direct = inbox is not None and not inbox.conflate and not inbox.closed and self._fd < 0
+        self._queue = inbox.queue if inbox is not None and direct else _NOTHING
 
     @property
     def rcvtimeo(self) -> int:
@@ -203,24 +173,28 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
     def rcvhwm(self, messages: int) -> None:
         check_rcvhwm(messages, self._endpoint)
 
-    # ---- event loops ----
+    # ---- waiting ----
+
+    def _receive_at_once(self) -> bytes | None:
+        return self.receive(non_blocking=True)
+
+    def _patience_ns(self) -> int | None:
+        return None if self._timeout_ms < 0 else self._timeout_ms * NS_PER_MS
+
+    def _occupy(self) -> None:
+        super()._occupy()
+        self._queue = _NOTHING
+
+    def _vacate(self, inbox: Arrivals) -> None:
+        if self._inbox is inbox:  # not closed and connected anew meanwhile
+            super()._vacate(inbox)
+            self._unlock()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
-        inbox = self._enter()
-        self._bus.check_descriptor(self._endpoint)
-        if self._fd < 0:
-            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._unlock()
-            inbox.ring(partial(os.eventfd_write, self._fd, 1))
-        self._settle_fd()
-        return self._fd
-
-    def _settle_fd(self) -> None:
-        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and self._inbox is not None and not self._inbox.queue:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._fd)
+        fd = super().fileno()
+        self._unlock()
+        return fd
 
     # ---- receiving in bulk ----
 
@@ -243,7 +217,7 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's."""
-        _fill(buffer, b"")  # refuses what is not writable or not contiguous
+        fill(buffer, b"")  # refuses what is not writable or not contiguous
         room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         inbox = self._find(non_blocking)
         if inbox is None:
@@ -254,7 +228,7 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
             raise MessageTooLargeError(text, self._endpoint)
         data = inbox.take()
         self._settle_fd()
-        return _fill(buffer, data)
+        return fill(buffer, data)
 
     def receive_array(
         self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
@@ -270,76 +244,14 @@ class SubSocket(Awaitable, ReceiverHabits, NothingLingers, Socket):
         inbox = self._find(False) if wait_for_one and most else self._enter()
         messages: list[bytes] = []
         while inbox is not None and len(messages) < most and inbox.look():
-            found, size = len(inbox.peek()), element.itemsize
-            if found != size and not messages:
-                text = f"the next message has {found} bytes, the dtype {size}; receive() takes it as it is"
+            pending, size = len(inbox.peek()), element.itemsize
+            if pending != size and not messages:
+                text = f"the next message has {pending} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
-            if found != size:
+            if pending != size:
                 break
             messages.append(inbox.take())
         self._settle_fd()
         array = numpy.empty(len(messages), element)
-        _fill(array, b"".join(messages))
+        fill(array, b"".join(messages))
         return array
-
-
-def is_ready(inbox: Inbox) -> bool:
-    """Tell whether a receive would return, or raise, at once."""
-    return inbox.closed or inbox.look()
-
-
-def _wait_ready(sockets: list[SubSocket], timeout_ms: int) -> None:
-    """Wait until one of the sockets has a message, at most so long."""
-    bus = sockets[0]._bus
-    inboxes = [socket._enter() for socket in sockets]
-    for socket in sockets:
-        socket._waited_for, socket._queue = True, _NOTHING
-    try:
-        timeout_ns = None if timeout_ms < 0 else timeout_ms * NS_PER_MS
-        bus.wait(lambda: any(map(is_ready, inboxes)), timeout_ns, _names(sockets))
-    finally:
-        for socket, inbox in zip(sockets, inboxes, strict=True):
-            if socket._inbox is inbox:  # not closed and connected anew meanwhile
-                socket._waited_for = False
-                socket._unlock()
-    for inbox in inboxes:
-        if inbox.closed:
-            raise EndpointClosedError("was closed while it was waited for", inbox.topic.endpoint)
-
-
-def inbox_of(socket: SubSocket) -> Inbox:
-    """Return where a connected socket's messages arrive. (For a simulation.)"""
-    return socket._enter()
-
-
-def waiting_for(awaited: SubSocket | Poller) -> tuple[Callable[[], bool], int | None, str]:
-    """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
-    sockets = [awaited] if isinstance(awaited, SubSocket) else awaited._sockets
-    inboxes = [socket._enter() for socket in sockets]
-    milliseconds = awaited._timeout_ms if isinstance(awaited, SubSocket) else FOR_EVER
-    timeout_ns = None if milliseconds < 0 else milliseconds * NS_PER_MS
-    return lambda: any(map(is_ready, inboxes)), timeout_ns, _names(sockets)
-
-
-def _names(sockets: list[SubSocket]) -> str:
-    return "a message on " + " or ".join(repr(socket.endpoint) for socket in sockets)
-
-
-class _Poller(PlainPoller):
-    _takes = SubSocket
-
-    def poll(self, timeout: float) -> list[SubSocket]:
-        """Return those of the registered sockets whose next receive returns at once, in their order."""
-        milliseconds = timeout_ms(timeout)
-        ready = self._ready()
-        if not ready and milliseconds and self._sockets:
-            _wait_ready(self._sockets.copy(), milliseconds)
-            ready = self._ready()
-        return ready
-
-    def _ready(self) -> list[SubSocket]:
-        return [socket for socket in self._sockets if socket._enter().look()]
-
-
-class Poller(Registrations, _Poller):
-    """Waits for several subscribers, and descriptors, at once. See subscriber.pyi."""

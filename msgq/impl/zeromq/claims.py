@@ -17,7 +17,7 @@ from typing import Any
 
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
-from msgq.impl.liveness import LockFile
+from msgq.impl.ground.liveness import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
 
 BACKLOG = 128
@@ -100,10 +100,10 @@ def _read(path: str) -> dict[str, Any]:
     """Return what a claim says; nothing when its holder is just writing it, or has gone."""
     try:
         with open(path) as file:
-            found = json.load(file)
+            claim = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return claim if isinstance(claim, dict) else {}
 
 
 def _taken(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
@@ -118,20 +118,20 @@ def _taken(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
 def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
     """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
     directory = naming.zmq_directory("claims", endpoint)
-    for found in (_read(f"{directory}/{name}") for name in os.listdir(directory)):
-        if port and found.get("port") == port and os.path.exists(f"/proc/{found.get('pid')}"):
-            return found
+    for claim in (_read(f"{directory}/{name}") for name in os.listdir(directory)):
+        if port and claim.get("port") == port and os.path.exists(f"/proc/{claim.get('pid')}"):
+            return claim
     return {}
 
 
 def _listen_at_port(endpoint: str, address: Address) -> int:
     host = None if address.host == ALL_INTERFACES else address.host
     try:
-        found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         text = f"{address.host!r} is no host to bind (MSGQ_ZMQ_BIND, MSGQ_ZMQ_MAP): {error}"
         raise InvalidValueError(text, endpoint) from error
-    family, _, _, _, name = found[0]
+    family, _, _, _, name = addresses[0]
     deadline = time.monotonic() + PORT_FREE_SECONDS
     while True:
         try:

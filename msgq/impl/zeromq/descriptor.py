@@ -7,6 +7,8 @@ import os
 import select
 import time
 
+from msgq.units import NS_PER_S
+
 AT_ONCE = 1  # a time long ago, of the monotonic clock
 TFD_TIMER_ABSTIME = 1
 
@@ -33,7 +35,7 @@ class LoopDescriptor:
     def set(self, time_ns: int) -> None:
         """Be readable from this time of the monotonic clock on; 0: no more so than the other one."""
         if time_ns != self._time_ns:
-            setting = (ctypes.c_long * 4)(0, 0, *divmod(time_ns, 1_000_000_000))  # itimerspec: no interval, a time
+            setting = (ctypes.c_long * 4)(0, 0, *divmod(time_ns, NS_PER_S))  # itimerspec: no interval, a time
             _libc.timerfd_settime(self._timer, TFD_TIMER_ABSTIME, setting, None)
             self._time_ns = time_ns
 

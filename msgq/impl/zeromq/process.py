@@ -1,7 +1,7 @@
 """What all sockets of a process share: ZMQ's context, what to do after a fork, and closing at exit.
 
 ZMQ's objects must not be touched in a forked child, in no way: their threads do not exist there. That a socket's own
-methods do not is up to `msgq.impl.guard`.
+methods do not is up to `msgq.impl.zeromq.guard`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import os
 import re
 import stat
 import weakref
-from typing import Any, Protocol
+from typing import Protocol
 
 import zmq
 
 from msgq.errors import ConcurrentUseError, IpcError
+from msgq.impl.zeromq.guard import keep
 
 CURVE_BYTES = 33  # that encryption adds to a message
 MAX_SOCKETS = 4096  # of ZMQ's: a subscriber has three, with its monitor
@@ -27,7 +28,6 @@ _context: zmq.Context[zmq.Socket[bytes]] | None = None
 _epolls: set[int] = set()  # the context's; empty when they are not known
 _monitor_numbers = itertools.count()
 _sockets: weakref.WeakSet[Inheritable] = weakref.WeakSet()
-_inherited: list[Any] = []  # the parent's objects of ZMQ, kept so that the garbage collector does not touch them either
 
 
 class Inheritable(Protocol):
@@ -110,13 +110,13 @@ def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
 
 def put_aside(socket: zmq.Socket[bytes]) -> None:
     """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
-    _inherited.append(socket)
+    keep(socket)
 
 
 def _forked() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
     global _context, _epolls
-    _inherited.append(_context)
+    keep(_context)
     for socket in _sockets:
         if not socket.closed:
             put_aside(socket._socket)
@@ -139,19 +139,19 @@ def _close_connections() -> None:
 
 def _close_socket(number: int, inode: int) -> None:
     with contextlib.suppress(OSError):  # it is closed already
-        found = os.fstat(number)
-        if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
+        status = os.fstat(number)
+        if stat.S_ISSOCK(status.st_mode) and status.st_ino == inode:
             os.close(number)
 
 
 def _open_epolls() -> set[int]:
     """Return the epolls of this process."""
-    found = set()
+    epolls = set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the directory itself, which is closed by now
             if os.readlink(f"/proc/self/fd/{number}") == "anon_inode:[eventpoll]":
-                found.add(int(number))
-    return found
+                epolls.add(int(number))
+    return epolls
 
 
 @atexit.register

@@ -12,16 +12,17 @@ import zmq
 
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
-from msgq.impl.context import Context
-from msgq.impl.guard import Sender
-from msgq.impl.plain import Reservation, check_readers_wait, rows
+from msgq.figures import PublisherStats
+from msgq.impl.ground.context import Context
+from msgq.impl.sockets.checks import check_readers_wait
+from msgq.impl.sockets.publishing import Reservation, messages_of
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.curve import secure_publisher
+from msgq.impl.zeromq.guard import Sender
 from msgq.impl.zeromq.lingering import Lingers
 from msgq.schema import Schema
-from msgq.stats import PublisherStats
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,7 +85,8 @@ class PubSocket(Lingers, Sender):
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-        InvalidValueError : the context was terminated, the socket is connected, or the environment makes no sense.
+        StateError : the context was terminated, or the socket is connected.
+        InvalidValueError : the environment makes no sense.
         MultiplePublishersError : the endpoint has a publisher, or an unknown program has its port.
         IpcError : the publisher of another endpoint has the port; or the address cannot be bound.
 
@@ -170,7 +172,7 @@ class PubSocket(Lingers, Sender):
         """
         self._check()
         count = 0
-        for message in rows(messages):
+        for message in messages_of(messages):
             self.send(message)
             count += 1
         return count
@@ -190,6 +192,7 @@ class PubSocket(Lingers, Sender):
         Raises
         ------
         InvalidValueError : a negative size.
+        StateError : when entering for the second time.
         When leaving, EndpointClosedError.
 
         Notes

@@ -14,24 +14,26 @@ import zmq
 
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.awaitable import Awaitable
-from msgq.impl.context import Context
-from msgq.impl.guard import Receiver, all_alone
-from msgq.impl.habits import ReceiverHabits, Registrations, check_before_connect, check_rcvhwm
-from msgq.impl.plain import PlainPoller, timeout_ms
+from msgq.figures import SubscriberStats
+from msgq.impl.ground.context import Context
+from msgq.impl.sockets.awaitable import Awaitable
+from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, timeout_ms
+from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
+from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
 from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
+from msgq.impl.zeromq.guard import Receiver, all_alone
 from msgq.impl.zeromq.lingering import Lingers
-from msgq.stats import SubscriberStats
+from msgq.units import NS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from _typeshed import WriteableBuffer
 
-    from msgq.impl.event_loop import Wait
+    from msgq.impl.ground.event_loop import Wait
 
 RECONNECT_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_MAX_MS = 100
@@ -44,7 +46,7 @@ MANY = 100_000  # messages; taking "all" ends there, so that it ends however fas
 _wake_numbers = itertools.count()
 
 
-class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
+class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
     """Receives the messages of one endpoint.
 
     It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
@@ -122,8 +124,8 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-        InvalidValueError : the context was terminated, the socket is connected, the address is no host, or the
-            environment makes no sense.
+        StateError : the context was terminated, or the socket is connected.
+        InvalidValueError : the address is no host, or the environment makes no sense.
         """
         name = naming.endpoint_name(endpoint)
         self._check_connectable(context, name)
@@ -184,12 +186,12 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
         while zmq.zmq_poll([(self._monitor, zmq.POLLIN)], 0):
             event = self._monitor.recv_multipart(NOBLOCK)[0]
             ended = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
-            self._renew_at = time.monotonic_ns() + RENEW_MS * 1_000_000 if ended else 0
+            self._renew_at = time.monotonic_ns() + RENEW_MS * NS_PER_MS if ended else 0
         if not self._renew_at:
             return NAP_MS
         left_ns = self._renew_at - time.monotonic_ns()
         if left_ns > 0:
-            return left_ns // 1_000_000 + 1
+            return left_ns // NS_PER_MS + 1
         self._renew()
         return 1  # ZMQ may just have taken note of a message, and its descriptor would not tell again
 
@@ -234,7 +236,7 @@ class SubSocket(Awaitable, ReceiverHabits, Lingers, Receiver):
 
     def _simplify(self) -> None:
         """Let `receive` ask ZMQ directly if nothing speaks against it."""
-        self._plain = not (self._conflate or self._held is not None or self._loop_fd is not None)
+        self._direct = not (self._conflate or self._held is not None or self._loop_fd is not None)
 
     @property
     def rcvtimeo(self) -> int:
@@ -426,7 +428,7 @@ def _fill(view: memoryview, message: bytes) -> None:
         start.raw = message
 
 
-class _Poller(PlainPoller):
+class _Poller(PythonPoller):
     _takes = SubSocket
 
     def poll(self, timeout: float) -> list[SubSocket]:
@@ -461,17 +463,17 @@ class _Poller(PlainPoller):
 
 def _wait(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
-    deadline = time.monotonic_ns() + milliseconds * 1_000_000 if milliseconds >= 0 else -1
+    deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
     news = [socket._news for socket in sockets]
-    while not (found := zmq.zmq_poll(items, 0)):
+    while not (ready := zmq.zmq_poll(items, 0)):
         nap_ms = min([socket._tend() for socket in sockets])
         if not sockets[0]._sleep(news, deadline, nap_ms):
             break
     for socket in sockets:
         socket._settle_fd()
-    return {id(socket) for socket, _ in found}
+    return {id(socket) for socket, _ in ready}
 
 
-class Poller(Registrations, _Poller):
+class Poller(PyzmqPoller[SubSocket], _Poller):
     """Waits for several subscribers, and descriptors, at once. One thread at a time may use it, and its sockets."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgq.spark.tables.bronze import deduplicated
 from msgq.spark.tables.checks import Limits, checks
+from msgq.spark.tables.decoding import silver, undecoded
+from msgq.spark.tables.deduplication import deduplicated
 from msgq.spark.tables.endpoints import endpoints
-from msgq.spark.tables.frames import frames, thumbnails
 from msgq.spark.tables.gaps import gaps
 from msgq.spark.tables.hops import hops
 from msgq.spark.tables.latency import latency, latency_totals
+from msgq.spark.tables.pictures import frames, thumbnails
 from msgq.spark.tables.rates import rates, silences
-from msgq.spark.tables.silver import silver, undecoded
 from msgq.spark.tables.times import with_timestamps
 from msgq.spark.tables.windows import NS, window_start, windows
 
@@ -26,10 +26,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "NS", "Limits", "checks", "deduplicated", "endpoints", "frames", "gaps", "gold", "hops",
-    "latency", "latency_totals", "rates", "silences", "silver", "thumbnails", "undecoded", "window_start", "windows",
+    "NS",
+    "Limits",
+    "checks",
+    "deduplicated",
+    "endpoints",
+    "frames",
+    "gaps",
+    "gold",
+    "hops",
+    "latency",
+    "latency_totals",
+    "rates",
+    "silences",
+    "silver",
+    "thumbnails",
+    "undecoded",
+    "window_start",
+    "windows",
     "with_timestamps",
-]  # fmt: skip
+]
 
 
 def gold(

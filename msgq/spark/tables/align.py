@@ -82,15 +82,21 @@ def _by_window(
     """Carry the last right row forward through the union of both sides."""
     kept = [name for name in left.columns if name not in by]
     found = [name for name in right.columns if name not in by]
-    mine = left.select(
-        *by, F.struct(*kept).alias("_left"), F.lit(None).alias("_right"), F.col(on).alias("_time"),
+    left_rows = left.select(
+        *by,
+        F.struct(*kept).alias("_left"),
+        F.lit(None).alias("_right"),
+        F.col(on).alias("_time"),
         F.lit(1).alias("_side"),
-    )  # fmt: skip
-    theirs = right.select(
-        *by, F.lit(None).alias("_left"), F.struct(*found).alias("_right"), F.col(right_on).alias("_time"),
+    )
+    right_rows = right.select(
+        *by,
+        F.lit(None).alias("_left"),
+        F.struct(*found).alias("_right"),
+        F.col(right_on).alias("_time"),
         F.lit(0).alias("_side"),
-    )  # fmt: skip
-    both = mine.unionByName(theirs)
+    )
+    both = left_rows.unionByName(right_rows)
     keys = list(by)
     if tolerance is not None and tolerance < _SPAN_TOLERANCE_MAX:
         both = both.withColumn(_SPAN, _spans(tolerance))
@@ -129,8 +135,8 @@ def _by_arrow(
     for field in schema.fields:
         field.nullable = True
 
-    def join(mine: pyarrow.Table, theirs: pyarrow.Table) -> pyarrow.Table:
-        return _searched(mine, theirs, on, right_on, found, tolerance)
+    def join(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
+        return _searched(left_rows, right_rows, on, right_on, found, tolerance)
 
     columns = [F.col(name) for name in by]
     with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
@@ -196,8 +202,10 @@ def resample(
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     text = F.format_string(
         f"the row at {on} %s ns would fill %s ticks of {period} ns until the next row, more than {_TICKS_MAX}; a clock "
-        "may have jumped: give a tolerance, or a longer period", F.col(f"_row.{on}"), F.col("_last") - F.col("_tick")
-    )  # fmt: skip
+        "may have jumped: give a tolerance, or a longer period",
+        F.col(f"_row.{on}"),
+        F.col("_last") - F.col("_tick"),
+    )
     few = F.col("_last") - F.col("_tick") < _TICKS_MAX
     each = ticks.withColumn("_at", F.explode(F.when(few, F.sequence("_tick", "_last")).otherwise(F.raise_error(text))))
     filled = each.withColumn("_at", F.col("_at") * period)

@@ -59,6 +59,10 @@ def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataF
 
 def _check(name: str, table: DataFrame, value: Column, limit: int | None) -> DataFrame:
     return table.select(
-        "run", "endpoint", F.lit(name).alias("check"), (value <= F.lit(limit)).alias("passed"),
-        value.cast("long").alias("value"), F.lit(limit).cast("long").alias("limit"),
-    )  # fmt: skip
+        "run",
+        "endpoint",
+        F.lit(name).alias("check"),
+        (value <= F.lit(limit)).alias("passed"),
+        value.cast("long").alias("value"),
+        F.lit(limit).cast("long").alias("limit"),
+    )

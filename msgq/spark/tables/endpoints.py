@@ -23,13 +23,27 @@ def endpoints(windows: DataFrame, gaps: DataFrame) -> DataFrame:
     seconds = (F.col("last_time") - F.col("first_time")) / 1e9
     found = windows.groupBy("run", "endpoint").agg(
         *(F.max_by(name, "last_time").alias(name) for name in _NEWEST),
-        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"), F.max("bytes_max").alias("bytes_max"),
-        F.min("first_time").alias("first_time"), F.max("last_time").alias("last_time"),
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.max("bytes_max").alias("bytes_max"),
+        F.min("first_time").alias("first_time"),
+        F.max("last_time").alias("last_time"),
         F.countDistinct("epoch").alias("epochs"),
-    )  # fmt: skip
+    )
     missing = gaps.groupBy("run", "endpoint").agg(F.sum("lost").alias("lost"), F.count("*").alias("gaps"))
     return found.join(missing, ["run", "endpoint"], "left").select(
-        "run", "host", "endpoint", "encoding", "schema", "messages", "bytes", "bytes_max", "first_time", "last_time",
-        F.when(seconds > 0, (F.col("messages") - 1) / seconds).alias("rate"), "epochs",
-        F.coalesce("lost", F.lit(0)).alias("lost"), F.coalesce("gaps", F.lit(0)).alias("gaps"),
-    )  # fmt: skip
+        "run",
+        "host",
+        "endpoint",
+        "encoding",
+        "schema",
+        "messages",
+        "bytes",
+        "bytes_max",
+        "first_time",
+        "last_time",
+        F.when(seconds > 0, (F.col("messages") - 1) / seconds).alias("rate"),
+        "epochs",
+        F.coalesce("lost", F.lit(0)).alias("lost"),
+        F.coalesce("gaps", F.lit(0)).alias("gaps"),
+    )

@@ -56,8 +56,9 @@ def gaps(messages: DataFrame) -> DataFrame:
         F.pmod("former.high", F.lit(_TURN)).alias("before"),
         F.pmod("low", F.lit(_TURN)).alias("after"),
         (F.col("low") - F.col("former.high") - 1).alias("lost"),
-        F.col("former.high_time").alias("from_time"), F.col("low_time").alias("to_time"),
-    )  # fmt: skip
+        F.col("former.high_time").alias("from_time"),
+        F.col("low_time").alias("to_time"),
+    )
 
 
 def _step(sequence: str, order: WindowSpec) -> Column:

@@ -29,11 +29,12 @@ def hops(messages: DataFrame) -> DataFrame:
     chain = Window.partitionBy("run", "origin_time").orderBy("publish_time", "endpoint")
     known = messages.where(F.col("origin_time") > 0).select("run", "endpoint", "publish_time", "origin_time")
     linked = known.select(
-        "run", "endpoint",
+        "run",
+        "endpoint",
         F.lag("endpoint").over(chain).alias("parent"),
         (F.col("publish_time") - F.lag("publish_time").over(chain)).alias("hop"),
         (F.col("publish_time") - F.col("origin_time")).alias("age"),
-    )  # fmt: skip
+    )
     edges = linked.where(F.col("parent").isNull() | (F.col("parent") != F.col("endpoint")))
     return edges.groupBy("run", "parent", "endpoint").agg(
         F.count("*").alias("messages"),

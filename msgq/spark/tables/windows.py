@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.spark.tables.bronze import payload_bytes
+from msgq.spark.tables.deduplication import payload_bytes
+from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NS = 1_000_000_000
+NS = NS_PER_S  # of the public names
 
 
 def window_start(time: str, window_ns: int) -> Column:
@@ -33,8 +34,13 @@ def windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     return messages.groupBy(
         "run", "endpoint", "epoch", "host", "encoding", "schema", window_start("log_time", window_ns).alias("time")
     ).agg(
-        F.count("*").alias("messages"), F.sum(size).alias("bytes"), F.max(size).alias("bytes_max"),
-        F.min("log_time").alias("first_time"), F.max("log_time").alias("last_time"),
-        F.count(known).alias("known"), F.min(known).alias("min"), F.max(known).alias("max"),
+        F.count("*").alias("messages"),
+        F.sum(size).alias("bytes"),
+        F.max(size).alias("bytes_max"),
+        F.min("log_time").alias("first_time"),
+        F.max("log_time").alias("last_time"),
+        F.count(known).alias("known"),
+        F.min(known).alias("min"),
+        F.max(known).alias("max"),
         F.kll_sketch_agg_bigint(known).alias("sketch"),
-    )  # fmt: skip
+    )

@@ -5,13 +5,15 @@ import importlib
 from tools.bench.adapters.base import System
 
 OURS = "msgq"
+CHANNEL = "channel"  # ours, too, beside the systems that have many publishers
 FLOOR = "floor"
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
 ON_REQUEST = ("msgq-zmq",)  # not in the table unless --peers names it
-SYSTEMS = (OURS, FLOOR, *PEERS, *ON_REQUEST)
+SYSTEMS = (OURS, CHANNEL, FLOOR, *PEERS, *ON_REQUEST)
 
 _CLASSES = {
     "msgq": "ours:Ours",
+    "channel": "channel:Channel",
     "floor": "c_floor:Floor",
     "stock": "stock:Stock",
     "kickmsg": "kickmsg:Kickmsg",

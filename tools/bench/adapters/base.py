@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+WAIT_S = 0.05
+
 
 class Unsupported(Exception):
     """The system has nothing like what this case measures."""
@@ -32,6 +34,7 @@ class Topic:
     name : unique in the machine, and it contains the run's tag, so that left-overs can be found.
     size : bytes in a message.
     depth : how many messages must fit.
+    subscribers : how many will come.
     lossless : nothing may be dropped; otherwise the newest messages win.
     folder : the run's temporary folder, the same in all processes of the run.
     tag : begins every name that the run leaves outside of `folder`.
@@ -40,6 +43,7 @@ class Topic:
     name: str
     size: int
     depth: int
+    subscribers: int
     lossless: bool
     folder: Path
     tag: str
@@ -75,6 +79,7 @@ class Subscriber:
     ----------
     poll : returns at once.
     block : sleeps until there is a message (or until a long time is up).
+    wait : sleeps until there is a message, `WAIT_S` at most.
     stream : the better of the two for taking message after message; `poll` when not given.
     in_place : takes a message with the fewest copies, and looks at its first and last byte where it is a view.
     array : takes all pending messages as one NumPy array; its argument is the dtype.
@@ -83,6 +88,7 @@ class Subscriber:
 
     poll: Call
     block: Call
+    wait: Call | None = None
     stream: Call | None = None
     in_place: Call | None = None
     array: Callable[[Any], Any] | None = None
@@ -97,6 +103,7 @@ class System:
     name : column of the table, and the word on the command line.
     lossless : the publisher's `stream` waits for a slow subscriber; otherwise the benchmark's credits do.
     in_flight : most messages of 64 bytes on their way; chosen for each system where it is fastest.
+    writers : how many publishers a topic can have.
     readers : how many subscribers a topic can have; where 0 is not in it, sending needs somebody to take the messages.
     keeps_segment : something of the topic stays when all have closed it, which the next open finds.
     """
@@ -104,6 +111,7 @@ class System:
     name: ClassVar[str]
     lossless: ClassVar[bool] = False
     in_flight: ClassVar[int] = 4096
+    writers: ClassVar[range] = range(2)
     readers: ClassVar[range] = range(16)
     keeps_segment: ClassVar[bool] = True
 

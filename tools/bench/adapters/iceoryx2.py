@@ -6,7 +6,7 @@
 import ctypes
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic
 
 
 class Iceoryx2(System):
@@ -18,6 +18,7 @@ class Iceoryx2(System):
     name = "iceoryx2"
     lossless = True
     in_flight = 1024
+    writers = range(16)
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -57,6 +58,7 @@ class Iceoryx2(System):
         listener = self._events().listener_builder().create()
         self.kept += [service, port, listener]
         receive, size, wait = port.receive, self.topic.size, listener.blocking_wait
+        wait_for, while_ = listener.timed_wait, self.iox.Duration.from_secs_f64(WAIT_S)
 
         def copy() -> bytes | None:
             sample = receive()
@@ -74,7 +76,13 @@ class Iceoryx2(System):
                 wait()
             return message
 
-        return Subscriber(poll=Call(copy), block=Call(block), in_place=Call(look))
+        def copy_soon() -> bytes | None:
+            if (message := copy()) is None:
+                wait_for(while_)
+                message = copy()
+            return message
+
+        return Subscriber(poll=Call(copy), block=Call(block), wait=Call(copy_soon), in_place=Call(look))
 
     def frame_publisher(self) -> Publisher:
         copying, loan, notify = self.publisher(), self.kept[-2].loan_uninit, self.kept[-1].notify
@@ -130,7 +138,8 @@ class Iceoryx2(System):
         """Open or create the service; it does not drop when it is full only where nothing may be lost."""
         builder = self.node.service_builder(self.iox.ServiceName.new(self.topic.name))
         payload = ctypes.c_uint8 * self.topic.size
-        service = builder.publish_subscribe(payload).max_subscribers(16).subscriber_max_buffer_size(self.topic.depth)
+        service = builder.publish_subscribe(payload).max_publishers(16).max_subscribers(16)
+        service = service.subscriber_max_buffer_size(self.topic.depth)
         return service.enable_safe_overflow(not self.topic.lossless).open_or_create()
 
     def _publish(self, service: Any) -> Any:

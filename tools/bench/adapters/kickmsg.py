@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic
 
 LONG_S = 3600.0
 
@@ -18,6 +18,7 @@ class Kickmsg(System):
 
     name = "kickmsg"
     in_flight = 1024
+    writers = range(64)
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -29,7 +30,8 @@ class Kickmsg(System):
         self.config.max_subscribers = 16
         self.config.sub_ring_capacity = max(4, 1 << (topic.depth - 1).bit_length())
         small = topic.size <= 4096
-        self.config.pool_size = max(256 if small else 8, 2 * self.config.sub_ring_capacity)
+        # Its rule: twice what all subscribers together may keep. Large messages have one subscriber at most here.
+        self.config.pool_size = max(256 if small else 8, 2 * self.config.sub_ring_capacity * max(1, topic.subscribers))
         self.config.max_payload_size = topic.size
         self.regions: list[Any] = []
 
@@ -40,7 +42,14 @@ class Kickmsg(System):
 
     def publisher(self) -> Publisher:
         pub = self.kickmsg.Publisher(self._region())
-        return Publisher(Call(pub.send, "message"))
+        allocate: Any = pub.allocate
+
+        def publish(message: bytes) -> None:
+            slot = allocate()
+            memoryview(slot)[:] = message
+            slot.publish(len(message))
+
+        return Publisher(Call(pub.send, "message"), in_place=Call(publish, "message"))
 
     def subscriber(self) -> Subscriber:
         sub = self.kickmsg.Subscriber(self._region())
@@ -56,6 +65,7 @@ class Kickmsg(System):
         return Subscriber(
             poll=Call(sub.try_receive),
             block=Call(sub.receive, f"{LONG_S}"),
+            wait=Call(sub.receive, f"{WAIT_S}"),
             in_place=Call(look),
             lost=lambda: sub.lost,
         )

@@ -9,12 +9,10 @@
 #include "ring.h"
 
 typedef struct {
-    PyObject_HEAD
-    floor_ring ring;
+    PyObject_HEAD floor_ring ring;
 } Ring;
 
-static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
-{
+static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     const char *path;
     unsigned long long size;
     if (!PyArg_ParseTuple(args, "sK", &path, &size))
@@ -27,41 +25,35 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)self;
 }
 
-static void ring_dealloc(Ring *self)
-{
+static void ring_dealloc(Ring *self) {
     floor_unmap(&self->ring);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyObject *ring_close(Ring *self, PyObject *Py_UNUSED(nothing))
-{
+static PyObject *ring_close(Ring *self, PyObject *Py_UNUSED(nothing)) {
     floor_unmap(&self->ring);
     Py_RETURN_NONE;
 }
 
 /* Overwrites what a slow reader has not read yet. */
-static PyObject *ring_send(Ring *self, PyObject *message)
-{
+static PyObject *ring_send(Ring *self, PyObject *message) {
     floor_write(&self->ring, PyBytes_AS_STRING(message), (uint64_t)PyBytes_GET_SIZE(message));
     floor_publish(&self->ring);
     Py_RETURN_NONE;
 }
 
-static PyObject *ring_send_lossless(Ring *self, PyObject *message)
-{
+static PyObject *ring_send_lossless(Ring *self, PyObject *message) {
     floor_wait_for_room(&self->ring, floor_need((uint64_t)PyBytes_GET_SIZE(message)));
     return ring_send(self, message);
 }
 
-static PyObject *ring_send_waking(Ring *self, PyObject *message)
-{
+static PyObject *ring_send_waking(Ring *self, PyObject *message) {
     ring_send(self, message);
     floor_wake(&self->ring);
     Py_RETURN_NONE;
 }
 
-static PyObject *ring_receive(Ring *self, PyObject *Py_UNUSED(nothing))
-{
+static PyObject *ring_receive(Ring *self, PyObject *Py_UNUSED(nothing)) {
     uint64_t size;
     const unsigned char *payload = floor_peek(&self->ring, &size);
     if (!payload)
@@ -72,8 +64,7 @@ static PyObject *ring_receive(Ring *self, PyObject *Py_UNUSED(nothing))
     return message;
 }
 
-static PyObject *ring_receive_blocking(Ring *self, PyObject *nothing)
-{
+static PyObject *ring_receive_blocking(Ring *self, PyObject *nothing) {
     PyObject *message;
     while ((message = ring_receive(self, nothing)) == Py_None) {
         Py_DECREF(message);
@@ -83,8 +74,7 @@ static PyObject *ring_receive_blocking(Ring *self, PyObject *nothing)
 }
 
 /* Copies into a buffer of the caller that is large enough; returns the size, or None. */
-static PyObject *ring_receive_into(Ring *self, PyObject *target)
-{
+static PyObject *ring_receive_into(Ring *self, PyObject *target) {
     uint64_t size;
     const unsigned char *payload = floor_peek(&self->ring, &size);
     if (!payload)
@@ -111,8 +101,7 @@ static PyMethodDef ring_methods[] = {
 };
 
 static PyTypeObject ring_type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "bench_floor.Ring",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "bench_floor.Ring",
     .tp_doc = "Ring(path, size): one side of a single-writer, single-reader ring in a file.",
     .tp_basicsize = sizeof(Ring),
     .tp_flags = Py_TPFLAGS_DEFAULT,
@@ -123,8 +112,7 @@ static PyTypeObject ring_type = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "bench_floor", .m_size = -1};
 
-PyMODINIT_FUNC PyInit_bench_floor(void)
-{
+PyMODINIT_FUNC PyInit_bench_floor(void) {
     PyObject *self = PyModule_Create(&module);
     if (self && PyModule_AddType(self, &ring_type))
         Py_CLEAR(self);

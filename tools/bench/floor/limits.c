@@ -20,30 +20,26 @@ typedef struct {
     int cpu, rounds;
 } meeting;
 
-static void pin(int cpu)
-{
+static void pin(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     sched_setaffinity(0, sizeof set, &set);
 }
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double left = *(const double *)a, right = *(const double *)b;
     return (left > right) - (left < right);
 }
 
-static double median(double *values, int count)
-{
+static double median(double *values, int count) {
     qsort(values, (size_t)count, sizeof *values, by_value);
     return values[count / 2];
 }
 
 /* ---------------------------------------------------------------------------------------------------- one thread alone */
 
-static double call_cost(int rounds, long (*call)(void))
-{
+static double call_cost(int rounds, long (*call)(void)) {
     static double took[MAX_ROUNDS];
     for (int i = 0; i < rounds; i++) {
         uint64_t start = floor_now_ns();
@@ -61,8 +57,7 @@ static long clock_call(void) { return (long)floor_now_ns(); }
 static long wake_nobody(void) { return syscall(SYS_futex, &nobody_waits_here, FUTEX_WAKE, 1, NULL, NULL, 0); }
 
 /* The source stays where it is; the target moves through `span` bytes, so a span beyond the caches shows the memory. */
-static double copy_bandwidth(int rounds, size_t size, size_t span)
-{
+static double copy_bandwidth(int rounds, size_t size, size_t span) {
     static double speed[MAX_ROUNDS];
     char *source = malloc(size), *target = malloc(span);
     memset(source, 1, size);
@@ -84,8 +79,7 @@ static double copy_bandwidth(int rounds, size_t size, size_t span)
 
 /* ---------------------------------------------------------------------------------------------------------- two threads */
 
-static void *bounce(void *argument)
-{
+static void *bounce(void *argument) {
     meeting *m = argument;
     pin(m->cpu);
     for (uint32_t turn = 1; turn < (uint32_t)m->rounds * 2000; turn += 2) {
@@ -97,8 +91,7 @@ static void *bounce(void *argument)
 }
 
 /* One way: a word written by one core until the other has seen it. */
-static double cache_line(int rounds, int other)
-{
+static double cache_line(int rounds, int other) {
     static double took[MAX_ROUNDS];
     meeting m = {.cpu = other, .rounds = rounds};
     pthread_t thread;
@@ -117,8 +110,7 @@ static double cache_line(int rounds, int other)
     return median(took, rounds);
 }
 
-static void *sleep_and_stamp(void *argument)
-{
+static void *sleep_and_stamp(void *argument) {
     meeting *m = argument;
     pin(m->cpu);
     for (uint32_t turn = 0; turn < (uint32_t)m->rounds; turn++) {
@@ -131,8 +123,7 @@ static void *sleep_and_stamp(void *argument)
 }
 
 /* Wakes a thread of the other core that has slept for 2 ms: the price of the call, and the time until it runs. */
-static void wake_up(int rounds, int other, double *call, double *to_run)
-{
+static void wake_up(int rounds, int other, double *call, double *to_run) {
     static double calls[MAX_ROUNDS], runs[MAX_ROUNDS];
     meeting m = {.cpu = other, .rounds = rounds};
     pthread_t thread;
@@ -155,8 +146,7 @@ static void wake_up(int rounds, int other, double *call, double *to_run)
     *to_run = median(runs, rounds);
 }
 
-int main(int count, char **words)
-{
+int main(int count, char **words) {
     if (count != 4)
         return 2;
     int rounds = atoi(words[1]), cpu = atoi(words[2]), other = atoi(words[3]);

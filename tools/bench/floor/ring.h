@@ -41,8 +41,7 @@ typedef struct {
 
 static inline uint64_t floor_need(uint64_t payload) { return (payload + 8 + 7) & ~(uint64_t)7; }
 
-static inline void floor_relax(void)
-{
+static inline void floor_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -50,8 +49,7 @@ static inline void floor_relax(void)
 #endif
 }
 
-static inline uint64_t floor_now_ns(void)
-{
+static inline uint64_t floor_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -59,8 +57,7 @@ static inline uint64_t floor_now_ns(void)
 
 /* ------------------------------------------------------------------------------------------------------------ set-up */
 
-static inline int floor_map(floor_ring *ring, const char *path, uint64_t size)
-{
+static inline int floor_map(floor_ring *ring, const char *path, uint64_t size) {
     size_t length = sizeof(floor_shared) + size;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -75,8 +72,7 @@ static inline int floor_map(floor_ring *ring, const char *path, uint64_t size)
     return 0;
 }
 
-static inline void floor_unmap(floor_ring *ring)
-{
+static inline void floor_unmap(floor_ring *ring) {
     if (ring->shared)
         munmap(ring->shared, sizeof(floor_shared) + ring->size);
     ring->shared = NULL;
@@ -85,8 +81,7 @@ static inline void floor_unmap(floor_ring *ring)
 /* ------------------------------------------------------------------------------------------------------------ writing */
 
 /* Where the next message of `need` bytes starts; marks the end of the lap when it does not fit before it. */
-static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need)
-{
+static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need) {
     uint64_t left = ring->size - ring->offset;
     if (left < need) {
         if (left)
@@ -98,8 +93,7 @@ static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need)
 }
 
 /* Waits until the reader has left `need` bytes from the current lap mark on. */
-static inline void floor_wait_for_room(floor_ring *ring, uint64_t need)
-{
+static inline void floor_wait_for_room(floor_ring *ring, uint64_t need) {
     uint64_t left = ring->size - ring->offset;
     uint64_t end = ring->position + need + (left < need ? left : 0);
     while (end - ring->other > ring->size) {
@@ -109,8 +103,7 @@ static inline void floor_wait_for_room(floor_ring *ring, uint64_t need)
     }
 }
 
-static inline void floor_write(floor_ring *ring, const void *payload, uint64_t size)
-{
+static inline void floor_write(floor_ring *ring, const void *payload, uint64_t size) {
     uint64_t need = floor_need(size);
     unsigned char *place = floor_claim(ring, need);
     *(uint64_t *)place = size;
@@ -119,13 +112,11 @@ static inline void floor_write(floor_ring *ring, const void *payload, uint64_t s
     ring->offset += need;
 }
 
-static inline void floor_publish(floor_ring *ring)
-{
+static inline void floor_publish(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->write, ring->position, memory_order_release);
 }
 
-static inline void floor_wake(floor_ring *ring)
-{
+static inline void floor_wake(floor_ring *ring) {
     /* The cursor must be visible before the flag is looked at: the reader does the same two in the other order. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&ring->shared->sleeper, memory_order_relaxed))
@@ -135,8 +126,7 @@ static inline void floor_wake(floor_ring *ring)
 /* ------------------------------------------------------------------------------------------------------------ reading */
 
 /* The next message, or NULL when there is none; `size` gets its length. It stays in place until floor_release(). */
-static inline const unsigned char *floor_peek(floor_ring *ring, uint64_t *size)
-{
+static inline const unsigned char *floor_peek(floor_ring *ring, uint64_t *size) {
     if (ring->position == ring->other) {
         ring->other = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
         if (ring->position == ring->other)
@@ -150,20 +140,17 @@ static inline const unsigned char *floor_peek(floor_ring *ring, uint64_t *size)
     return ring->shared->data + ring->offset + 8;
 }
 
-static inline void floor_advance(floor_ring *ring, uint64_t size)
-{
+static inline void floor_advance(floor_ring *ring, uint64_t size) {
     ring->position += floor_need(size);
     ring->offset += floor_need(size);
 }
 
-static inline void floor_release(floor_ring *ring)
-{
+static inline void floor_release(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->read, ring->position, memory_order_release);
 }
 
 /* Sleeps until there is something to read; a signal ends the sleep early, which the caller's loop does not mind. */
-static inline void floor_sleep(floor_ring *ring)
-{
+static inline void floor_sleep(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->sleeper, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     uint64_t seen = atomic_load_explicit(&ring->shared->write, memory_order_acquire);

@@ -19,16 +19,14 @@ typedef struct {
     _Alignas(64) _Atomic uint64_t received; /* by the reader, after each batch */
 } progress;
 
-static void pin(int cpu)
-{
+static void pin(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     sched_setaffinity(0, sizeof set, &set);
 }
 
-static void *share(size_t length)
-{
+static void *share(size_t length) {
     void *bytes = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED) {
         perror("mmap");
@@ -38,8 +36,7 @@ static void *share(size_t length)
 }
 
 /* Until it is killed, like its partner. */
-static void write_batches(floor_ring ring, uint64_t size, uint64_t batch)
-{
+static void write_batches(floor_ring ring, uint64_t size, uint64_t batch) {
     unsigned char *messages = calloc(batch, size);
     for (;;) {
         for (uint64_t i = 0; i < batch; i++) {
@@ -54,8 +51,7 @@ static void write_batches(floor_ring ring, uint64_t size, uint64_t batch)
     }
 }
 
-static void read_batches(floor_ring ring, progress *state, uint64_t capacity)
-{
+static void read_batches(floor_ring ring, progress *state, uint64_t capacity) {
     unsigned char *array = malloc(capacity);
     uint64_t received = 0, size;
     for (;;) {
@@ -76,15 +72,13 @@ static void read_batches(floor_ring ring, progress *state, uint64_t capacity)
     }
 }
 
-static void pause_for(double seconds)
-{
+static void pause_for(double seconds) {
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
 }
 
 /* How long a process was ready to run while something else had its core. */
-static uint64_t waited_ns(pid_t process)
-{
+static uint64_t waited_ns(pid_t process) {
     char path[64];
     unsigned long long ran, waited = 0;
     snprintf(path, sizeof path, "/proc/%d/schedstat", (int)process);
@@ -97,8 +91,7 @@ static uint64_t waited_ns(pid_t process)
     return waited;
 }
 
-int main(int count, char **words)
-{
+int main(int count, char **words) {
     if (count != 7)
         return 2;
     double seconds = atof(words[1]);

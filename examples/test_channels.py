@@ -1,0 +1,91 @@
+"""The programs that show channels do what they say, and leave nothing behind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+import msgq
+from tests.leftovers import new_token
+from tests.support import DEADLINE, ROOT, SHM
+
+
+@pytest.fixture
+def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A prefix of this test alone, which its processes inherit; its folders are removed afterwards."""
+    name = new_token(tempfile.gettempdir())
+    monkeypatch.setenv("OPENPILOT_PREFIX", name)
+    yield name
+    for kind in ("chan", "pool"):
+        shutil.rmtree(SHM / f"msgq{kind}_{name}", ignore_errors=True)
+
+
+def run(program: str, prefix: str) -> dict[str, str]:
+    """Run a program of several processes, and return what they say, by the first word."""
+    command = [sys.executable, "-W", "error", "-m", f"examples.{program}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [file for kind in ("chan", "pool") for file in (SHM / f"msgq{kind}_{prefix}").iterdir()] == []
+    said: dict[str, str] = {}
+    for line in done.stdout.splitlines():
+        who, text = re.split(r":? ", line, maxsplit=1)
+        said[who] = f"{said[who]}\n{text}" if who in said else text
+    return said
+
+
+def numbers(text: str, pattern: str) -> list[int]:
+    found = re.search(pattern, text)
+    assert found, text
+    return [int(number) for number in found.groups()]
+
+
+def test_a_consumer_that_keeps_its_views_costs_the_others_nothing(prefix: str) -> None:
+    said = run("lidar", prefix)
+    assert said["lidar_driver"] == "201 sent, 0 refused, 0 withdrawn"
+    for consumer in ("mapper", "hoarder"):
+        assert sum(numbers(said[consumer], r"(\d+) received, (\d+) lost")) == 201
+    assert "keeps 8 views, as many as it may (max_views)" in said["hoarder"]
+    assert said["hoarder"].endswith("8 kept, unchanged: True")
+
+
+def test_all_subscribers_see_one_order(prefix: str) -> None:
+    said = run("thermometers", prefix)
+    assert said["hall"] == said["study"]
+    assert said["hall"].startswith("{'kitchen': 300, 'cellar': 300, 'attic': 300}, 0 lost")
+
+
+def test_in_a_broadcast_each_hears_the_others(prefix: str) -> None:
+    people = ("Ann", "Ben", "Cleo")
+    said = run("chat", prefix)
+    for name in people:
+        texts = [f"{other}: {text}" for other in people if other != name for text in ("bye", "hello")]
+        assert said[name] == f"heard {', '.join(texts)}"
+
+
+def test_a_mailbox_takes_questions_before_its_owner_comes(prefix: str) -> None:
+    assert run("calculator", prefix) == {"Ann": "1 + 2 + 3 = 6", "Ben": "10 + 20 = 30"}
+
+
+def test_a_schema_is_claimed_late_and_another_is_told_apart(prefix: str) -> None:
+    said = run("agreement", prefix)
+    assert said["planner"] == "claimed True, and received [(0.0, 0.0)]"
+    matches, error = said["newer_planner"].splitlines()
+    assert matches == "the schema matches: False"
+    assert error == "'pose': was to have the schema 'pose', and has 'pose', with another data, layout"
+
+
+def test_a_publisher_that_is_killed_can_be_replaced(prefix: str) -> None:
+    assert run("takeover", prefix) == {"subscriber": "went on from the first to the second; 0 messages unaccounted for"}
+
+
+def test_a_channel_that_is_there_is_not_taken_for_the_example(prefix: str) -> None:
+    msgq.Channel("numbers")
+    with pytest.raises(AssertionError, match="the channel is there already"):
+        run("takeover", prefix)
+    assert (SHM / f"msgqchan_{prefix}" / "numbers").exists()

@@ -1,0 +1,335 @@
+"""A channel, on whichever backend: what is asked for is checked here; the rest is the backend's own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from msgq import backend as backends
+from msgq import naming
+from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
+from msgq.impl.ground.liveness import process_name
+from msgq.schema import Schema, schema_diff
+
+if TYPE_CHECKING:
+    from msgq.figures import ChannelStats
+    from msgq.impl.channel import Hub, Publisher, Subscriber
+
+#: Where backends have their channels.
+MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
+CAPACITY_MAX = 8192
+PUBLISHERS_MAX = 63
+SUBSCRIBERS_MAX = 64
+VIEWS_MAX = 16384
+SLOTS_MAX = 16384
+SLOT_BYTES_MAX = 1 << 40
+POOL_BYTES_MAX = 1 << 30  # by default
+NODE_BYTES_MAX = 47
+
+
+def implementation() -> ModuleType:
+    """Return the module with the channels of the chosen backend.
+
+    Raises
+    ------
+    BackendNotAvailableError : it has none.
+    """
+    backend = backends.chosen().__name__
+    if backend not in MODULES:
+        text = f"the backend {naming.backend_name()!r} has no channels; msgq and fake have (MSGQ_BACKEND)"
+        raise BackendNotAvailableError(text)
+    return import_module(MODULES[backend])
+
+
+class Channel:
+    """Messages of many publishers for many subscribers, in one order, without copies if wanted (channels.md).
+
+    Whoever opens a channel first makes it, and it stays until it is unlinked. The first publisher settles what nobody
+    has said, so programs may start in any order. Publishers and subscribers that were made here go on after `close`.
+
+    Any thread may use the object; a publisher or a subscriber serves one thread at a time.
+
+    Attributes
+    ----------
+    name, prefix, node : of the channel; the prefix that it lives in, "" for none; whose publishers and subscribers are
+        made here.
+    closed : whether none are made any more.
+    """
+
+    def __init__(
+        self,
+        name: str | bytes,
+        *,
+        capacity: int | None = None,
+        publishers: int | None = None,
+        subscribers: int | None = None,
+        stamps: bool | None = None,
+        schema: Schema | None = None,
+        strict_schema: bool = False,
+        create: bool | None = None,
+        passive: bool = False,
+        node: str | None = None,
+        mode: int | None = None,
+        prefix: str | None = None,
+        trust: str | None = None,
+    ) -> None:
+        """Open the channel, or make it.
+
+        Parameters
+        ----------
+        name : at most 229 bytes, without "/" and ":".
+        capacity : messages that stay for those who are slower, a power of two, 2 to 8192; 64 by default.
+        publishers : so many at most at a time, 1 to 63; 63 by default.
+        subscribers : so many at most at a time, 1 to 64, passive ones aside; any number by default.
+        stamps : whether messages have the time when they were published (22 ns each); True by default.
+        schema : describes the messages; it is set if there is none.
+        strict_schema : raise when there is another schema; else `schema_matches` is False.
+        create : True: only make it; False: only open it; None: either.
+        passive : only look on: the channel must be there, its files are opened for reading, and get no trace of us.
+            There are no publishers then, and no views.
+        node : whose publishers and subscribers they are, for people, at most 47 bytes; the process's name by default.
+        mode : permissions of a new channel's files; None: MSGQ_MODE, or 600.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        trust : whose files are used as one's own are; None: MSGQ_TRUST.
+
+        Raises
+        ------
+        EndpointNameError, InvalidValueError : an argument makes no sense.
+        ChannelMismatchError : another geometry was said before.
+        SchemaMismatchError : there is another schema, and it was to be strict.
+        SegmentError : the files cannot be opened or made. CorruptSegmentError: they are no channel.
+        BackendNotAvailableError : the chosen backend has no channels.
+        """
+        self.name = self._checked_name(name)
+        self.prefix = naming.checked_prefix(prefix)
+        self.node = _checked_node(node, self.name)
+        self.closed = False
+        self._module = implementation()
+        self._claimed: Schema | None = None
+        if passive and create:
+            raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
+        _check_geometry(capacity, publishers, subscribers, self.name)
+        with naming.chosen(trust=trust):
+            self._hub: Hub = self._module.open_hub(
+                self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
+            )
+        self._agree(capacity, publishers, subscribers, stamps, schema, strict_schema)
+
+    def _checked_name(self, name: str | bytes) -> str:
+        checked = naming.channel_name(name)
+        if ":" in checked:
+            raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
+        return checked
+
+    def __repr__(self) -> str:
+        return f"<msgq Channel {self.name!r}, {'closed' if self.closed else f'{self.messages} messages published'}>"
+
+    # ---- what is known ----
+
+    @property
+    def capacity(self) -> int | None:
+        """Messages that stay for those who are slower; None: nobody has said it, and no publisher has come."""
+        return self._hub.geometry[0]
+
+    @property
+    def stamps(self) -> bool | None:
+        """Whether messages have the time when they were published; None as with `capacity`."""
+        return self._hub.geometry[3]
+
+    @property
+    def messages(self) -> int:
+        """How many were published so far."""
+        return self._hub.messages
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of who made the channel."""
+        return self._hub.creator
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, nanoseconds of the host's clock (clock.md)."""
+        return self._hub.created_ns
+
+    def diagnose(self) -> ChannelStats:
+        """Return who takes part, what the dead left, and who holds which views; it changes nothing."""
+        return self._hub.stats()
+
+    # ---- the schema ----
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+        return self._hub.schema
+
+    @property
+    def schema_matches(self) -> bool:
+        """Whether the schema is the one that was given here; True when none was."""
+        return self._claimed is None or self.schema == self._claimed
+
+    def claim_schema(self, schema: Schema) -> bool:
+        """Describe the messages, unless they are described. Returns whether the schema is this one now."""
+        self._claim(schema)
+        return bool(self._hub.describe(schema, False) == schema)
+
+    def replace_schema(self, schema: Schema) -> None:
+        """Describe the messages from now on, whatever was there."""
+        self._claim(schema)
+        self._hub.describe(schema, True)
+
+    def _claim(self, schema: Schema) -> None:
+        if not isinstance(schema, Schema):
+            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        self._claimed = schema
+
+    def _agree(
+        self,
+        capacity: int | None = None,
+        publishers: int | None = None,
+        subscribers: int | None = None,
+        stamps: bool | None = None,
+        schema: Schema | None = None,
+        strict_schema: bool = False,
+    ) -> None:
+        """Say what the channel shall be, or compare with what it is. The parameters are those of `__init__`."""
+        _check_geometry(capacity, publishers, subscribers, self.name)
+        said = (capacity, publishers, subscribers, stamps)
+        if any(value is not None for value in said):
+            self._hub.settle(*said)
+        if schema is None:
+            return
+        self._claim(schema)
+        there = self._hub.describe(schema, False) if self._hub.writable else self._hub.schema
+        if strict_schema and there != schema:
+            text = f"was to have the schema {schema.name!r}, and has "
+            text += "none" if there is None else f"{there.name!r}, with another {', '.join(schema_diff(there, schema))}"
+            raise SchemaMismatchError(text, self.name)
+
+    # ---- taking part ----
+
+    def publisher(
+        self, *, slots: int | None = None, slot_bytes: int | None = None, max_bytes: int = POOL_BYTES_MAX
+    ) -> Publisher:
+        """Return a new publisher, with a pool of its own.
+
+        Parameters
+        ----------
+        slots : messages that the pool holds, 1 to 16384; by default the capacity and two, in at most 64 MiB, and at
+            least 4. With fewer than the capacity its older messages leave the channel earlier.
+        slot_bytes : of each; 4096 by default. A larger message makes the pool grow.
+        max_bytes : of the pool, however large its messages are; 1 GiB by default.
+
+        Raises
+        ------
+        TooManyPublishersError : the channel has as many as it may.
+        MessageTooLargeError : the pool would be larger than `max_bytes`.
+        SegmentError : no space for the pool, or the channel was removed.
+        StateError : the channel is closed or passive.
+        """
+        self._check_open()
+        if not self._hub.writable:
+            raise StateError("was opened passive, and cannot publish", self.name)
+        _check("slots", slots, 1, SLOTS_MAX, self.name)
+        _check("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
+        _check("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
+        made: Publisher = self._module.Publisher(self._hub, self.node, slots, slot_bytes, max_bytes)
+        return made
+
+    def subscriber(
+        self,
+        *,
+        history: int = 0,
+        max_views: int = 8,
+        conflate: bool = False,
+        on_lapped: Literal["oldest", "newest"] = "oldest",
+        on_lost: Literal["count", "raise"] = "count",
+        own: bool = True,
+        spin_us: int | None = None,
+    ) -> Subscriber:
+        """Return a new subscriber, which gets what is published from now on.
+
+        Parameters
+        ----------
+        history : messages before that, as many as are still there.
+        max_views : so many it may hold at once.
+        conflate : receive the newest message only; what is passed over adds to `lost`.
+        on_lapped : where it goes on when publishers overtook it by more than the capacity: at the oldest message that
+            will still be there a moment later, or at the present.
+        on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
+        own : whether it gets messages of publishers that were made by this object.
+        spin_us : microseconds that a receive spins before it sleeps; None: MSGQ_SPIN_US.
+
+        Raises
+        ------
+        TooManySubscribersError : the channel has as many as it may.
+        InvalidValueError, StateError, SegmentError : an argument makes no sense; closed; removed.
+        """
+        self._check_open()
+        _check("history", history, 0, 2**62, self.name)
+        _check("max_views", max_views, 0, VIEWS_MAX, self.name)
+        _check_word("on_lapped", on_lapped, ("oldest", "newest"), self.name)
+        _check_word("on_lost", on_lost, ("count", "raise"), self.name)
+        made: Subscriber = self._module.Subscriber(
+            self._hub, self.node, history, max_views, conflate, on_lapped == "newest", on_lost == "raise", own, spin_us
+        )
+        return made
+
+    # ---- the end ----
+
+    def unlink(self) -> None:
+        """Remove the channel. Those that have it open go on among themselves; who opens it then makes another one."""
+        self._hub.unlink()
+
+    def close(self) -> None:
+        """Make no more publishers and subscribers here. Those that were made stay open."""
+        self.closed = True
+        self._hub.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StateError("the channel object was closed; open the channel again", self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ReservedChannel(Channel):
+    """A channel with a ":" in its name: a broadcast or a mailbox, which a Node names."""
+
+    def _checked_name(self, name: str | bytes) -> str:
+        return naming.channel_name(name)
+
+
+def _checked_node(node: str | None, channel: str) -> str:
+    """Return the name of a node, cut to nothing: it is refused when it does not fit."""
+    name = process_name() if node is None else node
+    if not isinstance(name, str):
+        raise TypeError(f"a node's name is str, not {type(name).__name__}")
+    if "\0" in name or len(name.encode()) > NODE_BYTES_MAX:
+        text = f"node {name[:40]!r} has {len(name.encode())} bytes; at most {NODE_BYTES_MAX} are allowed, without NUL"
+        raise EndpointNameError(text, channel)
+    return name
+
+
+def _check_geometry(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
+    _check("capacity", capacity, 2, CAPACITY_MAX, name)
+    if capacity is not None and capacity & capacity - 1:
+        raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
+    _check("publishers", publishers, 1, PUBLISHERS_MAX, name)
+    _check("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
+
+
+def _check(what: str, value: Any, least: int, most: int, name: str) -> None:
+    if value is not None and not (isinstance(value, int) and least <= value <= most):
+        raise InvalidValueError(f"{what} is {value!r}; give {least} to {most}", name)
+
+
+def _check_word(what: str, value: str, known: tuple[str, ...], name: str) -> None:
+    if value not in known:
+        raise InvalidValueError(f"{what} is {value!r}; give {' or '.join(map(repr, known))}", name)

@@ -1,0 +1,158 @@
+"""A node: one part of a program, with a name, that takes part in channels. The words are those of Kickmsg."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from msgq import naming
+from msgq.channel.channel import NODE_BYTES_MAX, Channel, ReservedChannel
+from msgq.errors import EndpointNameError, StateError
+
+if TYPE_CHECKING:
+    from msgq.impl.channel import Publisher, Subscriber
+
+Side = TypeVar("Side", "Publisher", "Subscriber")
+
+SHARED = ("capacity", "publishers", "subscribers", "stamps", "schema", "strict_schema")
+FIRST = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
+PUBLISHES = ("slots", "slot_bytes", "max_bytes")
+SUBSCRIBES = ("history", "max_views", "conflate", "on_lapped", "on_lost", "own", "spin_us")
+
+
+class Broadcast(NamedTuple):
+    """Both sides of a node in a broadcast.
+
+    Attributes
+    ----------
+    publisher, subscriber : the node's own; the subscriber leaves the node's own messages out.
+    """
+
+    publisher: Publisher
+    subscriber: Subscriber
+
+    def close(self) -> None:
+        """Close both."""
+        self.publisher.close()
+        self.subscriber.close()
+
+
+class Node:
+    """Advertises and subscribes under one name, which others see.
+
+    Each call takes the settings of `Channel`, and those of `Channel.publisher` or `Channel.subscriber`. What it makes
+    is closed with the node.
+
+    Attributes
+    ----------
+    name : of the node.
+    channels : what it takes part in, by the full name: for schemas, `diagnose` and `unlink`, of broadcasts
+        (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`), too. Empty after `close`.
+    """
+
+    def __init__(self, name: str, *, prefix: str | None = None, trust: str | None = None) -> None:
+        """Have a name.
+
+        Parameters
+        ----------
+        name : at most 47 bytes, without ":" and "/".
+        prefix, trust : for all its channels, as in `Channel`.
+        """
+        self.name = _plain(name, "node", NODE_BYTES_MAX)
+        self.channels: dict[str, Channel] = {}
+        self._places = {"prefix": prefix, "trust": trust}
+        self._open: list[Publisher | Subscriber] = []
+
+    def advertise(self, channel: str | bytes, **settings: Any) -> Publisher:
+        """Return a publisher of a channel, of which there may be others."""
+        return self._publish(Channel, channel, settings)
+
+    def subscribe(self, channel: str | bytes, **settings: Any) -> Subscriber:
+        """Return a subscriber of a channel, which need not have a publisher yet."""
+        return self._subscribe(Channel, channel, settings)
+
+    def join_broadcast(self, name: str, **settings: Any) -> Broadcast:
+        """Return both sides of a channel in which everybody hears everybody else. Its name is apart from channels'."""
+        common, publishing, subscribing = _sorted(settings, PUBLISHES, SUBSCRIBES)
+        channel = self._open_channel(ReservedChannel, f"{_plain(name, 'broadcast')}:broadcast", common)
+        publisher = self._keep(channel.publisher(**publishing))
+        subscriber = self._keep(channel.subscriber(**{"own": False, **subscribing}))
+        return Broadcast(publisher, subscriber)
+
+    def create_mailbox(self, tag: str, **settings: Any) -> Subscriber:
+        """Return the subscriber of this node's mailbox, of which there is one at a time."""
+        return self._subscribe(ReservedChannel, _mailbox(self.name, tag), {"subscribers": 1, **settings})
+
+    def open_mailbox(self, owner: str, tag: str, **settings: Any) -> Publisher:
+        """Return a publisher for the mailbox of another node, which may create it later."""
+        return self._publish(ReservedChannel, _mailbox(owner, tag), {"subscribers": 1, **settings})
+
+    def _publish(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
+        common, publishing = _sorted(settings, PUBLISHES)
+        channel = self._open_channel(kind, name, common)
+        return self._keep(channel.publisher(**publishing))
+
+    def _subscribe(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Subscriber:
+        common, subscribing = _sorted(settings, SUBSCRIBES)
+        channel = self._open_channel(kind, name, common)
+        return self._keep(channel.subscriber(**subscribing))
+
+    def _open_channel(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Channel:
+        """Return the node's one channel of that name, so that `own` means the node."""
+        name = naming.channel_name(name)
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self.channels[name] = kind(name, node=self.name, **{**self._places, **settings})
+            return channel
+        if late := settings.keys() & set(FIRST):
+            text = f"{', '.join(sorted(late))}: counts when the node opens the channel first, which it did before"
+            raise StateError(text, name)
+        channel._agree(**settings)
+        return channel
+
+    def _keep(self, side: Side) -> Side:
+        self._open.append(side)
+        return side
+
+    def close(self) -> None:
+        """Close all that the node made."""
+        for side in self._open:
+            side.close()
+        for channel in self.channels.values():
+            channel.close()
+        self._open.clear()
+        self.channels.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _sorted(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return what is for the channel, and what is for each side.
+
+    Raises
+    ------
+    TypeError : there is no setting of such a name.
+    """
+    known = [(*SHARED, *FIRST), *sides]
+    unknown = settings.keys() - set().union(*known)
+    if unknown:
+        names = ", ".join(sorted(set().union(*known)))
+        raise TypeError(f"no setting here is called {', '.join(map(repr, sorted(unknown)))}; there are {names}")
+    return [{name: settings[name] for name in names if name in settings} for names in known]
+
+
+def _mailbox(owner: str, tag: str) -> str:
+    return f"{_plain(owner, 'node', NODE_BYTES_MAX)}:mbx:{_plain(tag, 'tag')}"
+
+
+def _plain(name: str, what: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
+    checked = naming.endpoint_name(name, what, most)
+    if ":" in checked:
+        raise EndpointNameError(f"{what} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")
+    return checked

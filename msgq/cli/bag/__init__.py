@@ -1,0 +1,16 @@
+"""`msgq bag`: looks into recordings, repairs them, and makes other files of them."""
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.groups import Group
+
+_COMMANDS = ("info", "recover", "merge", "filter", "cut", "diff", "convert")
+
+
+@click.group(cls=Group, verb="bag", names=_COMMANDS, epilog=options.EXIT_CODES)
+def command() -> None:
+    """Look into recordings, repair them, and make other files of them.
+
+    A LOG is an MCAP file, of msgq or of anybody, or a directory of segments. Truncated ones are read as they are.
+    """

@@ -1,0 +1,127 @@
+"""What the commands of `msgq bag` have in common: which messages, and when."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.names import choices
+from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.recording import LogReader
+from msgq.units import NS_PER_S
+
+logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+output = click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write; it must not exist."
+)
+compression = click.option(
+    "--compression", type=click.Choice(["zstd", "lz4", "none"]), default="zstd", show_default=True
+)
+max_chunk = click.option(
+    "--max-chunk",
+    type=options.BYTES,
+    default="256MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Of a chunk of a log, before compression: larger ones are skipped.",
+)
+_TIME = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
+
+
+def _time(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | datetime | None:
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; give {_TIME}", param=parameter) from None
+
+
+def selection(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose messages."""
+    for option in (
+        click.option(
+            "--endpoint",
+            "names",
+            multiple=True,
+            metavar="NAME|PATTERN",
+            help="Only this endpoint, or those whose whole names match; repeatable.",
+        ),
+        click.option(
+            "-e",
+            "--regex",
+            "expressions",
+            multiple=True,
+            metavar="REGEX",
+            callback=options.regexes,
+            help="Only endpoints in whose names this is found; repeatable.",
+        ),
+        click.option(
+            "-x",
+            "--exclude",
+            multiple=True,
+            metavar="REGEX",
+            callback=options.regexes,
+            help="Not endpoints in whose names this is found; repeatable.",
+        ),
+        click.option("--start", metavar="TIME", callback=_time, help=f"From here on: {_TIME}."),
+        click.option("--end", metavar="TIME", callback=_time, help="Until before this."),
+        max_chunk,
+    ):
+        function = option(function)
+    return function
+
+
+def open_log(
+    paths: Sequence[Path],
+    names: Sequence[str] = (),
+    expressions: Sequence[re.Pattern[str]] = (),
+    exclude: Sequence[re.Pattern[str]] = (),
+    start: float | datetime | None = None,
+    end: float | datetime | None = None,
+    *,
+    max_chunk: int,
+) -> LogReader:
+    """Return the log, with what was chosen."""
+    begin = 0
+    if isinstance(start, float) or isinstance(end, float):
+        begin = LogReader(*paths, max_chunk_bytes=max_chunk).start_time or 0
+    wanted = (*choices(names), *expressions)
+    return LogReader(
+        *paths,
+        endpoints=wanted or None,
+        exclude=exclude,
+        start=_ns(start, begin),
+        end=_ns(end, begin),
+        max_chunk_bytes=max_chunk,
+    )
+
+
+def _ns(time: float | datetime | None, begin: int) -> int | None:
+    if time is None:
+        return None
+    if isinstance(time, float):
+        return begin + round(time * NS_PER_S)
+    whole = time.replace(microsecond=0)
+    if whole.tzinfo is None:
+        whole = datetime.fromisoformat(f"{whole.isoformat()}+00:00")
+    return int(whole.timestamp()) * NS_PER_S + time.microsecond * 1000
+
+
+def tell_problems(log: LogReader) -> None:
+    """Say on the standard error what was skipped."""
+    for problem in log.problems:
+        echo(f"skipped: {problem}", err=True)
+
+
+def tell_written(output: Path, count: int, as_json: bool) -> None:
+    """Say what was written."""
+    said = {"path": str(output), "messages": count}
+    echo_json(said) if as_json else echo(f"{output}: {in_units(count)} messages")

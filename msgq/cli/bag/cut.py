@@ -1,0 +1,29 @@
+"""`msgq bag cut`: a log in pieces of the same length."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+
+
+@click.command(epilog=options.EXIT_CODES)
+@arguments.logs
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new directory for the pieces.")
+@click.option("--every", required=True, metavar="SECONDS", type=click.FloatRange(min=0.001), help="Of each piece.")
+@arguments.compression
+@arguments.max_chunk
+@options.as_json
+def command(
+    logs: tuple[Path, ...], output: Path, every: float, compression: str, max_chunk: int, as_json: bool
+) -> None:
+    """Cut LOGS, which are one log together, into pieces of the same duration.
+
+    The pieces are segments in a new directory, which can be read as one log again. For one piece from here to there
+    see `msgq bag filter`.
+    """
+    from msgq.recording.reader.copying import write_pieces
+
+    for path, count in write_pieces(logs, output, round(every * 1e9), compression, max_chunk):
+        arguments.tell_written(path, count, as_json)

@@ -1,0 +1,29 @@
+"""`msgq bag diff`: whether two logs say the same."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import comparisons, options
+
+
+@click.command(epilog=comparisons.EXIT_CODES)
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@comparisons.tolerances
+@arguments.selection
+@options.as_json
+def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: bool, **chosen: Any) -> None:
+    """Compare logs A and B: by endpoint and order, and say where they first differ.
+
+    Values are compared where a schema says how to decode them, else bytes. Times do not matter unless asked for.
+    """
+    from msgq.recording import compare
+
+    first, second = (arguments.open_log([path], **chosen) for path in (a, b))
+    comparison = compare(first, second, tolerances, time_tolerance=times)
+    for log in (first, second):
+        arguments.tell_problems(log)
+    comparisons.tell(comparison, as_json)

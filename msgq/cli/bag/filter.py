@@ -1,0 +1,25 @@
+"""`msgq bag filter`: some endpoints, some time of a log into another file."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+
+
+@click.command(epilog=options.EXIT_CODES)
+@arguments.logs
+@arguments.output
+@arguments.compression
+@arguments.selection
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path, compression: str, as_json: bool, **chosen: Any) -> None:
+    """Write some of the messages of LOGS, which are one log together, into another file."""
+    from msgq.recording.reader.copying import write_mcap
+
+    log = arguments.open_log(logs, **chosen)
+    count = write_mcap([log], output, compression)
+    arguments.tell_problems(log)
+    arguments.tell_written(output, count, as_json)

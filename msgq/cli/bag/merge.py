@@ -1,0 +1,28 @@
+"""`msgq bag merge`: several logs into one file."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+
+
+@click.command(epilog=options.EXIT_CODES)
+@arguments.logs
+@arguments.output
+@arguments.compression
+@arguments.max_chunk
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path, compression: str, max_chunk: int, as_json: bool) -> None:
+    """Write the messages of several LOGS into one file, in the order of their log time.
+
+    Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
+    """
+    from msgq.recording.reader.copying import write_mcap
+
+    opened = [arguments.open_log([path], max_chunk=max_chunk) for path in logs]
+    count = write_mcap(opened, output, compression)
+    for log in opened:
+        arguments.tell_problems(log)
+    arguments.tell_written(output, count, as_json)

@@ -1,0 +1,119 @@
+"""`msgq check`: compares the topics with what a file expects of them."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import msgq
+from msgq import naming
+from msgq.cli.check.expectations import Expectations, Finding, judge, read
+from msgq.cli.common import options
+from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.render import console, echo_json, styled
+from msgq.impl.ring.meter import Meter, watch
+from msgq.impl.ring.snapshot import TopicWatch
+from msgq.stats import topic_inodes
+
+_EPILOG = (
+    "Exit codes: 0 all is as expected; 1 something is not, in the lines marked so, or the check failed; "
+    "2 wrong usage, or the file makes no sense."
+)
+_LOOK_S = 0.05
+
+
+class _Endpoint:
+    """One that is measured."""
+
+    def __init__(self, name: str) -> None:
+        self.watch = TopicWatch(name, naming.prefix())
+        self.meter = Meter(msgq.context, name)
+        self.lost_before = self.watch.counts().lost
+
+    def lost(self) -> int | None:
+        """How many messages its subscribers lost since; None: unknown."""
+        now = self.watch.counts().lost
+        return None if now is None or self.lost_before is None else max(0, now - self.lost_before)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=0.0,
+    show_default=True,
+    help="Wait so long for endpoints that do not exist yet, before the measurement.",
+)
+@options.as_json
+@options.prefix
+def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> None:
+    """Measure for some seconds, and compare with the endpoints, rates, sizes and losses that FILE (TOML) expects.
+
+    \b
+    seconds = 2.0             # to measure
+    only = false              # true: no other endpoint may exist
+    [endpoints.camera]        # a name, or a quoted pattern for whole names: ["wheel.*"]
+    publisher = true          # a living one, which is the default
+    subscribers = 1           # at least; [1, 3]: 1 to 3. The same with rate and size
+    rate = [19, 21]           # messages/s
+    size = [1000, 2000000]    # bytes of each message
+    lost = 0                  # messages that its subscribers may lose meanwhile, noticed or not
+    optional = false          # true: it need not exist
+
+    Passive, as all that measures.
+    """
+    expected = read(file, prefix)
+    bad = False
+    with naming.chosen(prefix):
+        _await(expected, timeout)
+        for finding in _findings(expected):
+            bad |= not finding.ok
+            if as_json:
+                echo_json(finding)
+            else:
+                output = console()
+                output.print(styled("ok   ", "green") if finding.ok else styled("wrong", "red"), end=" ")
+                output.print(f"{finding.endpoint}: {finding.text}", soft_wrap=True)
+    sys.exit(bad)
+
+
+def _await(expected: Expectations, timeout: float) -> None:
+    """Wait until each endpoint exists that must, but not for ever."""
+    until_s = time.monotonic() + timeout
+    needed = [one.names for one in expected.endpoints if not one.optional]
+    while time.monotonic() < until_s and not all(names.existing() for names in needed):
+        time.sleep(0.02)
+
+
+def _findings(expected: Expectations) -> Iterator[Finding]:
+    measured = _measure(expected)
+    readings = {name: one.meter.reading() for name, one in measured.items()}
+    claimed: set[str] = set()
+    for expectation in expected.endpoints:
+        matching = [name for name in measured if name in expectation.names]
+        claimed.update(matching)
+        if not matching and not expectation.optional:
+            yield Finding(str(expectation.names), "exists", False, "there is no such endpoint")
+        for name in matching:
+            one = measured[name]
+            yield from judge(expectation, one.watch.stats(), readings[name], one.lost())
+    if expected.only:
+        for name in topic_inodes():
+            if name not in claimed:
+                yield Finding(name, "only", False, "exists, but is not expected")
+
+
+def _measure(expected: Expectations) -> dict[str, _Endpoint]:
+    """Count on all endpoints that are expected, also those that come while it goes on."""
+    wanted = [one.names for one in expected.endpoints]
+    followed: Followed[_Endpoint] = Followed(Names([], None), _Endpoint)
+    until_s = time.monotonic() + expected.seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        followed.refresh()
+        named = [one.meter for name, one in followed.by_name.items() if any(name in names for names in wanted)]
+        watch(named, min(left_s, _LOOK_S))
+    return {name: one for name, one in sorted(followed.by_name.items()) if any(name in names for names in wanted)}

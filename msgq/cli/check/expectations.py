@@ -1,0 +1,168 @@
+"""What `msgq check` expects of endpoints, as a TOML file says it."""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli.common.names import Names
+from msgq.cli.common.render import in_bytes, in_rate
+from msgq.stats import MeterReading, TopicStats
+
+Range = tuple[float | None, float | None]  # at least, at most
+
+_ANY: Range = (None, None)
+_FILE_KEYS = {"seconds", "only", "endpoints"}
+_ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is expected of an endpoint, or of each whose whole name matches a pattern.
+
+    Attributes
+    ----------
+    names : the endpoints. publisher : a living one must be there, or must not; None: either.
+    subscribers, rate, size : living ones, messages a second, bytes of each message.
+    lost : messages that all subscribers together may lose meanwhile.
+    optional : it need not exist.
+    """
+
+    names: Names
+    publisher: bool | None
+    subscribers: Range
+    rate: Range
+    size: Range
+    lost: float | None
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """A whole file. `seconds` to measure; `only`: no other endpoint may exist."""
+
+    seconds: float
+    only: bool
+    endpoints: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was expected of an endpoint, and whether it is so."""
+
+    endpoint: str
+    what: str
+    ok: bool
+    text: str
+
+
+def read(path: Path, prefix: str | None) -> Expectations:
+    """Return what a file expects.
+
+    Raises
+    ------
+    click.UsageError : it is no TOML, or says what is not known here.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+        _refuse_others(table, _FILE_KEYS, "the file")
+        endpoints = _typed(table, "endpoints", dict, {})
+        each = tuple(_expectation(name, table, prefix) for name, table in endpoints.items())
+        seconds = float(_typed(table, "seconds", (int, float), 2.0))
+        if not 0 < seconds <= 86400:
+            raise ValueError(f"seconds is {seconds:g}; it must be above 0, and at most a day")
+        if not each:
+            raise ValueError("it expects nothing: there is no table [endpoints.NAME]")
+        return Expectations(seconds, _typed(table, "only", bool, False), each)
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # also what TOML and UTF-8 raise
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
+    where = f"endpoints.{name}"
+    if not isinstance(table, dict):
+        raise ValueError(f"{where} is no table")
+    _refuse_others(table, _ENDPOINT_KEYS, where)
+    lost = _typed(table, "lost", int, None)
+    publisher = _typed(table, "publisher", bool, True)
+    return Expectation(
+        names=Names([name], prefix),
+        publisher=publisher,
+        subscribers=_range(table, "subscribers"),
+        rate=_range(table, "rate"),
+        size=_range(table, "size"),
+        lost=lost,
+        optional=_typed(table, "optional", bool, False),
+    )
+
+
+def _refuse_others(table: dict[str, Any], known: set[str], where: str) -> None:
+    if others := table.keys() - known:
+        raise ValueError(f"{where} has {', '.join(sorted(others))}; known are {', '.join(sorted(known))}")
+
+
+def _typed(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
+    value = table.get(key, default)
+    if value is not default and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
+        raise ValueError(f"{key} is {value!r}, which is of the wrong type")
+    return value
+
+
+def _range(table: dict[str, Any], key: str) -> Range:
+    """A number is the least; two in brackets are the least and the most."""
+    value = table.get(key)
+    if value is None:
+        return _ANY
+    low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
+    for one in (low, high):
+        if one is not None and (isinstance(one, bool) or not isinstance(one, (int, float))):
+            raise ValueError(f"{key} is {value!r}; give a number (at least), or [at least, at most]")
+    if high is not None and high < low:
+        raise ValueError(f"{key} is {value!r}: the second number is the most, and less than the first")
+    return low, high
+
+
+def judge(expected: Expectation, topic: TopicStats, reading: MeterReading, lost: int | None) -> Iterator[Finding]:
+    """Compare an endpoint that exists with what is expected of it; `lost` is what its subscribers lost meanwhile."""
+
+    def finding(what: str, ok: bool, text: str) -> Finding:
+        return Finding(topic.endpoint, what, ok, text)
+
+    if expected.publisher is not None:
+        lives = topic.publisher_kind == "stock" or (topic.publisher is not None and topic.publisher.alive is not False)
+        yield finding("publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher")
+    if expected.subscribers != _ANY:
+        living = sum(one.participant.alive is not False for one in topic.subscribers) + topic.stock_subscribers
+        yield finding("subscribers", _within(living, expected.subscribers), f"{living} subscribers")
+    if expected.rate != _ANY:
+        rate = reading.rate if reading.rate is not None else reading.messages / reading.seconds
+        text = f"{in_rate(rate)} messages/s"
+        yield finding("rate", _within(rate, expected.rate), f"{text}, expected {_text(expected.rate)}")
+    if expected.size != _ANY:
+        yield finding("size", *_size(expected.size, reading))
+    if expected.lost is not None:
+        ok = lost is not None and lost <= expected.lost
+        yield finding("lost", ok, "unknown losses" if lost is None else f"{lost} messages lost by subscribers")
+
+
+def _size(wanted: Range, reading: MeterReading) -> tuple[bool, str]:
+    sizes = reading.sizes
+    if sizes is None:
+        return False, "no message came"
+    text = f"{in_bytes(sizes.min)} to {in_bytes(sizes.max)}, expected {_text(wanted)}"
+    return _within(sizes.min, wanted) and _within(sizes.max, wanted), text
+
+
+def _within(value: float, wanted: Range) -> bool:
+    low, high = wanted
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def _text(wanted: Range) -> str:
+    low, high = wanted
+    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"

@@ -1,0 +1,90 @@
+"""What the verbs that compare have in common: tolerances, and how what differs is shown."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from msgq.cli.common.render import echo, echo_json
+from msgq.recording import Comparison, Tolerance
+from msgq.recording.reader.decoders import Undecoded
+from msgq.recording.reader.json_values import json_value
+
+EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
+_FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
+_FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
+
+
+def _parsed(
+    _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
+) -> dict[str | tuple[str, str], Tolerance]:
+    by_place: dict[str | tuple[str, str], Tolerance] = {}
+    for value in values:
+        where, _, numbers = value.rpartition("=")
+        endpoint, colon, field = where.partition(":")
+        by_place[(endpoint, field) if colon else endpoint] = _tolerance(numbers, value)
+        if not endpoint or (colon and not field):
+            raise click.BadParameter(f"{value!r}; give {_FORM}")
+    return by_place
+
+
+def _tolerance(numbers: str, value: str) -> Tolerance:
+    if numbers == "any":
+        return Tolerance(math.inf)
+    parts = re.fullmatch(r"([^,%]+)?,?(?:([^,%]+)%)?", numbers)
+    try:
+        if parts is None or not any(parts.groups()):
+            raise ValueError
+        return Tolerance(float(parts[1] or 0), float(parts[2] or 0) / 100)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no tolerance; give {_FORM}") from None
+
+
+def tolerances(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what counts as the same."""
+    for option in (
+        click.option(
+            "--times",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help="Compare times too, with this tolerance, from each one's first message on.",
+        ),
+        click.option(
+            "-t",
+            "--tolerance",
+            "tolerances",
+            multiple=True,
+            callback=_parsed,
+            metavar="ENDPOINT[:FIELD]=NUMBER",
+            help="How far numbers may be apart; NUMBER% is relative, 'any' ignores. The endpoint * is all. Repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def tell(comparison: Comparison, as_json: bool, **more: Any) -> None:
+    """Show how it came out, and end with 1 where it is not the same."""
+    if as_json:
+        endpoints = {name: asdict(tally) for name, tally in comparison.endpoints.items()}
+        first = comparison.first
+        shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
+        echo_json({**more, "same": bool(comparison), "endpoints": endpoints, "first": shown})
+    else:
+        for line in str(comparison).splitlines():
+            echo(line)
+    if not comparison:
+        click.get_current_context().exit(1)
+
+
+def _value(value: Any) -> Any:
+    """What JSON can say of a value."""
+    if isinstance(value, Undecoded):
+        return {"data": value.data, "reason": value.reason}
+    try:
+        return json_value(value)
+    except Exception as error:  # what somebody sent may be any object of any library
+        return f"a value that cannot be shown: {error or type(error).__name__}"

@@ -1,0 +1,69 @@
+"""`msgq play --deterministic`: programs on a log in virtual time, and whether they say what they should."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli.common import comparisons
+from msgq.recording import LogReader, compare, replay
+from msgq.recording.player.replaying import write_sent
+from msgq.selection import Selection
+from msgq.simulation import Sent
+
+
+def play_deterministic(
+    log: LogReader,
+    programs: Sequence[str],
+    by: str,
+    remap: Mapping[str, str],
+    seed: int,
+    reference: Sequence[Path],
+    outputs: Sequence[re.Pattern[str]],
+    output: Path | None,
+    tolerances: Any,
+    times: float | None,
+    as_json: bool,
+) -> None:
+    """Run the programs, and compare with a reference, or with a second run."""
+    functions = [_function(program) for program in programs]
+
+    def run() -> list[Sent]:
+        return replay(log, *functions, seed=seed, by=by, remap=remap)
+
+    sent = run()
+    if output is not None:
+        write_sent(sent, output)
+    if reference:
+        played = {remap.get(name, name) for name in log.endpoints}
+        wanted = LogReader(*reference, endpoints=outputs or None, exclude=played)
+        comparison = compare(_chosen(sent, outputs), wanted, tolerances, time_tolerance=times)
+    else:
+        comparison = compare(_chosen(sent, outputs), _chosen(run(), outputs), tolerances, time_tolerance=times or 0)
+    comparisons.tell(comparison, as_json, messages=len(sent))
+
+
+def _chosen(sent: list[Sent], outputs: Sequence[re.Pattern[str]]) -> list[Sent]:
+    selection = Selection(outputs or None)
+    return [message for message in sent if message.endpoint in selection]
+
+
+def _function(program: str) -> Callable[[], Any]:
+    """Return what MODULE:FUNCTION names; modules of the present directory are comparison."""
+    module, _, name = program.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if not module or not name:
+        raise click.UsageError(f"--deterministic {program}: give MODULE:FUNCTION")
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"--deterministic {program}: there is no module {error.name}") from None
+    if not callable(function):
+        raise click.UsageError(f"--deterministic {program}: the module has no function {name}")
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,26 @@
+"""Verbs that have verbs: `msgq bag info`, `msgq lake sql`."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class Group(click.Group):
+    """Imports a command, `command` in `msgq.cli.VERB.NAME`, when it is asked for."""
+
+    def __init__(self, *given: Any, verb: str, names: Sequence[str], **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._verb, self._names = verb, names
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names."""
+        return list(self._names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None: there is none of this name."""
+        if cmd_name not in self._names:
+            return None
+        command: click.Command = import_module(f"msgq.cli.{self._verb}.{cmd_name}").command
+        return command

@@ -1,0 +1,102 @@
+"""Options and texts that several verbs share."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from msgq.errors import InvalidValueError
+from msgq.naming import CHANNEL_MARK, endpoint_name
+from msgq.selection import expression
+from msgq.stats import channel_inodes, topic_inodes
+
+EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
+EXIT_CODES_RUNNING = (
+    "Ends by Ctrl-C or SIGTERM, quietly. Exit codes: 0 all went well; 1 something failed, said in one line; "
+    "2 wrong usage; 3 nothing came within --timeout."
+)
+EXIT_TIMEOUT = 3
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _checked(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """A prefix becomes the name of a directory: it must not lead out of /dev/shm."""
+    return endpoint_name(value, "prefix") if value else value
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+prefix = click.option(
+    "--prefix", metavar="NAME", callback=_checked, help="The prefix to look under.  [default: $OPENPILOT_PREFIX]"
+)
+
+
+def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Compile what the user gave as regular expressions, to be searched for in names."""
+    try:
+        return tuple(map(expression, values))
+    except InvalidValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the endpoints that are there and begin so, for the shell."""
+    return _items(topic_inodes(context.params.get("prefix")), incomplete)
+
+
+def complete_any(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the topics and channels that are there and begin so, for the shell."""
+    channels = channel_inodes(context.params.get("prefix"))
+    return complete_endpoint(context, _parameter, incomplete) + _items(map(CHANNEL_MARK.__add__, channels), incomplete)
+
+
+def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    # a shell cannot be given others, and would obey them
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+endpoint = click.argument("endpoint", shell_complete=complete_endpoint)
+endpoints = click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=complete_endpoint)
+some_endpoints = click.argument(
+    "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_endpoint
+)
+all_kinds = click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=complete_any)
+some_of_all_kinds = click.argument(
+    "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_any
+)
+count = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")
+once = click.option("--once", is_flag=True, help="The same as -n 1.")
+timeout = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give up when nothing comes for so long.  [default: wait for ever]",
+)
+
+
+def interval(default: float, text: str = "Seconds between two lines.") -> Callable[[_Command], _Command]:
+    """The option for how long a measurement takes."""
+    kind = click.FloatRange(0.01, 86400.0)
+    return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class _Bytes(click.ParamType[int]):
+    """A number of bytes, perhaps with a unit: 1000, 64kB, 1MiB, 2GB."""
+
+    name = "bytes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]i?)?b?", str(value).lower())
+        if match is None:
+            self.fail(f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB, GiB", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+BYTES = _Bytes()

@@ -1,0 +1,39 @@
+"""From payloads to values that JSON has, and back."""
+
+from typing import Any
+
+import numpy as np
+
+from msgq.recording.reader.decoders import Decoders, as_json, struct_dtype
+from msgq.recording.reader.message import Message
+from msgq.schema import Schema
+
+_decoders = Decoders()
+
+
+def decode(schema: Schema | None, data: bytes) -> Any:
+    """Return what a payload says by its schema, made of what JSON has; an `Undecoded` where it cannot be said.
+
+    Its reason is "" where there is nothing to decode it by.
+    """
+    return as_json(_decoders.value(Message("", data, 0, 0, 0, 0, schema)), data)
+
+
+def encode(schema: Schema, value: Any) -> bytes:
+    """Return the payload of a struct schema for a JSON object with its fields.
+
+    Raises
+    ------
+    ValueError : the schema is no dtype, or the value does not fit it.
+    """
+    dtype = struct_dtype(schema)
+    row = np.zeros((), dtype)
+    if dtype.names is None:
+        row[()] = value
+        return row.tobytes()
+    unknown = value.keys() - set(dtype.names) if isinstance(value, dict) else {"anything but an object"}
+    if unknown:
+        raise ValueError(f"{schema.name} has the fields {', '.join(dtype.names)}, not {', '.join(sorted(unknown))}")
+    for name, one in value.items():
+        row[name] = one
+    return row.tobytes()

@@ -1,0 +1,163 @@
+"""How the verbs show things: all that the command prints goes through here. Units for people, JSON for programs.
+
+Names, schemas, payloads and texts come from anybody, and a terminal obeys what is in them: `printable` is what stands
+between. It is applied where things are printed, so that no verb has to think of it; a test sees to it that no verb
+prints in another way.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from msgq.impl.ground import clock
+from msgq.recording.reader.json_values import json_text
+from msgq.stats import TopicStats
+from msgq.tooling.terminal import printable
+from msgq.units import NS_PER_S
+
+# Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
+_PLAIN_WIDTH = 160
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print one line. A line feed within it is not ours, and escaped as all else that is not printable.
+
+    Parameters
+    ----------
+    text : the line.
+    err : whether it goes to the standard error.
+    """
+    click.echo(printable(text), err=err)
+
+
+def echo_bytes(data: bytes) -> None:
+    """Write bytes as they are to the standard output, for programs: a terminal would obey them.
+
+    Raises
+    ------
+    click.UsageError : there is a terminal.
+    """
+    if sys.stdout.isatty():
+        raise click.UsageError("a terminal would obey what is in raw bytes; send them to a file or into a pipe")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def echo_error(error: click.ClickException) -> None:
+    """Say on the standard error what went wrong, in one line; above it how the verb is used, if that was wrong."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        for line in context.get_usage().splitlines():
+            echo(line, err=True)
+        echo(f"Try '{context.command_path} {context.help_option_names[-1]}' for help.", err=True)
+        echo("", err=True)
+    echo(f"Error: {' '.join(error.format_message().split())}", err=True)
+
+
+class _Console(Console):
+    """Prints no control characters but its own, and takes no text for markup.
+
+    Its reader may go away: the command ends then as it does with plain output.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return what a string looks like; tables measure it, too."""
+        return super().render_str(printable(text), **options | {"markup": False, "emoji": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return pieces of a line, and the console's own commands; whatever had another way here is escaped, too."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not segment.text.isprintable():
+                text = "\n".join(map(printable, segment.text.split("\n")))
+                segment = Segment(text, segment.style)
+            yield segment
+
+    def on_broken_pipe(self) -> None:
+        """End as click does."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """The standard output: as wide as the terminal, or unfolded where there is none."""
+    terminal = _Console(highlight=False)
+    return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH, highlight=False)
+
+
+def styled(text: str, style: str) -> Text:
+    """Return a text of one line with a colour for the console, as "green"."""
+    return Text(printable(text), style)
+
+
+def stacked(lines: Iterable[str]) -> Text:
+    """Return lines, one below the other, for the console."""
+    return Text("\n".join(map(printable, lines)))
+
+
+def echo_json(value: Any) -> None:
+    """Print a dataclass or a plain value as one line of JSON, all ASCII; bytes as base64, NaN and infinities as text.
+
+    Halves of surrogate pairs are escaped, as all that is not ASCII.
+    """
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    click.echo(json_text(plain))
+
+
+def in_bytes(count: float | None) -> str:
+    """A number of bytes with a decimal unit: "3.5 MB"."""
+    if count is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def in_units(count: float | None) -> str:
+    """A count with separators; "-" where it is not known."""
+    return "-" if count is None else f"{count:,.0f}"
+
+
+def in_us(duration: float | None) -> str:
+    """A number of microseconds, with tenths where they matter: "12.3", "12,345"."""
+    if duration is None:
+        return "-"
+    return f"{duration:,.1f}" if duration < 1000 else f"{duration:,.0f}"
+
+
+def in_rate(rate: float | None) -> str:
+    """Something a second, with fractions where they matter: "0.25", "99.9", "1,000,000"."""
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 1000 or rate == 0 else f"{rate:.4g}"
+
+
+def age(created_ns: int | None) -> str:
+    """How long ago something was made (by the host's clock), in the largest unit that leaves at least 2 of it."""
+    if not created_ns:
+        return "-"
+    seconds = max(0, clock.time_ns() - created_ns) // NS_PER_S
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def publisher(topic: TopicStats) -> str:
+    """Who publishes a topic; stock publishers leave no name."""
+    if topic.publisher is not None:
+        return str(topic.publisher)
+    return "stock" if topic.publisher_kind == "stock" else "-"
+
+
+def subscribers(topic: TopicStats) -> Text:
+    """Who subscribes to a topic, one a line; stock subscribers leave no name."""
+    named = [str(subscriber.participant) for subscriber in topic.subscribers]
+    stock = [f"{topic.stock_subscribers} stock"] if topic.stock_subscribers else []
+    return stacked(named + stock or ["-"])

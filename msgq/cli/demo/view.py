@@ -1,0 +1,118 @@
+"""How the demo looks: the live table, and the summary."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from msgq.cli.common.render import in_bytes, in_units, styled
+from msgq.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
+from msgq.demo.summary import Summary
+
+_PERIOD_S = 0.25
+
+_Rates = tuple[float | None, float | None]  # messages and bytes a second; None: unknown
+
+
+class LiveView:
+    """The table that changes while the demo runs, and makes room for the summary."""
+
+    def __init__(self, screen: Console) -> None:
+        self._live = Live(console=screen, auto_refresh=False, transient=True)
+        self._before: Mapping[str, Published] = {}
+        self._shown_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def due(self) -> bool:
+        """Whether it is time to show something new."""
+        return time.monotonic() - self._shown_s >= _PERIOD_S
+
+    def show(
+        self, title: str, published: Mapping[str, Published], reports: Collection[Report], events: Sequence[str]
+    ) -> None:
+        """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
+        now_s = time.monotonic()
+        table = _table(title)
+        for name, topic in published.items():
+            before = self._before.get(name, topic)
+            _add_publisher(table, name, topic.pid, topic.messages, _growth(before, topic, now_s - self._shown_s))
+            for one, reading in [(report, r) for report in reports for r in report.readings if r.topic == name]:
+                _add_subscriber(table, one.subscriber, one.pid, reading.received, reading.recent, reading.lost)
+        self._live.update(Group(table, *events), refresh=True)
+        self._before, self._shown_s = published, now_s
+
+
+def print_summary(screen: Console, summary: Summary) -> None:
+    """Print what the run came to."""
+    length = f"{summary.duration_s:.1f} s" + (" of virtual time" if VIRTUAL else "")
+    table = _table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
+    for topic in summary.topics:
+        _add_publisher(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
+        for one in summary.subscribers:
+            if one.topic == topic.topic:
+                _add_subscriber(table, one.subscriber, one.pid, one.received, one.overall, one.lost)
+    screen.print(table)
+    for restart in summary.restarts:
+        how = "ended" if VIRTUAL else "killed (SIGKILL)"
+        lost = "does not know what it lost" if restart.lost is None else f"lost {restart.lost} messages"
+        screen.print(
+            f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
+            f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
+        )
+    if summary.recording:
+        screen.print(_recording_table(summary))
+    if summary.digest:
+        text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
+        screen.print(text)
+    for note in summary.notes:
+        screen.print(note)
+    for failure in summary.failures:
+        screen.print(styled("FAILED", "red"), failure)
+    screen.print(styled("everything held", "green") if summary.ok else styled("not everything held", "red"))
+
+
+def _recording_table(summary: Summary) -> Table:
+    table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
+    for column in ("messages", "bytes", "lost"):
+        table.add_column(column, justify="right")
+    for one in summary.recording:
+        table.add_row(one.topic, in_units(one.messages), in_bytes(one.bytes), in_units(one.lost))
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table("topic", "who", "pid", "kind", title=title, title_justify="left")
+    for column in ("messages", "messages/s", "bytes/s", "p50 us", "p99 us", "lost"):
+        table.add_column(column, justify="right")
+    return table
+
+
+def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _Rates) -> None:
+    rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
+    who = f"demo-{name}"
+    table.add_row(styled(name, "bold"), who, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate)
+
+
+def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: Flow, lost: int | None) -> None:
+    latencies = (f"{flow.p50_us:,.1f}", f"{flow.p99_us:,.1f}")
+    rates = (in_units(flow.rate), in_bytes(flow.byte_rate))
+    kind = SUBSCRIBERS[name].kind
+    table.add_row("", f"demo-{name}", str(pid), kind, in_units(received), *rates, *latencies, in_units(lost))
+
+
+def _growth(before: Published, now: Published, seconds: float) -> _Rates:
+    """Messages and bytes a second between two looks."""
+    if now.messages is None:
+        return None, None
+    messages = (now.messages or 0) - (before.messages or 0)
+    byte_count = (now.bytes or 0) - (before.bytes or 0)
+    return messages / seconds, byte_count / seconds

@@ -1,0 +1,143 @@
+"""`msgq frames bench`: how fast frames go from one process to another on this machine.
+
+Two runs, each with a server in a process of its own: one in which a frame goes out as soon as an earlier one has been
+received, and one at a steady rate, for the latency of a client that sleeps in between.
+"""
+
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import click
+from rich.table import Table
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.signals import interruptible
+from msgq.cli.frames.bench_server import STREAM, acknowledgements, sweep
+from msgq.errors import WaitTimeoutError
+from msgq.impl.ring import Context, PubSocket
+from msgq.tooling.histogram import Histogram
+from visionipc import VisionIpcClient
+
+_PATIENCE_S = 20.0  # for a process to start, or to end
+_STEP_MS = 50
+_TOUCHED = slice(None, None, 1024)  # of a frame's bytes: a client that looks at all of it measures the memory
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run came to: latencies in microseconds, from the end of the server's block to the end of `recv`."""
+
+    run: str
+    width: int
+    height: int
+    seconds: float
+    frames: int
+    lost: int | None
+    rate: float
+    byte_rate: float
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    p999_us: float
+
+
+@click.command(epilog=options.EXIT_CODES)
+@click.option("--width", type=click.IntRange(2, 1 << 14), default=1920, show_default=True, help="Pixels; even.")
+@click.option("--height", type=click.IntRange(2, 1 << 14), default=1080, show_default=True, help="Pixels; even.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(1.0, 10_000.0),
+    default=100.0,
+    show_default=True,
+    help="Frames a second of the steady run.",
+)
+@click.option(
+    "--duration", type=click.FloatRange(0.1, 3600.0), default=3.0, show_default=True, help="Seconds of each run."
+)
+@options.as_json
+@options.prefix
+def command(width: int, height: int, rate: float, duration: float, as_json: bool, prefix: str | None) -> None:
+    """Measure frames of NV12 from a process of its own into this one.
+
+    Frames are rendered before; the client touches one byte in 1024 of each. --json gives one object a run.
+    """
+    stop = threading.Event()
+    runs = []
+    with naming.chosen(prefix), interruptible(stop.set):
+        for name, hertz in (("as fast as received", 0.0), (f"{rate:g} frames/s", rate)):
+            if not stop.is_set():
+                runs.append(replace(_run(width, height, hertz, duration, stop), run=name))
+    if as_json:
+        for run in runs:
+            echo_json(run)
+    else:
+        console().print(_table(runs, f"{width} x {height}"))
+
+
+def _run(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> Run:
+    name = f"bench-{secrets.token_hex(3)}"
+    module, where = "msgq.cli.frames.bench_server", naming.prefix()
+    command = [sys.executable, "-m", module, where, name, str(width), str(height), str(rate)]
+    with ExitStack() as stack:
+        stack.callback(sweep, name)
+        acks = stack.enter_context(PubSocket())
+        acks.connect(Context(), acknowledgements(name))
+        # In a session of its own, where Ctrl-C is not meant for it.
+        server = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
+        stack.callback(server.kill)
+        client = stack.enter_context(VisionIpcClient(name, STREAM, False))
+        _connect(client, server, stop)
+        run = _receive(client, acks, duration_s, stop)
+        server.communicate(b"end", _PATIENCE_S)
+        if server.returncode:
+            raise click.ClickException(f"the process of the server failed (exit code {server.returncode})")
+        return run
+
+
+def _connect(client: VisionIpcClient, server: subprocess.Popen[bytes], stop: threading.Event) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not client.connect(False):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise WaitTimeoutError("the process of the server did not start")
+        if stop.is_set():
+            raise click.Abort
+        time.sleep(0.01)
+
+
+def _receive(client: VisionIpcClient, acks: PubSocket, duration_s: float, stop: threading.Event) -> Run:
+    latencies, count = Histogram(), 0
+    now = begin = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    while now < begin + duration_s * 1e9 and not stop.is_set():
+        frame = client.recv(_STEP_MS)
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if frame is None:
+            continue
+        with frame:
+            latencies.add(now - frame.timestamp_eof)
+            frame.data[_TOUCHED].max()
+        count += 1
+        acks.send(count.to_bytes(8, "little"))
+    seconds = (now - begin) / 1e9
+    rate = count / seconds
+    latency = latencies.percentiles_us(0.5, 0.9, 0.99, 0.999)
+    width, height, size = client.width or 0, client.height or 0, client.buffer_len or 0  # None: the server has gone
+    return Run("", width, height, round(seconds, 3), count, client.lost, round(rate, 1), rate * size, *latency)
+
+
+def _table(runs: Sequence[Run], picture: str) -> Table:
+    table = Table("run", title=f"NV12, {picture}", title_justify="left")
+    for column in ("frames", "frames/s", "bytes/s", "lost", "p50 us", "p90 us", "p99 us", "p99.9 us"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        counts = (in_units(run.frames), in_units(run.rate), in_bytes(run.byte_rate), in_units(run.lost))
+        latencies = (run.p50_us, run.p90_us, run.p99_us, run.p999_us)
+        table.add_row(run.run, *counts, *(f"{latency:,.1f}" for latency in latencies))
+    return table

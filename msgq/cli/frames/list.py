@@ -1,0 +1,136 @@
+"""`msgq frames list`: the servers, their streams, and how many frames a second go out."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+import click
+from rich.table import Table
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units, styled
+from msgq.errors import MsgqError
+from msgq.impl.ring import Context, SubSocket
+from visionipc import get_endpoint_name, wire
+from visionipc.connection import open_stream, serving
+
+_SERVING = "serving"
+
+
+@dataclass(frozen=True)
+class StreamLine:
+    """A stream of a server, or a server without any. None: unknown.
+
+    Attributes
+    ----------
+    state : "serving", or what is wrong with it.
+    """
+
+    server: str
+    state: str
+    pid: int | None = None
+    stream: int | None = None
+    format: str | None = None
+    width: int | None = None
+    height: int | None = None
+    stride: int | None = None
+    uv_offset: int | None = None
+    bytes: int | None = None
+    buffers: int | None = None
+    rate: float | None = None
+
+
+@click.command("list", epilog=options.EXIT_CODES)
+@click.option(
+    "--look", type=click.FloatRange(0.01, 3600.0), default=0.5, show_default=True, help="Seconds to count frames for."
+)
+@options.as_json
+@options.prefix
+def command(look: float, as_json: bool, prefix: str | None) -> None:
+    """Show the servers in /tmp with their streams.
+
+    Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
+    """
+    with naming.chosen(prefix):
+        streams = survey(look)
+    if as_json:
+        for one in streams:
+            echo_json(one)
+    else:
+        console().print(_table(streams))
+
+
+def survey(look_s: float) -> list[StreamLine]:
+    """Ask all servers for their streams, and count the frames of so many seconds."""
+    streams = [stream for name in wire.server_names() for stream in _of_server(name)]
+    with ExitStack() as stack:
+        watches = {}
+        for one in streams:
+            if one.stream is not None:
+                with suppress(MsgqError):  # its topic cannot be read, or is not there so far
+                    watches[one] = stack.enter_context(_watch(one.server, one.stream))
+        begin = time.monotonic()
+        if watches:
+            time.sleep(look_s)
+        return [replace(one, rate=_rate(watches[one], begin)) if one in watches else one for one in streams]
+
+
+def _of_server(name: str) -> Iterator[StreamLine]:
+    """A server's streams; what is wrong with one server or stream does not concern the others."""
+    try:
+        server = serving(name)
+    except MsgqError as error:
+        yield StreamLine(name, str(error))
+        return
+    if server is None:
+        yield StreamLine(name, "nobody listens")
+        return
+    pid, kinds = server
+    if not kinds:
+        yield StreamLine(name, _SERVING, pid)
+    for kind in sorted(kinds):
+        try:
+            stream = open_stream(name, kind)
+        except MsgqError as error:
+            yield StreamLine(name, str(error), pid, kind)
+            continue
+        if stream is not None:
+            g, buffers = stream.records[0].geometry, len(stream.records)
+            yield StreamLine(
+                name, _SERVING, pid, kind, g.format.name, g.width, g.height, g.stride, g.uv_offset, g.size, buffers
+            )
+
+
+def _watch(name: str, kind: int) -> SubSocket:
+    """A subscriber that leaves no trace."""
+    watch = SubSocket()
+    watch.connect(Context(), get_endpoint_name(name, kind), passive=True)
+    return watch
+
+
+def _rate(watch: SubSocket, begin: float) -> float:
+    count = len(watch.receive_many()) + (watch.lost or 0)
+    return round(count / (time.monotonic() - begin), 1)
+
+
+def _table(streams: Sequence[StreamLine]) -> Table:
+    table = Table("server", "pid", "stream", "format", "picture")
+    for column in ("stride", "bytes", "buffers", "frames/s"):
+        table.add_column(column, justify="right")
+    table.add_column("state")
+    for one in streams:
+        table.add_row(
+            one.server,
+            str(one.pid or "-"),
+            in_units(one.stream),
+            one.format or "-",
+            f"{one.width} x {one.height}" if one.width else "-",
+            in_units(one.stride),
+            in_bytes(one.bytes),
+            in_units(one.buffers),
+            "-" if one.rate is None else f"{one.rate:.1f}",
+            one.state if one.state == _SERVING else styled(one.state, "yellow"),
+        )
+    return table

@@ -1,0 +1,62 @@
+"""`msgq frames save`: frames into files."""
+
+import threading
+from pathlib import Path
+
+import click
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.signals import interruptible
+from msgq.cli.frames import incoming
+from visionipc.convert import encode_png
+
+
+@click.command(epilog=options.EXIT_CODES)
+@incoming.server
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@incoming.stream
+@click.option(
+    "--count",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    show_default=True,
+    help="How many frames; of several each goes to a file with a number in its name: picture-0001.png.",
+)
+@click.option("--raw", is_flag=True, help="The bytes as they are in the buffer, instead of a PNG.")
+@incoming.timeout
+@options.as_json
+@options.prefix
+def command(
+    server: str,
+    file: Path,
+    stream: int | None,
+    count: int,
+    raw: bool,
+    timeout: float,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
+    """Save the next frames of SERVER to FILE.
+
+    PNG needs msgq-bus[frames]. What --raw saves, --json describes: format, width, height, stride, uv_offset.
+    """
+    stop = threading.Event()
+    with (
+        naming.chosen(prefix),
+        incoming.connected(server, stream, conflate=False) as client,
+        interruptible(stop.set),
+    ):
+        for number, frame in enumerate(incoming.received(client, timeout, stop), 1):
+            path = file if count == 1 else file.with_stem(f"{file.stem}-{number:04}")
+            with frame:
+                about = incoming.line(frame, path)
+                data = frame.data.tobytes() if raw else frame.to_rgb()
+            path.write_bytes(data if isinstance(data, bytes) else encode_png(data))
+            if as_json:
+                echo_json(about)
+            else:
+                echo(f"frame {about.frame_id}, {about.format} {about.width} x {about.height}: {path}")
+            if number == count:
+                break

@@ -1,0 +1,139 @@
+"""`msgq frames view`: the live picture of a stream in the terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.color import Color
+from rich.console import Console, ConsoleOptions
+from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.signals import interruptible
+from msgq.cli.frames import incoming
+from visionipc.convert import encode_png
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from visionipc import VisionIpcClient
+
+_PERIOD_S = 0.1  # a terminal does not take many more pictures a second
+_LEVELS = 0xF8  # of a colour, in a terminal: 32, so that styles are found in the cache and neighbours are alike
+
+
+@click.command(epilog=options.EXIT_CODES)
+@incoming.server
+@incoming.stream
+@click.option("--frames", type=click.IntRange(1), metavar="N", help="End after so many.  [default: at Ctrl-C]")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="At the end, save the newest frame here.")
+@incoming.timeout
+@options.as_json
+@options.prefix
+def command(
+    server: str,
+    stream: int | None,
+    frames: int | None,
+    png: Path | None,
+    timeout: float,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
+    """Show the newest frames of SERVER in the terminal, a character for two pixels.
+
+    A buffer is held while its picture is copied, no longer. Without a terminal, --png takes one frame; --json gives one
+    object a frame instead of the picture. Formats that are not RGB or grey, and --png, need msgq-bus[frames].
+    """
+    screen = console()
+    if not screen.is_terminal and not as_json:
+        if png is None:
+            raise click.UsageError("there is no terminal to show the picture in; give --png FILE or --json")
+        frames = frames or 1
+    stop = threading.Event()
+    with (
+        naming.chosen(prefix),
+        incoming.connected(server, stream, conflate=True) as client,
+        interruptible(stop.set),
+        _picture(screen, as_json) as live,
+    ):
+        newest = _show(client, live, frames, timeout, stop, as_json, png is not None)
+    if png is not None and newest is not None:
+        png.write_bytes(encode_png(newest))
+
+
+def _picture(screen: Console, as_json: bool) -> Live | nullcontext[None]:
+    return Live(console=screen, auto_refresh=False) if screen.is_terminal and not as_json else nullcontext()
+
+
+def _show(
+    client: VisionIpcClient,
+    live: Live | None,
+    count: int | None,
+    timeout_s: float,
+    stop: threading.Event,
+    as_json: bool,
+    keep: bool,
+) -> npt.NDArray[np.uint8] | None:
+    """Show so many frames; return the newest, if it is to be kept (nothing else but a picture needs it as RGB)."""
+    rgb = None
+    for number, frame in enumerate(incoming.received(client, timeout_s, stop), 1):
+        with frame:
+            about = incoming.line(frame)
+            rgb = frame.to_rgb() if keep or live is not None else None
+        if as_json:
+            echo_json(about)
+        if live is not None and rgb is not None:
+            title = f"frame {about.frame_id}, {about.format} {about.width} x {about.height}"
+            live.update(HalfBlocks(rgb, title), refresh=True)
+            time.sleep(_PERIOD_S)
+        if number == count:
+            break
+    return rgb
+
+
+class HalfBlocks:
+    """A picture of characters, each the upper and the lower one of two pixels, and a line of text below it."""
+
+    def __init__(self, rgb: npt.NDArray[np.uint8], title: str) -> None:
+        self._rgb, self._title = rgb, title
+
+    def __rich_console__(self, screen: Console, settings: ConsoleOptions) -> Iterator[Segment]:
+        lines = max(1, (settings.height or screen.height) - 2)
+        pixels = scaled(self._rgb, settings.max_width, 2 * lines) & _LEVELS
+        for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
+            for (above, below), run in groupby(zip(map(tuple, upper), map(tuple, lower), strict=True)):
+                yield Segment("▀" * len(list(run)), _style(above, below))
+            yield Segment.line()
+        yield Segment(self._title[: settings.max_width])
+
+
+def scaled(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
+    """Return the picture as large as fits, with an even number of rows; each pixel is one of the picture's."""
+    import numpy as np
+
+    rows, columns = rgb.shape[:2]
+    factor = min(width / columns, height / rows)
+    to_columns = max(1, int(columns * factor))
+    to_rows = max(2, int(rows * factor) // 2 * 2)
+    y = (np.arange(to_rows) + 0.5) * rows / to_rows
+    x = (np.arange(to_columns) + 0.5) * columns / to_columns
+    sampled: npt.NDArray[np.uint8] = rgb[y.astype(int)[:, np.newaxis], x.astype(int)]
+    return sampled
+
+
+@lru_cache(maxsize=1 << 16)
+def _style(above: tuple[int, int, int], below: tuple[int, int, int]) -> Style:
+    return Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below))

@@ -1,0 +1,46 @@
+"""`msgq lake export`: the answer to a question as a file."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.lake import arguments
+
+_KINDS = ("mcap", "parquet", "csv", "json")
+
+
+@click.command(short_help="Write the answer to a query as a file.", epilog=options.EXIT_CODES)
+@arguments.lake
+@arguments.query
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="What to write; not there yet.")
+@click.option("--to", type=click.Choice(_KINDS), help="What it shall be.  [default: by the name's end, else parquet]")
+@arguments.on_spark
+@options.as_json
+def command(
+    lake: str, query: str, output: Path, to: str | None, master: str | None, table_format: str, as_json: bool
+) -> None:
+    """Write the answer to a query: an MCAP file of messages, or a directory of Parquet, CSV or JSON files.
+
+    For MCAP the query must give endpoint, log_time and data; epoch, sequence, publish_time, encoding, schema and
+    schema_id are kept where it gives them: SELECT * FROM messages WHERE ...
+    """
+    from msgq.spark.lake.export import write_log
+
+    kind = to or (output.suffix[1:] if output.suffix[1:] in _KINDS else "parquet")
+    if output.exists():
+        raise click.UsageError(f"{output} exists; give another name, or remove it")
+    opened = arguments.open_lake(lake, master, table_format)
+    answer = opened.ask(query)
+    with arguments.progress(opened, "export"):
+        if kind == "mcap":
+            count = write_log(answer, output, opened.uri)
+        else:
+            header = {"header": "true"} if kind == "csv" else {}
+            answer.write.format(kind).options(**header).save(f"file://{output.absolute()}")
+            count = opened.spark.read.format(kind).schema(answer.schema).options(**header).load(str(output)).count()
+    if as_json:
+        echo_json({"path": str(output), "rows": count})
+    else:
+        echo(f"{output}: {in_units(count)} rows")

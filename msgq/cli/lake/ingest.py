@@ -1,0 +1,47 @@
+"""`msgq lake ingest`: recordings into a lake."""
+
+from dataclasses import asdict
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.lake import arguments
+
+
+@click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
+@arguments.lake
+@click.argument("recordings", nargs=-1, required=True)
+@click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table an endpoint.")
+@click.option("--gold/--no-gold", default=True, show_default=True, help="Make the tables of gold of what is new.")
+@arguments.on_spark
+@options.as_json
+def command(
+    lake: str,
+    recordings: tuple[str, ...],
+    silver: bool,
+    gold: bool,
+    master: str | None,
+    table_format: str,
+    as_json: bool,
+) -> None:
+    """Add RECORDINGS (files, directories, patterns) to LAKE.
+
+    What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
+    lake are left out, whichever file they are in.
+    """
+    opened = arguments.open_lake(lake, master, table_format, may_be_new=True)
+    with arguments.progress(opened, "ingest"):
+        done = opened.ingest(recordings)
+    if silver:
+        with arguments.progress(opened, "decode"):
+            opened.decode()
+    with arguments.progress(opened, "tables"):
+        runs = opened.refresh() if gold else 0
+    if as_json:
+        echo_json(asdict(done) | {"runs": runs})
+    else:
+        text = f"{in_units(done.messages)} new messages of {done.files} files"
+        echo(f"{lake}: {text}, {done.skipped} files skipped as they were ingested before")
+    for problem in done.problems:
+        echo(f"skipped: {problem}", err=True)

@@ -1,0 +1,90 @@
+"""`msgq lake replay`: messages of a lake, back on the bus, or into programs in virtual time."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.deterministic import play_deterministic
+from msgq.cli.common.render import echo, echo_json, in_units
+from msgq.cli.common.signals import until_interrupted
+from msgq.cli.lake import arguments
+
+
+@click.command(
+    short_help="Play the messages that a query gives.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
+)
+@arguments.lake
+@arguments.query
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How much faster than it was; inf: as fast as possible.",
+)
+@click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
+@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: the one in force]")
+@click.option(
+    "--deterministic",
+    "programs",
+    multiple=True,
+    metavar="MODULE:FUNCTION",
+    help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
+@options.prefix
+@arguments.on_spark
+@options.as_json
+def command(
+    lake: str,
+    query: str,
+    rate: float,
+    wait_for_readers: bool,
+    backend: str | None,
+    programs: Sequence[str],
+    seed: int,
+    prefix: str | None,
+    master: str | None,
+    table_format: str,
+    as_json: bool,
+) -> None:
+    """Play the messages that a query gives, in the order and at the distances of their times.
+
+    The query must give endpoint, log_time and data: SELECT * FROM messages WHERE endpoint LIKE 'camera%'
+    They are played by publish_time where the query gives it, and from a temporary file: only the disk limits them.
+    """
+    from msgq.errors import InvalidValueError
+    from msgq.recording import LogReader
+    from msgq.spark.lake.export import write_log
+
+    opened = arguments.open_lake(lake, master, table_format)
+    answer = opened.ask(query)
+    with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
+        path = Path(directory) / "rows.mcap"
+        with arguments.progress(opened, "query"):
+            if not write_log(answer, path, opened.uri):
+                raise InvalidValueError("there is nothing to play: the query gives no message")
+        if programs:
+            play_deterministic(LogReader(path), programs, "publish_time", {}, seed, (), (), None, {}, None, as_json)
+        else:
+            _play(path, rate, wait_for_readers, backend, prefix, as_json)
+
+
+def _play(
+    path: Path, rate: float, wait_for_readers: bool, backend: str | None, prefix: str | None, as_json: bool
+) -> None:
+    from msgq.recording import Player
+
+    with Player(path, rate=rate, wait_for_readers=wait_for_readers, backend=backend, prefix=prefix) as player:
+        with until_interrupted():
+            player.run()
+        stats = player.stats()
+    for name in player.skipped:
+        echo(f"not played: {name!r} cannot be an endpoint", err=True)
+    if as_json:
+        echo_json(stats)
+    else:
+        echo(f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints played")

@@ -1,0 +1,42 @@
+"""`msgq lake sql`: a question to a lake."""
+
+import click
+from rich.table import Table
+
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo, echo_json
+from msgq.cli.lake import arguments
+
+
+@click.command(short_help="Ask a lake a question in SQL.", epilog=options.EXIT_CODES)
+@arguments.lake
+@arguments.query
+@click.option("-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most so many.")
+@arguments.on_spark
+@options.as_json
+def command(lake: str, query: str, rows: int, master: str | None, table_format: str, as_json: bool) -> None:
+    """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ...
+
+    The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
+    """
+    opened = arguments.open_lake(lake, master, table_format)
+    answer = opened.ask(query)
+    with arguments.progress(opened, "sql"):
+        lines = [row.asDict(recursive=True) for row in answer.limit(rows + 1).collect()]
+    shown = lines[:rows]
+    if as_json:
+        for line in shown:
+            echo_json(line)
+    else:
+        table = Table(*answer.columns)
+        for line in shown:
+            table.add_row(*map(_text, line.values()))
+        console().print(table)
+    if len(lines) > rows:
+        echo(f"there is more; --rows shows more than {rows}", err=True)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes"
+    return "-" if value is None else str(value)

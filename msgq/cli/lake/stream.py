@@ -1,0 +1,50 @@
+"""`msgq lake stream`: recordings that are being written, into a lake as they grow."""
+
+import click
+
+from msgq.cli.common import options
+from msgq.cli.common.render import echo
+from msgq.cli.common.signals import interruptible
+from msgq.cli.lake import arguments
+
+
+@click.command(
+    short_help="Follow a recorder while it records.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
+)
+@arguments.lake
+@click.argument("recordings")
+@click.option("--checkpoint", metavar="DIR", help="Where the stream keeps its place.  [default: in the lake]")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often messages are added: each time makes files.",
+)
+@click.option("--once", is_flag=True, help="Add what there is, and end.")
+@arguments.on_spark
+def command(
+    lake: str, recordings: str, checkpoint: str | None, every: float, once: bool, master: str | None, table_format: str
+) -> None:
+    """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
+
+    The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
+    """
+    from msgq.spark.lake import follow
+    from msgq.spark.source.options import Options
+
+    Options((recordings,)).files([])  # said before the seconds that Spark takes: that nothing is there
+    opened = arguments.open_lake(lake, master, table_format, may_be_new=True)
+    over: list[bool] = []
+    with arguments.progress(opened, "stream"), interruptible(lambda: over.append(True)):
+        query = follow(opened, recordings, checkpoint, None if once else every)
+        if not once:
+            echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
+        while not over and not query.awaitTermination(1):
+            continue
+        query.stop()
+    with arguments.progress(opened, "decode"):
+        opened.decode()
+    with arguments.progress(opened, "tables"):
+        opened.refresh()

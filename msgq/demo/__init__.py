@@ -1,0 +1,1 @@
+"""What `msgq demo` runs: this machine's telemetry between processes, measured."""

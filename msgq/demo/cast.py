@@ -1,0 +1,69 @@
+"""The processes of a demo: started, killed, started again, and stopped without leaving anything behind."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from msgq.demo.plan import SUBSCRIBERS
+
+_PATIENCE_S = 20.0  # more than a role gives itself
+
+
+class Cast:
+    """Owns the processes of a run. Each ends when told to, or when this process is gone and its lifeline closes."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, names: Iterable[str]) -> None:
+        """Start the roles of these names; in a session of their own, where Ctrl-C is not meant for them."""
+        for name in names:
+            role = "subscribe" if name in SUBSCRIBERS else "publish"
+            command = [sys.executable, "-m", "msgq.demo.roles", self._run, role, name]
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
+            )
+
+    def pid(self, name: str) -> int | None:
+        """The process that plays this role; None when nobody does."""
+        process = self._processes.get(name)
+        return process.pid if process else None
+
+    def kill(self, name: str) -> None:
+        """Kill without warning (SIGKILL)."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.communicate()
+
+    def fallen(self) -> list[str]:
+        """The roles that ended without being told to."""
+        return [name for name, process in self._processes.items() if process.poll() is not None]
+
+    def stop(self, names: Iterable[str]) -> list[str]:
+        """Tell these roles to end, and wait for them; who does not end is killed. Returns who did not end well."""
+        processes = {name: self._processes.pop(name) for name in list(names) if name in self._processes}
+        for process in processes.values():
+            _tell(process)
+        return [name for name, process in processes.items() if _end(process) != 0]
+
+    def kill_all(self) -> None:
+        """Kill whoever is still there."""
+        for name in list(self._processes):
+            self.kill(name)
+
+
+def _tell(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            process.stdin.write(b"end")
+            process.stdin.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

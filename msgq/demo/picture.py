@@ -1,0 +1,129 @@
+"""The demo's stream of frames: this machine's load as a moving picture, and a client that measures what arrives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from msgq import naming
+from msgq.demo import plan
+from msgq.demo.meter import Meter
+from msgq.impl.ring.topic import unlink_topic
+from msgq.tooling.steady import ticks
+from visionipc import VisionIpcClient, VisionIpcServer, wire
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from msgq.tooling.steady import Stop
+
+_BUFFERS = 4
+_STEP = 8  # columns that the picture moves with each frame
+_SMOOTHING = 0.8  # the kernel counts CPU time in ticks of 10 ms: three or four in the time of a frame
+_BLACK, _IDLE, _BUSY = 16, 70, 125  # luma; a brighter red would be yellow
+_GREY, _COLOUR = 128, 100  # chroma, and how far it goes
+
+
+class LoadPicture:
+    """The load of each core over the last seconds: one band a core, the newest on the right, hot when busy."""
+
+    def __init__(self, width: int, height: int) -> None:
+        import numpy as np
+
+        self._width, self._at = width, 0
+        # Twice as wide as the picture, and written twice, a width apart: some window of it is always the whole picture.
+        self._luma = np.full((height, 2 * width), _BLACK, np.uint8)
+        self._chroma = np.full((height // 2, width, 2), _GREY, np.uint8)
+        self._load = np.zeros(0)
+
+    def add(self, percent: Sequence[float]) -> None:
+        """Append columns for the load of each core, now."""
+        import numpy as np
+
+        now = np.asarray(percent, float) / 100
+        before = self._load if self._load.shape == now.shape else now
+        self._load = _SMOOTHING * before + (1 - _SMOOTHING) * now
+        luma, chroma = self._column(self._load)
+        for at in (self._at, self._at + self._width):
+            self._luma[:, at : at + _STEP] = luma[:, np.newaxis]
+            self._chroma[:, at // 2 : (at + _STEP) // 2] = chroma[:, np.newaxis]
+        self._at = (self._at + _STEP) % self._width
+
+    def _column(self, load: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Return one column: in each band a bar as high as the load, blue to red."""
+        import numpy as np
+
+        height = len(self._luma)
+        band = height / len(load)
+        core = (np.arange(height) / band).astype(int)
+        above_floor = 1 - (np.arange(height) / band - core)
+        bar = above_floor <= load[core]
+        luma = np.where(bar, _IDLE + (_BUSY - _IDLE) * load[core], _BLACK)
+        heat = np.where(bar, load[core], 0.5)[::2]
+        chroma = _GREY + _COLOUR * np.stack([0.5 - heat, heat - 0.5], axis=1)
+        return luma.astype(np.uint8), chroma.astype(np.uint8)
+
+    def draw(self, luma: npt.NDArray[np.uint8], chroma: npt.NDArray[np.uint8]) -> None:
+        """Copy the picture into the planes of a frame."""
+        luma[:] = self._luma[:, self._at : self._at + self._width]
+        chroma[:] = self._chroma[:, self._at // 2 : (self._at + self._width) // 2]
+
+
+def publish(run: str, topic: plan.Topic, stop: Stop, sample: Callable[[], Sequence[float]]) -> None:
+    """Serve the picture at the topic's rate, from when its viewers are there."""
+    width, height = plan.PICTURE
+    picture = LoadPicture(width, height)
+    viewers = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics]
+    with VisionIpcServer(plan.server_name(run, topic.name)) as server:
+        server.create_buffers(plan.STREAM, _BUFFERS, width, height)
+        server.start_listener()
+        while len(server.stats(plan.STREAM).clients) < len(viewers) and not stop.wait(0.02):
+            pass
+        for _ in ticks(topic.rate_hz, stop):
+            picture.add(sample())
+            with server.frame(plan.STREAM) as frame:
+                picture.draw(*frame.planes)
+
+
+class Viewer:
+    """A client of one run's picture that counts and times the frames."""
+
+    def __init__(self, run: str, topic: plan.Topic) -> None:
+        self._client = VisionIpcClient(plan.server_name(run, topic.name), plan.STREAM, False)
+        self._client.connect(False)  # nobody serves so far; what is announced from now on is counted all the same
+
+    @property
+    def lost(self) -> int | None:
+        """Frames that were published and not received."""
+        return self._client.lost
+
+    def receive(self, meter: Meter, timeout_ms: float) -> bool:
+        """Take one frame, if there is one in time."""
+        if not self._client.connections and not self._client.connect(False):
+            time.sleep(timeout_ms / 1000)
+            return False
+        frame = self._client.recv(timeout_ms)
+        if frame is None:
+            return False
+        with frame:
+            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            meter.take((frame.timestamp_eof, frame.frame_id, 1), len(frame.view), now_ns)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+
+def sweep(run: str, topic: plan.Topic) -> None:
+    """Remove what is left in /dev/shm, and in /tmp if the server was killed."""
+    unlink_topic(plan.endpoint(run, topic.name))
+    name = plan.server_name(run, topic.name)
+    socket = wire.socket_path(name)
+    for path in (socket, naming.frames_lock_path(socket, name)):
+        Path(path).unlink(missing_ok=True)

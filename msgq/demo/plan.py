@@ -1,0 +1,186 @@
+"""The cast of the demo: its topics, its subscribers, and what they tell the parent."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from msgq import naming
+from visionipc import get_endpoint_name
+
+BACKEND = naming.backend_name()
+#: All in one process and in virtual time (see virtual).
+VIRTUAL = BACKEND == "fake"
+#: Whether every message is accounted for. Over ZMQ it is not: a subscriber is not told what it lost; a publisher does
+#: not know how far its forerunner came, and what is sent between the two is gone; no counters outlive a process; and
+#: nobody watches unseen. So there these figures are unknown and not checked, and the passive subscriber is left out.
+EXACT = BACKEND != "zmq"
+
+REPORT_RING_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic of the demo.
+
+    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `frames`: it is a
+    stream of visionipc, and its endpoint announces them. `traced`: its messages say of what they are a consequence;
+    `cause`: of those of that topic, one each, and else they are an origin.
+    """
+
+    name: str
+    rate_hz: float
+    burst: int = 0
+    ring_bytes: int = 0
+    frames: bool = False
+    traced: bool = False
+    cause: str = ""
+
+
+# As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
+# memory and disk figures stay the same for longer, and a walk over all processes is expensive.
+TELEMETRY = (
+    Topic("cpu", 100),
+    Topic("network", 100),
+    Topic("memory", 20),
+    Topic("disk", 20),
+    Topic("processes", 2),
+    Topic("sensor", 50, traced=True),
+)
+# What a robot does all the time: what was measured is estimated, and then answered, each by a process of its own.
+LOOP = (Topic("estimate", 50, traced=True, cause="sensor"), Topic("command", 50, traced=True, cause="estimate"))
+# The ring of `pulse` holds more than ten seconds: its subscribers have no excuse for losing anything.
+# In virtual time a message takes as long as twenty on the ring: there are fewer, and a smaller ring for the slow one.
+BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("busy", 1000, 50, 1 << 20)
+PULSE = Topic("pulse", 50, burst=2, ring_bytes=4 << 20) if VIRTUAL else Topic("pulse", 500, 10, 4 << 20)
+# The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
+# backend of the other topics.
+FRAMES = () if VIRTUAL else (Topic("load", 30, frames=True),)
+STREAM = 0
+PICTURE = (1920, 1080)  # NV12
+PICTURE_BYTES = 1920 * 1080 * 3 // 2
+TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES)}
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """One subscribing process. `pause_s`: what it does instead of receiving. `lossless`: it must lose nothing."""
+
+    name: str
+    kind: str
+    topics: tuple[str, ...]
+    pause_s: float = 0.0
+    lossless: bool = False
+
+
+SUBSCRIBERS = {
+    subscriber.name: subscriber
+    for subscriber in (
+        Subscriber("dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY, *LOOP)), lossless=True),
+        Subscriber("survivor", "blocking", ("pulse",), lossless=True),
+        Subscriber("observer", "passive", ("pulse",), lossless=True),
+        Subscriber("fast", "blocking", ("busy",)),
+        Subscriber("display", "conflating", ("busy",), pause_s=0.05),
+        Subscriber("slow", "blocking", ("busy",), pause_s=0.02),
+        Subscriber("viewer", "frames", ("load",)),
+    )
+    if (EXACT or subscriber.kind != "passive") and not (VIRTUAL and subscriber.kind == "frames")
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published on a topic so far, and by which process; None: unknown, or nobody."""
+
+    pid: int | None
+    messages: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Another process took over a topic. `outage_ms`: between its first message and the last one before."""
+
+    pid_before: int
+    pid: int
+    lost: int | None
+    outage_ms: float
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Messages and bytes a second, median and 99th percentile of the latency in microseconds."""
+
+    rate: float
+    byte_rate: float
+    p50_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one subscriber saw of one topic so far.
+
+    `lost` is the library's count; `missed` what the sequence numbers in the messages say. `span_s`: between the
+    publishing of the first and the last message. `recent`: since the report before.
+    """
+
+    topic: str
+    received: int
+    bytes: int
+    lost: int | None
+    missed: int
+    span_s: float
+    recent: Flow
+    overall: Flow
+    restarts: tuple[Restart, ...]
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a reading together again that became JSON."""
+        recent, overall = Flow(**fields.pop("recent")), Flow(**fields.pop("overall"))
+        restarts = tuple(Restart(**restart) for restart in fields.pop("restarts"))
+        return cls(**fields, recent=recent, overall=overall, restarts=restarts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a subscribing process says about itself, as JSON on a topic of its own."""
+
+    subscriber: str
+    pid: int
+    final: bool
+    readings: tuple[Reading, ...]
+
+    def to_json(self) -> bytes:
+        """Return the message to send."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Return the report that `to_json` made this of."""
+        fields = json.loads(text)
+        fields["readings"] = tuple(map(Reading.from_fields, fields["readings"]))
+        return cls(**fields)
+
+
+def endpoint(run: str, name: str) -> str:
+    """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
+    if name in TOPICS and TOPICS[name].frames:
+        return get_endpoint_name(server_name(run, name), STREAM)
+    return f"demo-{run}-{name}"
+
+
+def server_name(run: str, name: str) -> str:
+    """The name of the server whose frames are this topic."""
+    return f"demo-{run}-{name}"
+
+
+def report_name(subscriber: str) -> str:
+    """The name of the topic on which a subscriber reports."""
+    return f"report-{subscriber}"
+
+
+def endpoints(run: str) -> list[str]:
+    """Every endpoint of a run on the backend; those of frames are always on the ring."""
+    topics = (name for name, topic in TOPICS.items() if not topic.frames)
+    return [endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))]

@@ -1,0 +1,255 @@
+"""The processes of the demo, each a fresh Python: `python -m msgq.demo.roles RUN publish|subscribe NAME`.
+
+Standard input is the lifeline. The parent writes a word to it when the role shall come to its end; when it closes
+without one, the parent is dead, and the role removes what the run left in /dev/shm before it ends itself.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgq
+from msgq import stats
+from msgq.demo import control_loop, picture, plan
+from msgq.demo.meter import Meter, Stamp
+from msgq.errors import MsgqError, WaitTimeoutError
+from msgq.impl.ring.topic import unlink_topic
+from msgq.tooling.lifeline import Lifeline
+from msgq.tooling.steady import Stop, ticks
+from msgq.tooling.terminal import printable
+
+_STEP_S = 0.02
+_PATIENCE_MS = 100
+_REPORT_PERIOD_NS = 250_000_000
+_log = logging.getLogger(__name__)
+
+_STAMP = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding, or what a message has beside it
+
+
+def main(run: str, role: str, name: str) -> int:
+    """Play one role until the lifeline says that it is over."""
+    # Shown by ps and top, and taken over by msgq as the name of the participant.
+    Path("/proc/self/comm").write_text(f"demo-{name}")
+    lifeline = Lifeline()
+    lifeline.start()
+    try:
+        if role == "subscribe":
+            subscribe(run, plan.SUBSCRIBERS[name], lifeline.stop, os.getpid())
+        elif plan.TOPICS[name].frames:
+            picture.publish(run, plan.TOPICS[name], lifeline.stop, partial(look, "cpu"))
+        else:
+            publish(run, plan.TOPICS[name], lifeline.stop, os.getpid(), partial(look, name))
+    except MsgqError as error:
+        _log.error("msgq demo: %s: %s", name, printable(str(error)))  # to the standard error, as nobody else listens
+        return 1
+    finally:
+        if lifeline.orphaned:
+            sweep(run)
+    return 0
+
+
+def sweep(run: str) -> None:
+    """Remove all that a run left."""
+    for topic in plan.TOPICS.values():
+        if topic.frames:
+            picture.sweep(run, topic)
+    for endpoint in plan.endpoints(run):
+        if plan.BACKEND == "zmq":
+            with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
+                msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
+        else:
+            unlink_topic(endpoint)
+
+
+def look(name: str) -> Any:
+    """Look at the machine. Roles without telemetry need not import what that takes."""
+    from msgq.demo.telemetry import SOURCES
+
+    return SOURCES[name]()
+
+
+def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]) -> None:
+    """Publish a topic, of telemetry what `sample` says; a publisher that follows a dead one goes on with its sequence.
+
+    `pid` is who subscribers take it for.
+    """
+    with contextlib.ExitStack() as stack:
+        socket = stack.enter_context(msgq.PubSocket())
+        schema = control_loop.SCHEMA if topic.traced else None
+        socket.connect(msgq.context, plan.endpoint(run, topic.name), topic.ring_bytes, schema=schema)
+        cause = stack.enter_context(_listen(run, plan.TOPICS[topic.cause])) if topic.cause else None
+        _await_subscribers(socket, topic, stop)
+        if plan.BACKEND == "msgq":
+            _await_others(run, stop)
+        if topic.burst:
+            _publish_bursts(socket, topic, stop, pid)
+        elif cause is not None:
+            control_loop.answer(socket, topic, stop, pid, cause)
+        elif topic.traced:
+            control_loop.measure(socket, topic, stop, pid, sample)
+        else:
+            _publish_telemetry(socket, topic, stop, pid, sample)
+
+
+def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
+    """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
+    expected = [one for one in plan.SUBSCRIBERS.values() if topic.name in one.topics and one.kind != "passive"]
+    answering = [one for one in plan.LOOP if one.cause == topic.name]
+    while not stop.is_set():
+        with contextlib.suppress(WaitTimeoutError):
+            socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected) + len(answering))
+            return
+
+
+def _await_others(run: str, stop: Stop) -> None:
+    """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
+    for name in plan.TOPICS:
+        while stats.topic(plan.endpoint(run, name)).publisher is None:
+            if stop.wait(_STEP_S):
+                return
+
+
+def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
+    sequence = socket.stats().messages
+    pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
+    for _ in ticks(topic.rate_hz, stop):
+        for _ in range(topic.burst):
+            send(pack(now(), sequence, pid))
+            sequence += 1
+
+
+def _publish_telemetry(
+    socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]
+) -> None:
+    for sequence in ticks(topic.rate_hz, stop):
+        data = json.dumps(sample())
+        # Stamped last: looking at the machine is not part of the latency.
+        stamp = f'{{"published_ns": {time.monotonic_ns()}, "sequence": {sequence}, "pid": {pid}, "{topic.name}": '
+        socket.send(f"{stamp}{data}}}".encode())
+
+
+class Source(Protocol):
+    """What a reporter needs of a subscriber of a topic."""
+
+    @property
+    def lost(self) -> int | None:
+        """Messages or frames; None: unknown."""
+
+
+class Reporter:
+    """Meters of one subscribing process, and the topic on which it reports to the parent."""
+
+    def __init__(
+        self, socket: msgq.PubSocket, who: plan.Subscriber, pid: int, subscribed: Mapping[str, Source]
+    ) -> None:
+        self._socket, self._name, self._pid, self._subscribed = socket, who.name, pid, subscribed
+        self.meters = {topic: Meter(topic) for topic in who.topics}
+        self._due_ns = 0
+        self.report()
+
+    def report_if_due(self, now_ns: int) -> None:
+        """Report a few times a second; `now_ns` saves asking for the time again."""
+        if now_ns >= self._due_ns:
+            self.report()
+
+    def report(self, final: bool = False) -> None:
+        """Tell the parent how things stand."""
+        now_ns = time.monotonic_ns()
+        readings = tuple(meter.reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items())
+        self._socket.send(plan.Report(self._name, self._pid, final, readings).to_json())
+        self._due_ns = now_ns + _REPORT_PERIOD_NS
+
+
+def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
+    """Receive as `who` does until `stop`, then take what is still there; report all along."""
+    with contextlib.ExitStack() as stack:
+        report_endpoint = plan.endpoint(run, plan.report_name(who.name))
+        reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
+        if who.kind == "frames":
+            _view(run, who, reports, stop, pid)
+            return
+        subscribed = {
+            topic: stack.enter_context(
+                _listen(run, plan.TOPICS[topic], who.kind == "conflating", who.kind == "passive")
+            )
+            for topic in who.topics
+        }
+        reporter = Reporter(reports, who, pid, subscribed)
+        if len(subscribed) > 1:
+            _poll_many(subscribed, reporter, stop)
+        else:
+            _receive_one(subscribed, reporter, who.pause_s, stop)
+        for topic, socket in subscribed.items():
+            _drain(socket, reporter.meters[topic], plan.TOPICS[topic])
+        reporter.report(final=True)
+
+
+def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+    (topic,) = who.topics
+    with picture.Viewer(run, plan.TOPICS[topic]) as viewer:
+        reporter = Reporter(reports, who, pid, {topic: viewer})
+        while not stop.is_set():
+            viewer.receive(reporter.meters[topic], _PATIENCE_MS)
+            reporter.report_if_due(time.monotonic_ns())
+        while viewer.receive(reporter.meters[topic], 0):
+            pass
+        reporter.report(final=True)
+
+
+def _listen(run: str, topic: plan.Topic, conflate: bool = False, passive: bool = False) -> msgq.SubSocket:
+    socket = msgq.SubSocket()
+    socket.connect(
+        msgq.context, plan.endpoint(run, topic.name), conflate=conflate, segment_size=topic.ring_bytes, passive=passive
+    )
+    socket.setTimeout(_PATIENCE_MS)
+    return socket
+
+
+def _receive_one(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, pause_s: float, stop: Stop) -> None:
+    ((topic, socket),) = subscribed.items()
+    meter, now = reporter.meters[topic], time.monotonic_ns
+    while not stop.is_set():
+        message = socket.receive()
+        now_ns = now()
+        if message is not None:
+            meter.take(_STAMP.unpack(message), len(message), now_ns)
+        reporter.report_if_due(now_ns)
+        if pause_s:
+            stop.wait(pause_s)
+
+
+def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: Stop) -> None:
+    poller = msgq.Poller()
+    names = {}
+    for name, socket in subscribed.items():
+        poller.registerSocket(socket)
+        names[socket.endpoint] = name
+    while not stop.is_set():
+        for socket in poller.poll(_PATIENCE_MS):
+            name = names[socket.endpoint]
+            _drain(socket, reporter.meters[name], plan.TOPICS[name])
+        reporter.report_if_due(time.monotonic_ns())
+
+
+def _drain(socket: msgq.SubSocket, meter: Meter, topic: plan.Topic) -> None:
+    stamp_of = _STAMP.unpack if topic.burst or topic.traced else _json_stamp
+    while (message := socket.receive(non_blocking=True)) is not None:
+        now_ns = time.monotonic_ns()
+        meter.take(stamp_of(message), len(message), now_ns)
+
+
+def _json_stamp(message: bytes) -> Stamp:
+    fields = json.loads(message)
+    return fields["published_ns"], fields["sequence"], fields["pid"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""One run of the demo, seen from the parent: the order of events, and what the processes report."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import msgq
+from msgq.demo import plan, recording
+from msgq.demo.cast import Cast
+from msgq.demo.roles import sweep
+from msgq.demo.summary import Summary, summarize
+from msgq.recording import Recorder
+from msgq.stats import TopicStats, topics
+
+_STEP_MS = 100
+_PATIENCE_S = 30.0
+_LAST_WORDS_S = 2.0
+
+
+class Desk:
+    """Where the reports come in: the parent polls one topic per subscriber, as any subscriber of msgq does."""
+
+    def __init__(self, run: str, stack: ExitStack) -> None:
+        self.latest: dict[str, plan.Report] = {}
+        self._poller = msgq.Poller()
+        for name in plan.SUBSCRIBERS:
+            socket = stack.enter_context(msgq.SubSocket())
+            endpoint = plan.endpoint(run, plan.report_name(name))
+            socket.connect(msgq.context, endpoint, segment_size=plan.REPORT_RING_BYTES)
+            self._poller.registerSocket(socket)
+
+    def read(self, timeout_ms: int) -> None:
+        """Take what has come in, waiting at most so long for the first."""
+        for socket in self._poller.poll(timeout_ms):
+            for text in socket.receive_many():
+                report = plan.Report.from_json(text)
+                self.latest[report.subscriber] = report
+
+    def read_last_words(self) -> None:
+        """Take what those that were heard said last; it may still be under way from processes that have ended."""
+        deadline = time.monotonic() + _LAST_WORDS_S
+        self.read(0)
+        while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
+            self.read(_STEP_MS)
+
+    def readings(self) -> list[plan.Reading]:
+        """The latest figures of every subscriber and topic."""
+        return [reading for report in self.latest.values() for reading in report.readings]
+
+
+class View(Protocol):
+    """What shows a run while it goes on."""
+
+    def due(self) -> bool:
+        """Whether it is time to show something new."""
+
+    def show(
+        self,
+        title: str,
+        published: Mapping[str, plan.Published],
+        reports: Collection[plan.Report],
+        events: Sequence[str],
+    ) -> None:
+        """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
+
+
+class Run:
+    """One run. Owns its processes and everything that they leave in /dev/shm."""
+
+    def __init__(self, run: str, duration_s: float, stop: threading.Event, recording: Path | None) -> None:
+        """Prepare a run. recording : a directory; None over ZMQ, which the recorder does not listen to."""
+        self._run, self._duration_s, self._stop, self._recording = run, duration_s, stop, recording
+        self._recorder: Recorder | None = None
+        self._failures: list[str] = []
+        self._events: list[str] = []
+        self._begin = 0.0
+
+    def play(self, view: View | None) -> Summary:
+        """Play the whole run, or until `stop` is set; then stop everybody, and count.
+
+        Raises
+        ------
+        IpcError : the parent's own topics cannot be set up. Nothing is left behind in this case either.
+        """
+        self._view = view
+        with ExitStack() as stack:
+            stack.callback(sweep, self._run)
+            self._cast = Cast(self._run)
+            stack.callback(self._cast.kill_all)
+            self._desk = Desk(self._run, stack)
+            complete = self._acts()
+            elapsed_s = self._elapsed_s()
+            published = self._curtain()
+            interrupted = self._stop.is_set() and not complete
+            recorded = self._recorded(published)
+            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures, recorded)
+
+    def _recorded(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedFigures, ...]:
+        """Read back what was recorded, and compare it with what was published."""
+        if self._recorder is None or self._recording is None:
+            return ()
+        figures = recording.recorded(self._run, self._recording)
+        self._failures += recording.violations(figures, published)
+        return figures
+
+    def _acts(self) -> bool:
+        """Everything up to the curtain. False: it was ended early, or something failed."""
+        # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
+        everybody = plan.SUBSCRIBERS.values()
+        if not self._attach([one.name for one in everybody if one.kind != "passive"]):
+            return False
+        if not self._attach([one.name for one in everybody if one.kind == "passive"]):
+            return False
+        if self._recording is not None:  # the topics are there, and still silent
+            self._recorder = recording.recorder(self._run, self._recording)
+        self._cast.start(plan.TOPICS)
+        if not self._until(self._all_flowing, "some topic did not flow"):
+            return False
+        self._begin = time.monotonic()
+        return self._wait(self._duration_s / 2) and self._restart() and self._wait(self._duration_s)
+
+    def _attach(self, names: Collection[str]) -> bool:
+        self._cast.start(names)
+        return self._until(lambda: self._desk.latest.keys() >= set(names), "some subscriber did not attach")
+
+    def _all_flowing(self) -> bool:
+        return all(reading.received for reading in self._desk.readings())
+
+    def _restart(self) -> bool:
+        """Kill the publisher of one topic in full flow, and start it again."""
+        killed = self._cast.pid(plan.PULSE.name)
+        self._cast.kill(plan.PULSE.name)
+        self._cast.start([plan.PULSE.name])
+        self._say(f"publisher of {plan.PULSE.name} killed (SIGKILL, {killed}) and started again")
+        if not self._until(self._all_restarted, f"{plan.PULSE.name} did not come back"):
+            return False
+        losses = [restart.lost for reading in self._desk.readings() for restart in reading.restarts]
+        lost = sum(filter(None, losses)) if plan.EXACT else "an unknown number of"
+        self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {lost} messages")
+        return True
+
+    def _all_restarted(self) -> bool:
+        return all(reading.restarts for reading in self._desk.readings() if reading.topic == plan.PULSE.name)
+
+    def _say(self, event: str) -> None:
+        self._events.append(f"{self._elapsed_s():.1f} s: {event}")
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._begin if self._begin else 0.0
+
+    def _wait(self, until_s: float) -> bool:
+        due = self._begin + until_s
+        return self._until(lambda: time.monotonic() >= due, "", until_s + _PATIENCE_S)
+
+    def _until(self, done: Callable[[], bool], complaint: str, patience_s: float = _PATIENCE_S) -> bool:
+        """Read reports and show them until `done`. False: told to stop, somebody fell, or patience is at its end."""
+        deadline = time.monotonic() + patience_s
+        while not done():
+            if self._stop.is_set():
+                return False
+            if fallen := self._cast.fallen():
+                self._failures += [f"{name} ended by itself" for name in fallen]
+                return False
+            if time.monotonic() > deadline:
+                self._failures.append(f"{complaint} within {patience_s:g} s")
+                return False
+            self._desk.read(_STEP_MS)
+            self._show()
+        return True
+
+    def _show(self) -> None:
+        if self._view is not None and self._view.due():
+            title = f"msgq demo, {self._elapsed_s():.1f} of {self._duration_s:g} s"
+            self._view.show(title, self._published(self._pids()), self._desk.latest.values(), self._events)
+
+    def _curtain(self) -> dict[str, plan.Published]:
+        """Stop the publishers, take their figures, then let the subscribers take what is left, and report."""
+        pids = self._pids()
+        crashed = self._cast.stop(plan.TOPICS)
+        published = self._published(pids)
+        if self._recorder is not None:
+            self._recorder.stop()
+        crashed += self._cast.stop(plan.SUBSCRIBERS)
+        self._failures += [f"{name} did not end well" for name in crashed]
+        self._desk.read_last_words()
+        return published
+
+    def _pids(self) -> dict[str, int | None]:
+        return {name: self._cast.pid(name) for name in plan.TOPICS}
+
+    def _published(self, pids: dict[str, int | None]) -> dict[str, plan.Published]:
+        if not plan.EXACT:
+            return {name: plan.Published(pid, None, None) for name, pid in pids.items()}
+        by_endpoint = {topic.endpoint: topic for topic in topics()}
+        endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
+        return {
+            name: plan.Published(
+                pids[name], by_endpoint[endpoint].messages, _bytes(plan.TOPICS[name], by_endpoint[endpoint])
+            )
+            for name, endpoint in endpoints.items()
+            if endpoint in by_endpoint
+        }
+
+
+def _bytes(topic: plan.Topic, counts: TopicStats) -> int | None:
+    """Of the messages; of frames, which are not in the messages, the pictures'."""
+    if topic.frames and counts.messages is not None:
+        return counts.messages * plan.PICTURE_BYTES
+    return counts.bytes

@@ -1,0 +1,168 @@
+"""What a run of the demo came to, and whether everything held that must hold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgq.demo.plan import BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+from msgq.demo.recording import RecordedFigures
+
+_NOTES = ("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()
+
+
+@dataclass(frozen=True)
+class TopicFigures:
+    """A topic over the whole run; rates per second of traffic. None: unknown."""
+
+    topic: str
+    pid: int | None
+    messages: int | None
+    bytes: int | None
+    rate: float | None
+    byte_rate: float | None
+
+
+@dataclass(frozen=True)
+class SubscriberFigures:
+    """What a subscriber got of a topic over the whole run."""
+
+    subscriber: str
+    kind: str
+    pid: int
+    topic: str
+    received: int
+    lost: int | None
+    bytes: int
+    overall: Flow
+
+
+@dataclass(frozen=True)
+class RestartFigures:
+    """The killed publisher and its successor, as one subscriber saw it."""
+
+    topic: str
+    subscriber: str
+    killed_pid: int
+    pid: int
+    lost: int | None
+    outage_ms: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole run. `failures` is empty when all held that must hold.
+
+    `recording`: what the recorder took, empty where there was none. `seed`, `digest`: of a run in virtual time, what
+    decided the order, and what all that was sent comes to. `notes`: what was left out.
+    """
+
+    backend: str
+    ok: bool
+    interrupted: bool
+    duration_s: float
+    topics: tuple[TopicFigures, ...]
+    subscribers: tuple[SubscriberFigures, ...]
+    restarts: tuple[RestartFigures, ...]
+    failures: tuple[str, ...]
+    seed: int | None = None
+    digest: str | None = None
+    notes: tuple[str, ...] = ()
+    recording: tuple[RecordedFigures, ...] = ()
+
+
+def summarize(
+    published: Mapping[str, Published],
+    reports: Mapping[str, Report],
+    duration_s: float,
+    interrupted: bool,
+    failures: Sequence[str],
+    recording: tuple[RecordedFigures, ...] = (),
+) -> Summary:
+    """Put the run together from the topics' own counters and the subscribers' last reports.
+
+    Parameters
+    ----------
+    published : counters of each topic by its name, taken when its publisher was through.
+    reports : last report of each subscriber, by its name.
+    interrupted : the run was ended early, perhaps before the first message or the restart.
+    failures : what is already known to have gone wrong.
+    recording : what the recorder took.
+    """
+    readings = [(report, reading) for report in reports.values() for reading in report.readings]
+    failures = (*failures, *_unheard(reports, interrupted), *_violations(published, readings, interrupted))
+    return Summary(
+        BACKEND,
+        not failures,
+        interrupted,
+        round(duration_s, 3),
+        tuple(_topic_figures(name, topic, readings) for name, topic in published.items()),
+        tuple(_subscriber_figures(report, reading) for report, reading in readings),
+        tuple(_restart_figures(readings)),
+        failures,
+        notes=_NOTES,
+        recording=recording,
+    )
+
+
+_Readings = Sequence[tuple[Report, Reading]]
+
+
+def _unheard(reports: Mapping[str, Report], interrupted: bool) -> Iterator[str]:
+    for name in SUBSCRIBERS:
+        # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
+        if not reports[name].final if name in reports else not interrupted:
+            yield f"subscriber {name} gave no final report"
+
+
+def _violations(published: Mapping[str, Published], readings: _Readings, interrupted: bool) -> Iterator[str]:
+    for report, reading in readings:
+        where = f"subscriber {report.subscriber} of {reading.topic}"
+        messages = (published[reading.topic].messages or 0) if reading.topic in published else 0
+        if not interrupted and not reading.received:
+            yield f"{where} received nothing"
+        if reading.topic == PULSE.name and not interrupted and len(reading.restarts) != 1:
+            yield f"{where} saw {len(reading.restarts)} restarts of its publisher instead of one"
+        if not EXACT:
+            continue
+        if reading.lost is None:
+            yield f"{where} does not know what it lost"
+            continue
+        # What is lost after the last message that was received leaves no gap, hence not "is equal".
+        if not 0 <= reading.missed <= reading.lost:
+            yield f"{where} lost {reading.lost}, but {reading.missed} are missing by their sequence numbers"
+        if report.final and messages != reading.received + reading.lost:
+            yield f"{where}: received {reading.received} + lost {reading.lost} is not the {messages} published"
+        if SUBSCRIBERS[report.subscriber].lossless and reading.lost:
+            yield f"{where} lost {reading.lost}"
+
+
+def _topic_figures(name: str, topic: Published, readings: _Readings) -> TopicFigures:
+    messages, size = topic.messages, topic.bytes
+    span_s = max((reading.span_s for _, reading in readings if reading.topic == name), default=0.0)
+    return TopicFigures(name, topic.pid, messages, size, _rate(messages, span_s), _rate(size, span_s))
+
+
+def _subscriber_figures(report: Report, reading: Reading) -> SubscriberFigures:
+    return SubscriberFigures(
+        report.subscriber,
+        SUBSCRIBERS[report.subscriber].kind,
+        report.pid,
+        reading.topic,
+        reading.received,
+        reading.lost,
+        reading.bytes,
+        reading.overall,
+    )
+
+
+def _restart_figures(readings: _Readings) -> Iterator[RestartFigures]:
+    for report, reading in readings:
+        for restart in reading.restarts:
+            yield RestartFigures(
+                reading.topic, report.subscriber, restart.pid_before, restart.pid, restart.lost, restart.outage_ms
+            )
+
+
+def _rate(count: int | None, span_s: float) -> float | None:
+    if count is None:
+        return None
+    return round(count / span_s, 1) if span_s else 0.0

@@ -1,0 +1,139 @@
+"""The demo on the fake backend: the same roles as nodes of a simulation, in virtual time, and all of it twice.
+
+The input is real telemetry of this machine, recorded first. After that nothing depends on the machine or its clock: the
+second run must send the same bytes at the same virtual times, which the digest of everything sent shows.
+"""
+
+import itertools
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from msgq.demo import plan
+from msgq.demo.roles import publish, subscribe
+from msgq.demo.run import Desk
+from msgq.demo.summary import Summary, summarize
+from msgq.demo.telemetry import SOURCES
+from msgq.impl.fake.clock import Clock
+from msgq.simulation import Fault, Simulation
+
+_RECORDED_S = 1.0
+_LOOK_S = 0.25  # how often Ctrl-C is looked for, in virtual time
+_RUN = "virtual"  # in the names of endpoints; both runs have the same
+
+Recording = dict[str, list[Any]]
+
+
+def record(stop: threading.Event) -> Recording:
+    """Look at the machine for a second: what each source of telemetry says, at its rate."""
+    recording: Recording = {topic.name: [SOURCES[topic.name]()] for topic in plan.TELEMETRY}
+    begin = time.monotonic()
+    looks = sorted((n / t.rate_hz, t.name) for t in plan.TELEMETRY for n in range(1, int(_RECORDED_S * t.rate_hz)))
+    for due_s, name in looks:
+        time.sleep(max(0.0, begin + due_s - time.monotonic()))
+        if stop.is_set():
+            break
+        recording[name].append(SOURCES[name]())
+    return recording
+
+
+class Curtain:
+    """Tells roles of a simulation when to end, as a `threading.Event` tells processes."""
+
+    def __init__(self, clock: Clock, end_s: float) -> None:
+        self._clock, self.end_s = clock, end_s
+
+    def is_set(self) -> bool:
+        """Whether it is time to end."""
+        return self._clock.time() >= self.end_s
+
+    def wait(self, timeout: float) -> bool:
+        """Let so much virtual time pass."""
+        self._clock.sleep(timeout)
+        return self.is_set()
+
+
+class VirtualRun:
+    """One run: plays the roles of the plan as nodes, and takes their reports."""
+
+    def __init__(self, seed: int, duration_s: float, recording: Recording, stop: threading.Event) -> None:
+        self._seed, self._duration_s, self._recording, self._stop = seed, duration_s, recording, stop
+        self._pids = itertools.count(1)  # of what would be a process each
+        self._publishers: dict[str, int] = {}
+
+    def play(self) -> Summary:
+        """Play it until its end in virtual time, or until `stop` is set."""
+        restart = Fault("restart", plan.endpoint(_RUN, plan.PULSE.name), at=self._duration_s / 2)
+        with ExitStack() as stack:
+            sim = stack.enter_context(Simulation(self._seed, script=[restart]))
+            stack.enter_context(sim.clock.patched())
+            desk = Desk(_RUN, stack)
+            sim.add(_read_for_ever, desk, name="desk")
+            self._publishing = Curtain(sim.clock, self._duration_s)
+            self._subscribing = Curtain(sim.clock, self._duration_s + _LOOK_S)
+            for who in sorted(plan.SUBSCRIBERS.values(), key=lambda one: one.kind == "passive"):
+                sim.add(subscribe, _RUN, who, self._subscribing, next(self._pids), name=who.name)
+            for topic in plan.TOPICS.values():
+                sim.add(self._publish, topic, name=f"{topic.name} publisher")
+            interrupted = self._run(sim)
+            summary = summarize(self._published(sim), desk.latest, self._publishing.end_s, interrupted, ())
+            return replace(summary, seed=self._seed, digest=_digest(sim))
+
+    def _run(self, sim: Simulation) -> bool:
+        """Let time pass to the end; True: it was told to end early."""
+        while sim.clock.time() < self._duration_s and not self._stop.is_set():
+            sim.run(until=min(sim.clock.time() + _LOOK_S, self._duration_s))
+        interrupted = sim.clock.time() < self._duration_s
+        self._publishing.end_s = sim.clock.time()
+        self._subscribing.end_s = sim.clock.time() + _LOOK_S
+        sim.run()
+        return interrupted
+
+    def _publish(self, topic: plan.Topic) -> None:
+        """Publish a topic; after a restart, as another process would."""
+        self._publishers[topic.name] = pid = next(self._pids)
+        samples = itertools.cycle(self._recording.get(topic.name, [None]))
+        publish(_RUN, topic, self._publishing, pid, samples.__next__)
+
+    def _published(self, sim: Simulation) -> dict[str, plan.Published]:
+        published = {}
+        for name, pid in self._publishers.items():
+            messages = sim.sent_on(plan.endpoint(_RUN, name))
+            published[name] = plan.Published(pid, len(messages), sum(map(len, messages)))
+        return published
+
+
+def play_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
+    """Record this machine, and play the demo with that twice. They must not differ.
+
+    Raises
+    ------
+    IpcError : a role failed.
+    """
+    recording = record(stop)
+    first = VirtualRun(seed, duration_s, recording, stop).play()
+    if first.interrupted:
+        return replace(first, digest=None)
+    second = VirtualRun(seed, duration_s, recording, stop).play()
+    if second.interrupted:
+        return replace(first, interrupted=True, digest=None)
+    if second != first:
+        failure = f"a second run of the same input came to {second.digest} instead of {first.digest}, or other figures"
+        return replace(first, ok=False, failures=(*first.failures, failure), digest=None)
+    return first
+
+
+def _read_for_ever(desk: Desk) -> None:
+    while True:
+        desk.read(-1)
+
+
+def _digest(sim: Simulation) -> str:
+    """What everything that was sent comes to: when, by whom, where, and what."""
+    digest = sha256()
+    for sent in sim.sent:
+        digest.update(f"{sent.time_ns} {sent.node} {sent.endpoint} {len(sent.data)} ".encode() + sent.data)
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+/* Coming to a channel and leaving it: all under the lock of the hub's file, but for leaving.
+ *
+ * A publisher's row is
+ *
+ *   free      no pool
+ *   living    its owner holds the row's lock, and publishes from the pool
+ *   dead      its owner left or died; its messages may still be in the order, and are read from the pool
+ *
+ * A joiner removes the pools of dead rows to which no entry refers, and of the oldest when there are too many: these are
+ * withdrawn from the order first. Only then it takes the row away from the pool, so nobody follows an entry into another
+ * pool. A kill at any step leaves a dead row, or a free one.
+ */
+#ifndef MQ_CHANNEL_HUB_H
+#define MQ_CHANNEL_HUB_H
+
+#include "channel/layout.h"
+#include "ground/roster.h"
+
+/* A new file of zeros, which has no name so far. */
+static inline void mq_hub_write(mq_hub *hub, uint64_t kind, uint64_t created_ns, uint64_t pid, const char *creator) {
+    mq_store_relaxed_u64(&hub->version, (uint64_t)MQ_HUB_MAJOR << 32 | MQ_HUB_MINOR); /* relaxed, all: no name so far */
+    mq_store_relaxed_u64(&hub->header_bytes, offsetof(mq_hub, publishers));
+    mq_store_relaxed_u64(&hub->total_bytes, sizeof(mq_hub));
+    mq_store_relaxed_u64(&hub->created_ns, created_ns);
+    mq_store_relaxed_u64(&hub->creator_pid, pid);
+    mq_store_relaxed_u64(&hub->kind, kind);
+    mq_copy_in(hub->creator, creator, strnlen(creator, MQ_HUB_CREATOR - 1));
+    mq_store_release_u64(&hub->magic, MQ_HUB_MAGIC);
+}
+
+typedef enum { MQ_HUB_OK, MQ_HUB_FOREIGN, MQ_HUB_VERSION } mq_hub_status;
+
+static inline mq_hub_status mq_hub_check(const mq_hub *hub, uint64_t bytes) {
+    if (bytes < sizeof(mq_hub) || mq_load_acquire_u64(&hub->magic) != MQ_HUB_MAGIC)
+        return MQ_HUB_FOREIGN;
+    if (mq_load_relaxed_u64(&hub->version) >> 32 != MQ_HUB_MAJOR) /* relaxed, all: constant since before the name */
+        return MQ_HUB_VERSION;
+    bool known = mq_load_relaxed_u64(&hub->header_bytes) == offsetof(mq_hub, publishers);
+    return known && mq_load_relaxed_u64(&hub->total_bytes) <= bytes ? MQ_HUB_OK : MQ_HUB_FOREIGN;
+}
+
+/* Say what the geometry is; the caller has found that it contradicts nothing. With a capacity the order begins, also one
+ * whose beginner was killed. False: no channel has such a capacity, so it was foreign bytes that said it. */
+static inline bool mq_hub_settle(mq_hub *hub, mq_geometry geometry) {
+    mq_order order = {.tail = &hub->tail, .entries = hub->entries, .capacity = geometry.capacity};
+    if (geometry.capacity && !mq_capacity_makes_sense(geometry.capacity))
+        return false;
+    mq_store_release_u64(&hub->geometry, mq_geometry_word(geometry));
+    if (geometry.capacity && !mq_order_tail(&order))
+        mq_order_begin(&order);
+    return true;
+}
+
+/* ---- publishers ---- */
+
+/* Messages of a row that are in the order. *newest: the position after the newest of them. */
+static inline uint64_t mq_hub_references(const mq_order *order, unsigned row, uint64_t *newest) {
+    uint64_t count = 0, tail = mq_order_tail(order);
+    *newest = 0;
+    for (uint64_t i = 0; i < order->capacity; i++) {
+        uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
+        if (mq_entry_row(entry) != row)
+            continue;
+        uint64_t after = tail + (uint64_t)mq_entry_ahead(entry, tail) + 1;
+        *newest = after > *newest ? after : *newest;
+        count++;
+    }
+    return count;
+}
+
+/* Take all messages of a dead row out of the order. Nobody puts in more of them. */
+static inline void mq_hub_withdraw(const mq_order *order, unsigned row) {
+    for (uint64_t i = 0; i < order->capacity; i++) {
+        uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
+        if (mq_entry_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
+            mq_compare_exchange_u64(&order->entries[i], entry,
+                                    (entry >> MQ_ORDER_SHIFT << MQ_ORDER_SHIFT) | mq_entry(0, MQ_ORDER_WITHDRAWN, 0));
+    }
+}
+
+static inline mq_life mq_hub_life(const mq_hub *hub, mq_inquiry *inquiry, int row) {
+    return mq_identity_life(inquiry, &hub->publishers[row].who, MQ_PUBLISHER_BYTE + row);
+}
+
+/* The pool of a dead row was removed, and no entry refers to it: the row is free. */
+static inline void mq_hub_free(mq_publisher_row *row) {
+    mq_identity_clear(&row->who);
+    mq_store_release_u64(&row->pool_uid, 0);
+}
+
+/* A free row, locked by *hold; MQ_NO_ROW: there is none. */
+static inline int mq_hub_find(mq_hub *hub, const mq_roll *roll, void **hold) {
+    for (int row = 0; row < MQ_PUBLISHERS; row++) {
+        if (mq_load_relaxed_u64(&hub->publishers[row].pool_uid)) /* relaxed: under the lock */
+            continue;
+        *hold = mq_row_hold(roll, MQ_PUBLISHER_BYTE + (uint64_t)row, false);
+        if (*hold || errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
+            return row;
+    }
+    return MQ_NO_ROW;
+}
+
+/* Fill in a free row: from now on a pool with this uid may be met in it, and removed when we are dead. */
+static inline void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bool held, const mq_slots *slots,
+                                uint64_t pool_bytes, uint64_t pool_inode, const char *node) {
+    char name[MQ_NODE_NAME] = "";
+    memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
+    mq_store_relaxed_u64(&row->slots, slots->slots); /* relaxed, all: released with pool_uid */
+    mq_store_relaxed_u64(&row->slot_bytes, slots->slot_bytes);
+    mq_store_relaxed_u64(&row->pool_bytes, pool_bytes);
+    mq_store_relaxed_u64(&row->pool_inode, pool_inode);
+    mq_store_relaxed_u64(&row->superseded, 0);
+    mq_store_relaxed_u64(&row->sent, 0);
+    mq_store_relaxed_u64(&row->bytes, 0);
+    mq_store_relaxed_u64(&row->refused, 0);
+    mq_store_relaxed_u64(&row->withdrawn, 0);
+    mq_copy_in(row->node, name, sizeof name);
+    mq_identity_write(&row->who, self, slots->uid, held);
+    /* EDGE pool: release. The former pool's entries are gone, then the row has another. Partner: mq_channel_next */
+    mq_store_release_u64(&row->pool_uid, slots->uid);
+}
+
+/* ---- subscribers ---- */
+
+static inline mq_roster mq_hub_listeners(mq_hub *hub, int count) {
+    return (mq_roster){
+        .rows = hub->listeners, .stride = sizeof(mq_listener_row), .count = count, .byte = MQ_LISTENER_BYTE};
+}
+
+/* The next row of a viewer, from `row` on, that is free or a dead owner's; not locked. MQ_NO_ROW: there is none.
+ *
+ * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_hub_clear_pins): a row that
+ * is locked already looks alive, and a publisher that lacks slots would leave that bit alone for as long as the taker is
+ * stopped. That the bit may be cleared twice does no harm. */
+static inline int mq_hub_vacant_viewer(const mq_hub *hub, const mq_roll *roll, int row) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    while (row < MQ_VIEWERS && mq_identity_life(&inquiry, &hub->viewers[row].who, MQ_VIEWER_BYTE + row) != MQ_DEAD)
+        row++;
+    mq_inquiry_end(&inquiry);
+    return row < MQ_VIEWERS ? row : MQ_NO_ROW;
+}
+
+/* Did a viewer die in this row, so that its bit may be left in pools? */
+static inline bool mq_hub_viewer_died(const mq_hub *hub, int viewer) {
+    return mq_load_relaxed_u64(&hub->viewers[viewer].who.uid) != 0; /* relaxed: under the lock */
+}
+
+/* Take the bit of a dead viewer from all slots of a pool. */
+static inline void mq_hub_clear_pins(const mq_slots *slots, int viewer) {
+    for (uint32_t slot = 0; slot < slots->slots; slot++)
+        if (mq_pin_holders(slots, slot) >> viewer & 1)
+            mq_pin_clear(slots, slot, (unsigned)viewer);
+}
+
+static inline void mq_hub_list(mq_listener_row *row, const mq_self *self, uint64_t uid, bool held, const char *node) {
+    char name[MQ_NODE_NAME] = "";
+    memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
+    mq_identity_clear(&row->who);
+    mq_copy_in(row->node, name, sizeof name);
+    mq_store_relaxed_u64(&row->viewer, 0); /* relaxed, all: released with uid */
+    mq_store_relaxed_u64(&row->joined, 0);
+    mq_store_relaxed_u64(&row->cursor, 0);
+    mq_store_relaxed_u64(&row->received, 0);
+    mq_store_relaxed_u64(&row->lost, 0);
+    mq_store_relaxed_u64(&row->resets, 0);
+    mq_store_relaxed_u64(&row->held, 0);
+    mq_identity_write(&row->who, self, uid, held);
+}
+
+#endif

@@ -1,0 +1,36 @@
+from libc.stdint cimport uint64_t
+
+from msgq.impl.channel.core cimport mq_geometry, mq_hub, mq_load_relaxed_u64
+from msgq.impl.ground.core cimport mq_roll, mq_u64
+from msgq.impl.ground.segment cimport Segment
+
+
+cdef class Hub:
+    """A channel's hub, mapped; and where its pools are."""
+    cdef readonly str name
+    cdef readonly str prefix
+    cdef readonly bint writable
+    cdef Segment segment
+    cdef mq_hub *hub
+    cdef const mq_u64 *whole    # NULL: nobody tells whether others cut the file
+    cdef readonly object trust
+    cdef int mode               # of its files
+    cdef void *hold             # that it is open here (MQ_OPEN_BYTE); NULL: no trace, or closed
+    cdef int generation         # whose hold that is
+    cdef uint64_t own[63]       # the pools that were made through this object, by row
+    cdef const mq_roll *roll(self) noexcept
+    cdef int lock(self, bint patient=*) except -2
+    cdef int check_whole(self) except -1
+    cdef int _stay(self) except -1
+    cdef void _let_go(self) noexcept
+    cdef int _settle(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
+    cdef mq_geometry _agreed(self, mq_geometry before, capacity, publishers, subscribers, stamps,
+                             bint publishes) except *
+    cdef uint64_t _agree(self, str what, uint64_t there, asked, uint64_t default) except? 0
+
+cdef inline bint is_whole(const mq_u64 *whole) noexcept:
+    """False: others cut the mapped file. Inline, for each message asks; check_whole says more."""
+    return whole == NULL or mq_load_relaxed_u64(whole) == 1
+
+cdef object cut(str name, Segment segment)
+cdef int sweep(Hub hub, int most=*) except -1

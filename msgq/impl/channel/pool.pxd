@@ -1,0 +1,22 @@
+from libc.stdint cimport uint64_t
+
+from msgq.impl.channel.core cimport mq_slots
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.ground.core cimport mq_u64
+from msgq.impl.ground.segment cimport Segment
+
+
+cdef class Pool:
+    """A publisher's pool, mapped."""
+    cdef Segment segment
+    cdef const mq_u64 *whole
+    cdef mq_slots slots
+    cdef readonly str node      # name of the publisher's node
+    cdef readonly uint64_t pid
+    cdef int check_whole(self, str name) except -1
+    cdef int fd                 # of a new one that has no name yet
+
+cdef uint64_t new_uid() noexcept
+cdef Pool open_pool(Hub hub, uint64_t uid, bint writable)
+cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node)
+cdef int name_pool(Hub hub, Pool pool) except -1

@@ -1,0 +1,127 @@
+"""A publisher's pool: made by its owner, mapped by others. See pool.h."""
+
+from cython cimport no_gc_clear
+from libc.errno cimport EEXIST
+from libc.stdint cimport uint64_t
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.mman cimport PROT_READ, PROT_WRITE
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.channel.core cimport (
+    MQ_NODE_NAME, mq_load_relaxed_u64, mq_pool, mq_pool_check, mq_pool_head, mq_pool_stride, mq_pool_write,
+)
+from msgq.impl.channel.hub cimport Hub, cut
+from msgq.impl.channel.snapshot cimport text
+from msgq.impl.ground.liveness cimport random_word
+from msgq.impl.ground.segment cimport (
+    Segment, check_file, create_file, failure, guard_mapping, guard_word, map_file, map_parts, name_file, open_file,
+)
+
+import os
+
+from msgq import naming, sharing
+from msgq.errors import CorruptSegmentError
+
+
+@no_gc_clear  # what has rows or slots in it needs it mapped to the last
+cdef class Pool:
+    """A publisher's pool, mapped."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __dealloc__(self):
+        if self.fd >= 0:  # it never got its name
+            close(self.fd)
+
+    cdef int check_whole(self, str name) except -1:
+        if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
+            raise cut(name, self.segment)
+        return 0
+
+
+cdef uint64_t new_uid() noexcept:
+    """Return what nobody else has, of a pool or a row; never 0."""
+    return <uint64_t> random_word() << 32 | random_word() | 1
+
+
+cdef Pool _read_pool(Segment segment, Hub hub, uint64_t uid):
+    cdef Pool pool = Pool.__new__(Pool)
+    cdef mq_pool *head = <mq_pool *> segment.address
+    cdef const char *wrong = mq_pool_check(head, segment.size, hub.segment.inode, uid, &pool.slots)
+    if wrong != NULL:
+        raise CorruptSegmentError((<bytes> wrong).decode(), hub.name, segment.path)
+    pool.node = text(head.node, MQ_NODE_NAME)
+    pool.pid = mq_load_relaxed_u64(&head.pid)
+    pool.segment = segment
+    pool.whole = guard_word(segment.guard) if segment.guard != NULL else NULL
+    return pool
+
+
+cdef Pool open_pool(Hub hub, uint64_t uid, bint writable):
+    """Map the pool of a publisher, its pins writable or not; None: there is no such file."""
+    cdef struct_stat found
+    cdef Segment segment
+    cdef size_t head = 0
+    cdef Pool pool
+    cdef int fd
+    path = naming.pool_path(hub.name, hub.prefix, uid)
+    with naming.chosen(trust=hub.trust):
+        fd = open_file(hub.name, path, O_RDWR if writable else O_RDONLY)
+        if fd < 0:
+            return None
+        try:
+            check_file(fd, &found, hub.name, path)
+            if <size_t> found.st_size < sizeof(mq_pool):
+                raise CorruptSegmentError(f"has {found.st_size} bytes, too few for a pool", hub.name, path)
+            if writable:
+                head = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
+                segment = map_parts(fd, &found, head, hub.name, path)
+            else:
+                segment = map_file(fd, &found, False, hub.name, path)
+                segment.guard = guard_mapping(segment.address, segment.size, PROT_READ)
+        finally:
+            close(fd)
+    pool = _read_pool(segment, hub, uid)
+    if writable and pool.slots.data != segment.address + head:  # else pins may lie where nothing can be written
+        raise CorruptSegmentError("changes while it is opened", hub.name, path)
+    return pool
+
+
+cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node):
+    """Make a pool, complete, and without a name so far: name_pool gives it one. Under the lock."""
+    cdef struct_stat found
+    cdef Segment segment
+    cdef Pool pool
+    cdef uint64_t page = os.sysconf("SC_PAGESIZE")
+    cdef uint64_t size = mq_pool_head(slots, page) + slots * mq_pool_stride(slot_bytes)
+    cdef uint64_t uid = new_uid()
+    cdef bytes who = node.encode()
+    path = naming.pool_path(hub.name, hub.prefix, uid)
+    if hub.prefix:
+        sharing.make_directories(hub.name, naming.channel_directories(hub.prefix), hub.mode)
+    cdef int fd = create_file(hub.name, path, size, hub.mode)
+    try:
+        check_file(fd, &found, hub.name, path)
+        segment = map_file(fd, &found, True, hub.name, path)
+        mq_pool_write(<mq_pool *> segment.address, size, slots, slot_bytes, page, hub.segment.inode, uid, pid, who)
+        segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
+        pool = _read_pool(segment, hub, uid)
+        pool.fd = fd
+        return pool
+    except BaseException:
+        close(fd)
+        raise
+
+
+cdef int name_pool(Hub hub, Pool pool) except -1:
+    """Give a new pool its name, so that subscribers find it."""
+    cdef int fd = pool.fd
+    pool.fd = -1
+    try:
+        if not name_file(fd, hub.name, pool.segment.path):
+            raise failure("there is such a pool already", hub.name, pool.segment.path, EEXIST)
+    finally:
+        close(fd)
+    return 0

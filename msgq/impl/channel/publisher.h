@@ -1,0 +1,208 @@
+/* A channel's publisher: which slot is written next, and when it is free.
+ *
+ * What tells that is in the publisher's own memory; a publisher that dies leaves a file, and nothing to repair. A slot is
+ *
+ *   free       never used so far, or dropped
+ *   lent       being written, by a send or a loan
+ *   published  its message has a position, and was in the order when last looked at; the oldest first
+ *   in limbo   its message has left the order, and somebody held it when last looked at
+ *
+ * published -> gone from the order: overwritten by anybody, or withdrawn by us -> free, or in limbo while it is held.
+ * Nobody can come to hold what has left the order, so what is in limbo becomes free when its holders let go, or are dead.
+ */
+#ifndef MQ_CHANNEL_PUBLISHER_H
+#define MQ_CHANNEL_PUBLISHER_H
+
+#include "channel/layout.h"
+#include "ground/roster.h"
+
+typedef enum {
+    MQ_CHANNEL_OK = 0,
+    MQ_CHANNEL_EMPTY,    /* nothing is there yet */
+    MQ_CHANNEL_NOTIFY,   /* published, and somebody may sleep */
+    MQ_CHANNEL_UNMAPPED, /* the message lies in a pool that is not mapped so far */
+    MQ_CHANNEL_CORRUPT,  /* foreign bytes */
+} mq_channel_status;
+
+enum { MQ_NO_SLOT = -1 };
+
+typedef struct {
+    uint64_t position;
+    uint32_t slot;
+} mq_channel_sent;
+
+typedef struct {
+    mq_order order;
+    mq_slots slots;
+    mq_hub *hub;
+    mq_publisher_row *row;
+    unsigned number; /* of the row */
+    bool stamps;
+    int64_t clock_offset;   /* host's clock less CLOCK_MONOTONIC, ns */
+    uint32_t *free, *limbo; /* stacks */
+    uint32_t free_count, limbo_count;
+    mq_channel_sent *published; /* a queue of as many places as there are slots */
+    uint32_t first, published_count;
+    const mq_roll *roll;                      /* of the hub: where viewers' locks are */
+    uint64_t ask_at;                          /* messages sent when we ask next whether holders live */
+    uint64_t sent, bytes, refused, withdrawn; /* of the row, whose words others read */
+} mq_channel_publisher;
+
+/* Begin with all slots free. False: no memory. */
+static inline bool mq_channel_publisher_begin(mq_channel_publisher *p) {
+    uint32_t count = p->slots.slots;
+    p->published = calloc(count, sizeof *p->published + 2 * sizeof *p->free);
+    if (!p->published)
+        return false;
+    p->free = (uint32_t *)(void *)(p->published + count);
+    p->limbo = p->free + count;
+    for (p->free_count = 0; p->free_count < count; p->free_count++)
+        p->free[p->free_count] = count - 1 - p->free_count;
+    return true;
+}
+static inline void mq_channel_publisher_end(mq_channel_publisher *p) {
+    free(p->published);
+    p->published = NULL;
+}
+
+/* ---- taking a slot ---- */
+
+/* The oldest message has left the order: its slot, or MQ_NO_SLOT when somebody holds it. */
+static inline int mq_channel_reclaim(mq_channel_publisher *p) {
+    uint32_t slot = p->published[p->first].slot;
+    p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
+    p->published_count--;
+    if (!mq_pin_holders(&p->slots, slot))
+        return (int)slot;
+    p->limbo[p->limbo_count++] = slot;
+    return MQ_NO_SLOT;
+}
+
+/* A slot that was held, and is not any more. */
+static inline int mq_channel_leave_limbo(mq_channel_publisher *p) {
+    for (uint32_t i = 0; i < p->limbo_count; i++) {
+        uint32_t slot = p->limbo[i];
+        if (mq_pin_holders(&p->slots, slot))
+            continue;
+        p->limbo[i] = p->limbo[--p->limbo_count];
+        return (int)slot;
+    }
+    return MQ_NO_SLOT;
+}
+
+/* The slots that a publisher cannot write: in limbo (the first ones), and published. */
+static inline uint32_t mq_channel_used(const mq_channel_publisher *p) { return p->limbo_count + p->published_count; }
+static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint32_t i) {
+    if (i < p->limbo_count)
+        return p->limbo[i];
+    uint32_t at = p->first + (i - p->limbo_count);
+    return p->published[at < p->slots.slots ? at : at - p->slots.slots].slot;
+}
+
+/* Which viewers that hold some of the first `count` of them are dead, one bit each. */
+static inline uint64_t mq_channel_dead(const mq_channel_publisher *p, uint32_t count) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    uint64_t holders = 0, dead = 0;
+    for (uint32_t i = 0; i < count; i++)
+        holders |= mq_pin_holders(&p->slots, mq_channel_used_slot(p, i));
+    for (int viewer = 0; viewer < MQ_VIEWERS; viewer++)
+        if (holders >> viewer & 1 &&
+            mq_identity_life(&inquiry, &p->hub->viewers[viewer].who, MQ_VIEWER_BYTE + viewer) == MQ_DEAD)
+            dead |= 1ull << viewer;
+    mq_inquiry_end(&inquiry);
+    return dead;
+}
+
+/* Take from dead viewers what they hold in limbo. Their lives are asked for after the slots came there, so each bit that
+ * is found is of a viewer that died since, or of nobody: a successor cannot have set it, since what has left the order
+ * cannot be held any more. True: there was something. */
+static inline bool mq_channel_clear_dead(mq_channel_publisher *p) {
+    uint64_t dead = mq_channel_dead(p, p->limbo_count);
+    for (uint32_t i = 0; dead && i < p->limbo_count; i++)
+        if (mq_pin_holders(&p->slots, p->limbo[i]) & dead)
+            mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);
+    return dead != 0;
+}
+
+/* Is a published slot held by nobody but `dead`? Somebody may come to hold it after this look. */
+static inline bool mq_channel_any_unheld(const mq_channel_publisher *p, uint64_t dead) {
+    for (uint32_t i = p->limbo_count; i < mq_channel_used(p); i++)
+        if (!(mq_pin_holders(&p->slots, mq_channel_used_slot(p, i)) & ~dead))
+            return true;
+    return false;
+}
+
+/* Would a slot be had if messages were withdrawn? Else they stay, for those who have not read them. */
+static inline bool mq_channel_may_withdraw(mq_channel_publisher *p) {
+    if (mq_channel_any_unheld(p, 0))
+        return true;
+    uint64_t dead = p->published_count ? mq_channel_dead(p, mq_channel_used(p)) : 0;
+    if (!dead || !mq_channel_any_unheld(p, dead))
+        return false;
+    p->ask_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
+    return true;
+}
+
+/* A slot to write, or MQ_NO_SLOT: each is held or lent. Messages are withdrawn only when no other slot is to be had, and
+ * one of them would be. */
+static inline int mq_channel_take(mq_channel_publisher *p) {
+    int slot = MQ_NO_SLOT;
+    if (p->free_count)
+        return (int)p->free[--p->free_count];
+    while (slot == MQ_NO_SLOT) {
+        while (slot == MQ_NO_SLOT && p->published_count &&
+               mq_order_gone(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))
+            slot = mq_channel_reclaim(p);
+        if (slot == MQ_NO_SLOT)
+            slot = mq_channel_leave_limbo(p);
+        if (slot != MQ_NO_SLOT)
+            break;
+        if (p->limbo_count && p->sent >= p->ask_at) { /* else what the dead hold would shorten the order for good */
+            if (mq_channel_clear_dead(p))
+                continue;
+            p->ask_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
+        }
+        if (!mq_channel_may_withdraw(p))
+            break;
+        mq_channel_sent *oldest = &p->published[p->first];
+        if (mq_order_withdraw(&p->order, oldest->position, p->number, oldest->slot))
+            mq_store_relaxed_u64(&p->row->withdrawn, ++p->withdrawn); /* relaxed: a counter */
+    }
+    return slot;
+}
+
+static inline void mq_channel_give_back(mq_channel_publisher *p, uint32_t slot) { p->free[p->free_count++] = slot; }
+
+/* ---- writing it, and publishing ---- */
+
+/* Where its payload goes. */
+static inline uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_t slot) {
+    /* EDGE slot: release. The former message was seen gone, then its bytes change. Partner: mq_channel_accept.
+     * If weaker: a torn copy passes. */
+    mq_fence_release();
+    return mq_slot_payload(mq_slot_at(&p->slots, slot));
+}
+
+/* Give what is in the slot a position. The slot is not the caller's any more, unless this says MQ_CHANNEL_CORRUPT. */
+static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
+                                                   uint64_t origin_time, uint64_t *position) {
+    mq_slot *at = mq_slot_at(&p->slots, slot);
+    uint64_t now = p->stamps ? (uint64_t)(mq_now_ns() + p->clock_offset) : 0;
+    mq_store_relaxed_u64(&at->length, length); /* relaxed, all: the exchange of the entry releases them */
+    mq_store_relaxed_u64(&at->publish_time, now);
+    mq_store_relaxed_u64(&at->origin_time, origin_time);
+    *position = mq_order_publish(&p->order, p->number, slot);
+    if (mq_unlikely(*position == MQ_NO_POSITION))
+        return MQ_CHANNEL_CORRUPT;
+    uint32_t last = p->first + p->published_count++;
+    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_sent){*position, slot};
+    mq_store_relaxed_u64(&p->row->sent, ++p->sent); /* relaxed: counters */
+    mq_store_relaxed_u64(&p->row->bytes, p->bytes += length);
+    return mq_attention_due_many(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
+}
+
+static inline void mq_channel_refuse(mq_channel_publisher *p) {
+    mq_store_relaxed_u64(&p->row->refused, ++p->refused); /* relaxed: a counter */
+}
+
+#endif

@@ -1,0 +1,37 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.channel.ownpool cimport OwnPool
+
+
+cdef class Publisher:
+    cdef int _ticket, _generation
+    cdef readonly str endpoint
+    cdef readonly str name      # of the node
+    cdef Hub _hub
+    cdef OwnPool _own
+    cdef object _slots          # asked for; None: as fits
+    cdef uint64_t _max_bytes
+    cdef uint64_t _sent, _bytes, _refused, _withdrawn  # from pools that were outgrown
+    cdef object __weakref__
+    cdef int _refuse(self) except -1
+    cdef object _send(self, object data, object timeout, uint64_t origin_time)
+    cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time)
+    cdef object _publish(self, OwnPool own, uint64_t slot, uint64_t size, uint64_t origin_time)
+    cdef int _grow(self, uint64_t size) except -1
+    cdef int _take(self, object timeout) except -1
+    cdef int _await_slot(self, object timeout) except -2
+    cdef object _exhausted(self)
+
+
+cdef class Loan:
+    cdef Publisher _publisher
+    cdef OwnPool _own
+    cdef int _slot              # -1: it is not ours any more
+    cdef uint64_t _size
+    cdef int _generation
+    cdef Py_ssize_t _exports    # buffers that look into it
+    cdef bint _over
+    cdef readonly object position
+    cdef public uint64_t origin_time
+    cdef int _check(self) except -1

@@ -1,0 +1,108 @@
+/* A channel as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour, which
+ * harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
+#ifndef MQ_CHANNEL_SNAPSHOT_H
+#define MQ_CHANNEL_SNAPSHOT_H
+
+#include "channel/hub.h"
+#include "channel/subscriber.h"
+
+/* ---- publishers ---- */
+
+/* The slots of one pool whose messages are in the order. */
+typedef struct {
+    uint64_t messages;
+    uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
+} mq_ordered;
+
+static inline void mq_snapshot_order(const mq_order *order, unsigned row, mq_ordered *out) {
+    memset(out, 0, sizeof *out);
+    for (uint64_t i = 0; i < order->capacity; i++) {
+        uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
+        if (mq_entry_row(entry) != row)
+            continue;
+        unsigned slot = mq_entry_slot(entry);
+        out->slots[slot / 64] |= 1ull << slot % 64;
+        out->messages++;
+    }
+}
+
+/* What a viewer holds. */
+typedef struct {
+    uint64_t views;
+    uint64_t outdated;     /* of these, slots whose messages have left the order: their publishers lack them */
+    uint64_t publish_time; /* of the oldest of the outdated, if it has one; else 0 */
+} mq_holding;
+
+/* Add what is held in a pool to what each viewer holds. */
+static inline void mq_snapshot_pins(const mq_slots *pool, const mq_ordered *ordered, mq_holding holdings[MQ_VIEWERS]) {
+    for (uint32_t slot = 0; slot < pool->slots; slot++) {
+        uint64_t holders = mq_pin_holders(pool, slot);
+        if (!holders)
+            continue;
+        bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);
+        /* relaxed: while the slot is held its message stays */
+        uint64_t time = outdated ? mq_load_relaxed_u64(&mq_slot_at(pool, slot)->publish_time) : 0;
+        for (unsigned viewer = 0; viewer < MQ_VIEWERS; viewer++) {
+            mq_holding *of = &holdings[viewer];
+            if (!(holders >> viewer & 1))
+                continue;
+            of->views++;
+            of->outdated += outdated;
+            if (time && (!of->publish_time || time < of->publish_time))
+                of->publish_time = time;
+        }
+    }
+}
+
+/* ---- subscribers ---- */
+
+typedef struct {
+    uint64_t cursor, joined, received, lost, resets, held, viewer;
+    uint64_t lag; /* messages that are there for it */
+} mq_listener_copy;
+
+/* The figures of a subscriber; again if it goes on meanwhile. */
+static inline void mq_snapshot_figures(const mq_listener_row *row, mq_listener_copy *out) {
+    for (int tries = 0; tries < 8; tries++) {
+        *out = (mq_listener_copy){.cursor = mq_load_acquire_u64(&row->cursor)};
+        out->joined = mq_load_relaxed_u64(&row->joined); /* relaxed, all: see the top of the file */
+        out->received = mq_load_relaxed_u64(&row->received);
+        out->lost = mq_load_relaxed_u64(&row->lost);
+        out->resets = mq_load_relaxed_u64(&row->resets);
+        out->held = mq_load_relaxed_u64(&row->held);
+        out->viewer = mq_load_relaxed_u64(&row->viewer);
+        mq_fence_acquire();
+        if (mq_load_relaxed_u64(&row->cursor) == out->cursor) /* relaxed: behind the fence */
+            return;
+    }
+}
+
+/* The position behind the newest message. A publisher may not have come to the tail. */
+static inline uint64_t mq_snapshot_end(const mq_order *order) {
+    uint64_t end = mq_order_tail(order), entry;
+    for (int i = 0; i < MQ_PUBLISHERS && mq_order_look(order, end, &entry) >= 0; i++)
+        end++;
+    return end;
+}
+
+/* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
+ * that conflates, or goes on at the present, loses more of it. */
+static inline void mq_snapshot_ahead(const mq_order *order, mq_listener_copy *of) {
+    uint64_t end = mq_snapshot_end(order), entry;
+    uint64_t at = of->cursor ? of->cursor : order->capacity; /* 0: it has not looked since the order began */
+    if (at < end && end > order->capacity && mq_order_look(order, at, &entry) > 0) {
+        uint64_t oldest = end - order->capacity + order->capacity / 16; /* where it goes on (mq_order_oldest) */
+        uint64_t from = at < of->joined ? of->joined : at;
+        of->lost += from < oldest ? oldest - from : 0;
+        at = oldest;
+    }
+    for (uint64_t i = 0; i < order->capacity && at < end; i++, at++) {
+        int64_t ahead = mq_order_look(order, at, &entry);
+        if (ahead == 0 && mq_entry_row(entry) != MQ_ORDER_WITHDRAWN)
+            of->lag++;
+        else if (at >= of->joined)
+            of->lost++;
+    }
+}
+
+#endif

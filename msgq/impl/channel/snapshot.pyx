@@ -1,0 +1,202 @@
+"""Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, no lock, no trace.
+
+It stands below the hub, which calls it.
+"""
+
+from libc.stdint cimport uint64_t
+from posix.fcntl cimport O_RDONLY
+from posix.mman cimport PROT_READ
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.channel.core cimport (
+    MQ_ANY_SUBSCRIBERS, MQ_HUB_CREATOR, MQ_LISTENERS, MQ_LISTENER_BYTE, MQ_NODE_NAME, MQ_OPEN_BYTE, MQ_PUBLISHERS,
+    MQ_STAMPS, MQ_VIEWERS, MQ_VIEWER_BYTE, mq_channel_order, mq_geometry, mq_geometry_of, mq_hub, mq_hub_life,
+    mq_identity, mq_identity_life, mq_listener_row, mq_load_acquire_u64, mq_load_relaxed_u64, mq_order, mq_order_tail,
+    mq_pool, mq_pool_check, mq_publisher_row, mq_slots,
+)
+from msgq.impl.ground.core cimport (
+    MQ_DEAD, mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_row_held,
+)
+from msgq.impl.ground.liveness cimport is_alive
+from msgq.impl.ground.segment cimport Segment, check_file, guard_mapping, map_file, open_file
+
+import os
+
+from msgq import naming
+from msgq.errors import SegmentError
+from msgq.figures import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer, Participant
+
+
+cdef extern from "channel/snapshot.h" nogil:
+    ctypedef struct mq_ordered:
+        uint64_t messages
+    ctypedef struct mq_holding:
+        uint64_t views, outdated, publish_time
+    ctypedef struct mq_listener_copy:
+        uint64_t cursor, joined, received, lost, resets, held, viewer, lag
+    void mq_snapshot_order(const mq_order *order, unsigned row, mq_ordered *out)
+    void mq_snapshot_pins(const mq_slots *pool, const mq_ordered *ordered, mq_holding *holdings)
+    void mq_snapshot_figures(const mq_listener_row *row, mq_listener_copy *out)
+    void mq_snapshot_ahead(const mq_order *order, mq_listener_copy *of)
+
+
+cdef extern from "ground/layout.h":
+    enum:
+        MQ_NAME
+
+
+_KINDS = ("pubsub", "broadcast", "mailbox")
+
+
+cdef str text(const char *shared, size_t size):
+    """A name in shared memory, as text."""
+    cdef char copy[64]
+    mq_copy_out(copy, shared, size)
+    return copy[:size].partition(b"\0")[0].decode(errors="replace")
+
+
+cdef class _Look:
+    """One look at a channel."""
+    cdef Segment segment
+    cdef const mq_hub *hub
+    cdef str name, in_prefix
+    cdef object trust
+    cdef mq_order order
+    cdef mq_inquiry inquiry
+    cdef mq_holding holdings[64]    # of viewers, by row
+    cdef dict files                 # bytes of pools, by uid
+
+    cdef object publishers(self):
+        cdef const mq_publisher_row *row
+        cdef mq_ordered ordered
+        cdef uint64_t uid
+        found = []
+        for i in range(MQ_PUBLISHERS):
+            row = &self.hub.publishers[i]
+            uid = mq_load_acquire_u64(&row.pool_uid)
+            if not uid:
+                continue
+            mq_snapshot_order(&self.order, i, &ordered)
+            left = mq_load_acquire_u64(&row.who.uid) == 0
+            who = participant(&row.who, mq_hub_life(self.hub, &self.inquiry, i))
+            found.append(ChannelPublisher(
+                who, text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
+                mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
+                mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.withdrawn), ordered.messages,
+                naming.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), left,
+                mq_load_relaxed_u64(&row.superseded) != 0))
+        return tuple(found)
+
+    cdef object pool(self, uint64_t uid, const mq_ordered *ordered):
+        """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
+        cdef struct_stat found
+        cdef Segment segment
+        cdef mq_slots slots
+        cdef int fd
+        path = naming.pool_path(self.name, self.in_prefix, uid)
+        try:
+            with naming.chosen(trust=self.trust):
+                fd = open_file(self.name, path, O_RDONLY)
+                if fd < 0:
+                    return None
+                try:
+                    check_file(fd, &found, self.name, path)
+                    if <size_t> found.st_size < sizeof(mq_pool):
+                        return None
+                    segment = map_file(fd, &found, False, self.name, path)
+                finally:
+                    close(fd)
+        except SegmentError:
+            return None
+        segment.guard = guard_mapping(segment.address, segment.size, PROT_READ)
+        if mq_pool_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
+            return None
+        mq_snapshot_pins(&slots, ordered, self.holdings)
+        return segment.size
+
+    cdef tuple subscribers(self):
+        """Return those that are listed, and which of them is which viewer."""
+        cdef mq_listener_copy of
+        cdef const mq_listener_row *row
+        cdef mq_life life
+        found, nodes = [], {}
+        for i in range(MQ_LISTENERS):
+            row = &self.hub.listeners[i]
+            if not mq_load_acquire_u64(&row.who.uid):
+                continue
+            life = mq_identity_life(&self.inquiry, &row.who, MQ_LISTENER_BYTE + i)
+            mq_snapshot_figures(row, &of)
+            if life != MQ_DEAD and self.order.capacity:
+                mq_snapshot_ahead(&self.order, &of)
+            node = text(row.node, MQ_NODE_NAME)
+            nodes[of.viewer] = node
+            lag = None if life == MQ_DEAD else of.lag
+            found.append(ChannelSubscriber(participant(&row.who, life), node, of.cursor, lag, of.received, of.lost,
+                                           of.resets, of.held))
+        return tuple(found), nodes
+
+    cdef object viewers(self, dict nodes):
+        cdef const mq_identity *who
+        cdef mq_holding *of
+        found = []
+        for i in range(MQ_VIEWERS):
+            who = &self.hub.viewers[i].who
+            of = &self.holdings[i]
+            if mq_load_acquire_u64(&who.uid) or of.views:
+                life = mq_identity_life(&self.inquiry, who, MQ_VIEWER_BYTE + i)
+                found.append(ChannelViewer(participant(who, life), nodes.get(i + 1, ""), of.views, of.outdated,
+                                           of.publish_time or None))
+        return tuple(found)
+
+    cdef tuple orphans(self):
+        """Pools that belong to no row. The files were listed first: a row is entered before its pool has a name."""
+        uids = {mq_load_acquire_u64(&self.hub.publishers[i].pool_uid) for i in range(MQ_PUBLISHERS)}
+        paths = [naming.pool_path(self.name, self.in_prefix, uid) for uid in self.files if uid not in uids]
+        return tuple(filter(os.path.lexists, paths))
+
+
+cdef object participant(const mq_identity *who, mq_life life):
+    return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
+                       mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
+
+
+cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema):
+    """Look at a channel, whose hub is mapped and checked."""
+    cdef _Look look = _Look.__new__(_Look)
+    cdef const mq_hub *hub = <const mq_hub *> segment.address
+    cdef mq_geometry g = mq_geometry_of(mq_load_acquire_u64(&hub.geometry))
+    look.segment, look.hub, look.name, look.in_prefix, look.trust = segment, hub, name, in_prefix, trust
+    look.files = pool_files(name, in_prefix)
+    begun = mq_channel_order(hub, &look.order)
+    if not begun:
+        look.order.capacity = 0
+    look.inquiry = mq_inquire(&segment.roll)
+    try:
+        publishers = look.publishers()
+        subscribers, nodes = look.subscribers()
+        viewers = look.viewers(nodes)
+        opened = is_alive(mq_row_held(&look.inquiry, MQ_OPEN_BYTE))
+    finally:
+        mq_inquiry_end(&look.inquiry)
+    kind = mq_load_relaxed_u64(&hub.kind)
+    messages = mq_order_tail(&look.order) - look.order.capacity if begun else 0
+    return ChannelStats(
+        name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
+        g.publishers or None, None if g.subscribers == MQ_ANY_SUBSCRIBERS else g.subscribers or None,
+        g.stamps == MQ_STAMPS if g.stamps else None, messages,
+        (text(hub.creator, MQ_HUB_CREATOR), mq_load_relaxed_u64(&hub.creator_pid)),
+        mq_load_relaxed_u64(&hub.created_ns),
+        schema, segment.size, sum(look.files.values()), publishers, subscribers, viewers, opened, look.orphans())
+
+
+cdef dict pool_files(str name, str in_prefix):
+    """Return the bytes of a channel's pools, by uid, those of no row among them."""
+    found = {}
+    for channel, uid in naming.pools(in_prefix):
+        if channel == name:
+            try:
+                found[uid] = os.lstat(naming.pool_path(name, in_prefix, uid)).st_size
+            except FileNotFoundError:  # removed just now
+                continue
+    return found

@@ -1,0 +1,221 @@
+/* A channel's subscriber: its cursor, what is there, and what it missed.
+ *
+ * Each position that the cursor passes is received, lost (overwritten or withdrawn before we came), or one's own message
+ * that was left out. The cursor is in our own memory, and never moves back.
+ */
+#ifndef MQ_CHANNEL_SUBSCRIBER_H
+#define MQ_CHANNEL_SUBSCRIBER_H
+
+#include "channel/publisher.h"
+
+typedef struct {
+    mq_order order; /* capacity 0: not settled when we looked last */
+    const mq_hub *hub;
+    mq_listener_row *row; /* NULL: we are not listed */
+    const mq_u64 *whole;  /* not 1: the hub was cut by others (mapguard.h); NULL: nobody tells */
+    const uint64_t *own;  /* pools whose messages are left out, by row; NULL: none are */
+    mq_slots pools[MQ_PUBLISHERS];
+    uint64_t history;  /* messages before the present that are wanted, while the order has not begun */
+    uint64_t forgiven; /* what is gone before this position is not lost: we joined later */
+    mq_u64 cursor;     /* for the watcher, too; relaxed: this thread alone moves it */
+    uint64_t received, lost, resets;
+    bool conflate, newest; /* newest only; go to the present when lapped */
+} mq_channel_subscriber;
+
+typedef struct {
+    uint64_t entry, position;
+    unsigned row, number; /* of the publisher, of the slot */
+    uint64_t pool_uid;
+    mq_slot *slot;
+    uint64_t length, publish_time, origin_time;
+} mq_channel_message;
+
+static inline uint64_t mq_channel_cursor(const mq_channel_subscriber *s) {
+    return mq_load_relaxed_u64(&s->cursor); /* relaxed: our own */
+}
+
+/* The order of a hub, whose bytes are not believed. False: it has not begun. */
+static inline bool mq_channel_order(const mq_hub *hub, mq_order *order) {
+    mq_hub *at = (mq_hub *)(uintptr_t)hub; /* subscribers do not write there */
+    *order = (mq_order){.tail = &at->tail, .entries = at->entries};
+    uint64_t capacity = mq_geometry_of(mq_load_acquire_u64(&hub->geometry)).capacity;
+    if (!mq_capacity_makes_sense(capacity) || !mq_order_tail(order))
+        return false;
+    order->capacity = capacity;
+    return true;
+}
+
+/* Counters for those who look on. */
+static inline void mq_channel_show(const mq_channel_subscriber *s) {
+    if (!s->row)
+        return;
+    mq_store_relaxed_u64(&s->row->cursor, mq_channel_cursor(s)); /* relaxed, all: counters */
+    mq_store_relaxed_u64(&s->row->received, s->received);
+    mq_store_relaxed_u64(&s->row->lost, s->lost);
+    mq_store_relaxed_u64(&s->row->resets, s->resets);
+}
+
+/* The same for a row that was just taken. */
+static inline void mq_channel_show_joined(const mq_channel_subscriber *s) {
+    if (s->row)
+        mq_store_relaxed_u64(&s->row->joined, s->forgiven); /* relaxed: for those who look on */
+    mq_channel_show(s);
+}
+
+static inline void mq_channel_move(mq_channel_subscriber *s, uint64_t cursor) {
+    mq_store_relaxed_u64(&s->cursor, cursor); /* relaxed: the watcher's mutex orders it with the end of a receive */
+}
+
+/* Pass over positions up to `cursor`, which are lost but for what was gone before we joined. */
+static inline void mq_channel_lose(mq_channel_subscriber *s, uint64_t cursor) {
+    uint64_t from = mq_channel_cursor(s);
+    if (from < s->forgiven)
+        from = cursor < s->forgiven ? cursor : s->forgiven;
+    s->lost += cursor - from;
+    mq_channel_move(s, cursor);
+    mq_channel_show(s);
+}
+
+/* Take the place in the order that was asked for when we joined. False: it has not begun. */
+static inline bool mq_channel_join(mq_channel_subscriber *s, bool present) {
+    if (!mq_channel_order(s->hub, &s->order))
+        return false;
+    uint64_t tail = mq_order_tail(&s->order), first = s->order.capacity;
+    uint64_t back = s->history < first ? s->history : first;
+    s->forgiven = present ? tail : first;
+    mq_channel_move(s, !present || tail - first < back ? first : tail - back);
+    mq_channel_show_joined(s);
+    return true;
+}
+
+/* Go to the newest message that is wanted; what is passed over is lost. */
+static inline void mq_channel_conflate(mq_channel_subscriber *s) {
+    uint64_t cursor = mq_channel_cursor(s), tail = mq_order_later(mq_order_tail(&s->order), cursor), entry;
+    /* A publisher may not have come to its tail; of foreign bytes each could lead to the next, round and round. */
+    for (uint64_t i = 0; i < s->order.capacity && mq_order_look(&s->order, tail, &entry) >= 0; i++)
+        tail += (uint64_t)mq_entry_ahead(entry, tail) + 1;
+    for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
+        if (mq_order_look(&s->order, at - 1, &entry) != 0)
+            break;
+        unsigned row = mq_entry_row(entry);
+        bool ours = row < MQ_PUBLISHERS && s->own && s->own[row] &&
+                    s->own[row] == mq_load_acquire_u64(&s->hub->publishers[row].pool_uid);
+        if (row < MQ_PUBLISHERS && !ours) {
+            mq_channel_lose(s, at - 1);
+            return;
+        }
+    }
+}
+
+/* The message of an entry, if its pool is mapped. MQ_CHANNEL_CORRUPT: if the entry still stands. */
+static inline mq_channel_status mq_channel_open(const mq_channel_subscriber *s, mq_channel_message *m) {
+    const mq_slots *pool = &s->pools[m->row];
+    if (m->pool_uid != pool->uid)
+        return MQ_CHANNEL_UNMAPPED;
+    if (m->number >= pool->slots)
+        return MQ_CHANNEL_CORRUPT;
+    m->slot = mq_slot_at(pool, m->number);
+    mq_slot_expect(m->slot);
+    m->length =
+        mq_load_relaxed_u64(&m->slot->length); /* relaxed, all: behind the acquire of the entry, and validated */
+    m->publish_time = mq_load_relaxed_u64(&m->slot->publish_time);
+    m->origin_time = mq_load_relaxed_u64(&m->slot->origin_time);
+    return m->length <= pool->slot_bytes ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;
+}
+
+/* Find the message at the cursor, passing over what is lost, and one's own. To be validated after use
+ * (mq_channel_accept). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_pass. */
+static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m) {
+    if (!s->order.capacity && !mq_channel_join(s, false))
+        return MQ_CHANNEL_EMPTY;
+    if (s->conflate)
+        mq_channel_conflate(s);
+    for (int stuck = 0; stuck < MQ_ORDER_STUCK; stuck++) {
+        m->position = mq_channel_cursor(s);
+        int64_t ahead = mq_order_look(&s->order, m->position, &m->entry);
+        if (ahead < 0)
+            return MQ_CHANNEL_EMPTY;
+        if (ahead > 0) { /* lapped */
+            s->resets++;
+            uint64_t oldest = mq_order_oldest(&s->order, m->position, ahead);
+            mq_channel_lose(s, s->newest ? mq_order_later(mq_order_tail(&s->order), oldest) : oldest);
+            continue;
+        }
+        m->row = mq_entry_row(m->entry);
+        m->number = mq_entry_slot(m->entry);
+        if (m->row == MQ_ORDER_WITHDRAWN) {
+            mq_channel_lose(s, m->position + 1);
+            stuck = 0;
+            continue;
+        }
+        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner: mq_hub_enter */
+        m->pool_uid = mq_load_acquire_u64(&s->hub->publishers[m->row].pool_uid);
+        bool ours = s->own && m->pool_uid && s->own[m->row] == m->pool_uid;
+        mq_channel_status status = ours || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_open(s, m);
+        if (status == MQ_CHANNEL_OK)
+            return status;
+        if (!mq_order_stands(&s->order, m->position, m->entry))
+            continue; /* it has gone meanwhile, and what we saw was another's */
+        if (!ours)
+            return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
+        mq_channel_move(s, m->position + 1);
+        mq_channel_show(s);
+        stuck = 0;
+    }
+    return MQ_CHANNEL_CORRUPT;
+}
+
+/* Give up the message that was found, if it is still there: it is lost. */
+static inline void mq_channel_pass(mq_channel_subscriber *s, const mq_channel_message *m) {
+    if (mq_channel_cursor(s) == m->position && mq_order_stands(&s->order, m->position, m->entry))
+        mq_channel_lose(s, m->position + 1);
+}
+
+static inline void mq_channel_advance(mq_channel_subscriber *s, const mq_channel_message *m) {
+    mq_channel_move(s, m->position + 1);
+    s->received++;
+    mq_channel_show(s);
+}
+
+/* The message was copied: was it whole? Then it is received. */
+static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_message *m) {
+    /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_payload */
+    mq_fence_acquire();
+    /* relaxed: ordered by the fence */
+    if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry)
+        return false;
+    mq_channel_advance(s, m);
+    return true;
+}
+
+/* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
+static inline bool mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
+    const mq_slots *pool = &s->pools[m->row];
+    mq_pin_set(pool, m->number, viewer);
+    if (!mq_order_stands(&s->order, m->position, m->entry)) {
+        mq_pin_clear(pool, m->number, viewer);
+        return false;
+    }
+    mq_channel_advance(s, m);
+    return true;
+}
+
+/* ---- for those who wait ---- */
+
+typedef struct {
+    const mq_hub *hub;
+    const mq_u64 *cursor;
+    const mq_u64 *whole;
+} mq_channel_outlook;
+
+/* Is there something at the cursor, be it withdrawn or one's own? Or an error to be had? */
+static inline int mq_channel_has_more(const void *outlook) {
+    const mq_channel_outlook *o = outlook;
+    mq_order order;
+    uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
+    if (o->whole && mq_load_relaxed_u64(o->whole) != 1)      /* relaxed: it changes once */
+        return true;
+    return mq_channel_order(o->hub, &order) && mq_order_look(&order, cursor ? cursor : order.capacity, &entry) >= 0;
+}
+
+#endif

@@ -1,0 +1,35 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from msgq.impl.channel.core cimport mq_channel_message, mq_channel_outlook, mq_channel_status, mq_channel_subscriber
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.channel.membership cimport MappedPool, Membership
+from msgq.impl.ground.views cimport HeldView
+from msgq.impl.ground.waiting cimport Waitable
+
+
+cdef class Subscriber(Waitable):
+    cdef readonly str name      # of the node
+    cdef readonly int max_views
+    cdef Hub _hub
+    cdef Membership _member     # None: passive, it leaves no trace
+    cdef mq_channel_subscriber c
+    cdef list _pools            # of MappedPool, by row; None: not mapped
+    cdef mq_channel_outlook _outlook
+    cdef mq_channel_message _last
+    cdef MappedPool _last_from
+    cdef bint _raises           # on loss
+    cdef uint64_t _told         # losses that were raised
+    cdef int _join(self) except -1
+    cdef bint _look(self, mq_channel_message *message) except -1
+    cdef bint _find(self, mq_channel_message *message, object timeout) except -1
+    cdef bint _take(self, const mq_channel_message *message) except -1
+    cdef int _map_pool(self, const mq_channel_message *message) except -1
+    cdef bint _takes_views(self) noexcept
+    cdef object _receive(self, object timeout)
+    cdef bytes _copy(self, const mq_channel_message *message)
+    cdef uint64_t _most(self, object limit) except? 0
+
+
+cdef class Sample(HeldView):
+    cdef readonly uint64_t position, publish_time, origin_time
+    cdef readonly object publisher

@@ -1,0 +1,453 @@
+"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in membership.pyx."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from msgq.impl.channel.core cimport (
+    MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
+    mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_next, mq_channel_outlook,
+    mq_channel_pass, mq_channel_show_joined, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
+)
+from msgq.impl.channel.hub cimport Hub, is_whole
+from msgq.impl.channel.membership cimport MappedPool, Membership
+from msgq.impl.channel.pool cimport Pool, open_pool
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.core cimport mq_attention_announce_many, mq_copy_out, mq_lookout, mq_now_ns, mq_u32
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.views cimport HeldView
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
+
+from msgq import naming
+from msgq.errors import (
+    CorruptSegmentError, InvalidValueError, LostMessagesError, MessageSizeError, MessageTooLargeError, SegmentError,
+    StateError, TooManyViewsError,
+)
+from msgq.figures import ChannelMessage, PublisherInfo
+from msgq.impl.sockets.checks import timeout_ns
+
+
+cdef extern from "ground/atomics.h" nogil:
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+
+
+cdef enum:
+    LOOK_AGAIN_NS = 1000000000      # for a publisher that died between its message and the wake
+    PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
+    PASSIVE_MAX_NS = 1000000
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mappings
+cdef class Subscriber(Waitable):
+    """See subscriber.pyi."""
+
+    def __cinit__(self, Hub hub not None, str name not None, uint64_t history, int max_views, bint conflate,
+                  bint newest, bint raises, bint own, spin_us):
+        self._endpoint, self.name, self._hub = hub.name, name, hub
+        self.max_views, self._raises = max_views, raises
+        self._spin_us = naming.spin_us(spin_us, hub.name)
+        self.c.hub, self.c.whole = hub.hub, hub.whole
+        self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
+        self.c.own = NULL if own else hub.own
+        self._generation = fork_generation
+        self._occupy()
+        try:
+            self._join()
+            mq_channel_join(&self.c, True)
+            self._ticket = self._generation
+        finally:
+            if self._ticket != self._generation:
+                self._ticket = CLOSED
+        remember(self)
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            self._leave()
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{self.c.received} messages received"
+        return f"<msgq channel Subscriber {self._endpoint!r}, {state}>"
+
+    cdef int _join(self) except -1:
+        """Take rows; nothing is mapped so far."""
+        self._pools = [None] * MQ_PUBLISHERS
+        memset(self.c.pools, 0, sizeof(self.c.pools))
+        self.c.row = NULL  # of a parent, perhaps
+        if self._hub.writable:
+            self._member = Membership.__new__(Membership)
+            self._member.hub = self._hub
+            self._member.join(self.name)
+            self.c.row = self._member.row
+            mq_channel_show_joined(&self.c)
+        return 0
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+
+    # ---- what it counts ----
+
+    @property
+    def lost(self):
+        return self.c.lost
+
+    @property
+    def received(self):
+        return self.c.received
+
+    @property
+    def resets(self):
+        return self.c.resets
+
+    @property
+    def position(self):
+        return mq_channel_cursor(&self.c)
+
+    @property
+    def held(self):
+        return 0 if self._member is None else self._member.held
+
+    @property
+    def passive(self):
+        return not self._hub.writable
+
+    @property
+    def last(self):
+        if self._last_from is None:
+            return None
+        return ChannelMessage(self._last.position, self._last.publish_time, self._last.origin_time,
+                              self._last_from.publisher)
+
+    # ---- finding ----
+
+    cdef bint _look(self, mq_channel_message *message) except -1:
+        """The message at the cursor; False: there is none."""
+        while True:
+            status = mq_channel_next(&self.c, message)
+            if self._raises and self.c.lost != self._told:
+                lost, self._told = self.c.lost - self._told, self.c.lost
+                error = LostMessagesError(f"{lost} messages were lost; the next call goes on behind them",
+                                          self._endpoint)
+                error.lost = lost
+                raise error
+            if status == MQ_CHANNEL_OK:
+                return True
+            if status == MQ_CHANNEL_EMPTY:
+                if not is_whole(self._hub.whole):
+                    self._hub.check_whole()
+                return False
+            if status == MQ_CHANNEL_UNMAPPED:
+                self._map_pool(message)
+                continue
+            mq_channel_pass(&self.c, message)  # so that the next call goes on
+            self._hub.check_whole()
+            text = f"at position {message.position} is no message: another program wrote there"
+            raise CorruptSegmentError(text, self._endpoint, self._hub.path)
+
+    cdef int _map_pool(self, const mq_channel_message *message) except -1:
+        """Map the pool that the message is in. If it is not there, while the message is, that is lost."""
+        cdef Pool pool = None
+        cdef MappedPool mapped
+        cdef bint pins = self._takes_views()
+        try:
+            pool = open_pool(self._hub, message.pool_uid, pins)
+        except SegmentError as error:
+            if error.errno not in (EMFILE, ENFILE, ENOMEM):  # these pass: then the next call finds the message again
+                mq_channel_pass(&self.c, message)
+            raise
+        if self._ticket != fork_generation:  # a signal handler may have closed it meanwhile
+            self._enter()
+        if self._takes_views() != pins:  # it took its first view meanwhile, or a handler forked: map it as needed now
+            return 0
+        if pool is None:
+            mq_channel_pass(&self.c, message)
+            return 0
+        mapped = MappedPool.__new__(MappedPool)
+        mapped.pool, mapped.member = pool, self._member
+        mapped.publisher = PublisherInfo(pool.node, pool.pid)
+        self._pools[message.row] = mapped
+        self.c.pools[message.row] = pool.slots
+        return 0
+
+    cdef bint _find(self, mq_channel_message *message, object timeout) except -1:
+        """The message at the cursor, waiting for it for so many seconds; False: there is none."""
+        cdef int64_t deadline
+        if self._look(message):
+            return True
+        if timeout is not None and timeout == 0:
+            return False
+        deadline = timeout_ns(timeout, self._endpoint)
+        if deadline != FOR_EVER:
+            deadline += mq_now_ns()
+        while wait_ready([self], deadline):
+            self._enter()  # a signal handler may have forked
+            if self._look(message):
+                return True
+            if 0 <= deadline <= mq_now_ns():  # what woke us was one's own, or withdrawn
+                break
+        return False
+
+    cdef bint _take(self, const mq_channel_message *message) except -1:
+        """The message was copied; False: it was overwritten meanwhile."""
+        cdef MappedPool mapped = self._pools[message.row]
+        if mapped.pool.whole != NULL and mq_load_relaxed_u64(mapped.pool.whole) != 1:
+            mq_channel_pass(&self.c, message)
+            mapped.pool.check_whole(self._endpoint)
+        if not mq_channel_accept(&self.c, message):
+            PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
+            self._enter()
+            return False
+        self._last, self._last_from = message[0], mapped
+        return True
+
+    # ---- receiving copies ----
+
+    cdef bytes _copy(self, const mq_channel_message *message):
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, message.length)
+        cdef char *target = PyBytes_AS_STRING(out)
+        if message.length < LARGE_BYTES:
+            mq_copy_out(target, mq_slot_payload(message.slot), message.length)
+            return out
+        self._occupy()
+        with nogil:
+            mq_copy_out(target, mq_slot_payload(message.slot), message.length)
+        self._ticket = self._generation
+        return out
+
+    cdef object _receive(self, object timeout):
+        cdef mq_channel_message message
+        cdef bytes out = None
+        while self._find(&message, timeout):
+            out = self._copy(&message)
+            if self._take(&message):
+                break
+            out = None
+        self._settle_fd()
+        return out
+
+    def receive(self, timeout=None):
+        self._enter()
+        return self._receive(timeout)
+
+    def receive_into(self, buffer, timeout=None):
+        cdef mq_channel_message message
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            self._enter()
+            while self._find(&message, timeout):
+                if message.length > <uint64_t> view.len:
+                    text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
+                    raise MessageTooLargeError(text, self._endpoint)
+                mq_copy_out(view.buf, mq_slot_payload(message.slot), message.length)
+                if self._take(&message):
+                    return message.length
+            return None
+        finally:
+            PyBuffer_Release(&view)
+            if self._ticket == fork_generation:
+                self._settle_fd()
+
+    cdef uint64_t _most(self, object limit) except? 0:
+        """How many positions to pass at most: as asked, and no more than there are now."""
+        if limit is not None and limit < 0:
+            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
+        self._enter()
+        if not self.c.order.capacity and not mq_channel_join(&self.c, False):
+            return 0
+        tail = mq_order_tail(&self.c.order)
+        there = tail - min(mq_channel_cursor(&self.c), tail)
+        if there == 0 and self._has_more():
+            there = 1  # its publisher has stopped before it came to the tail
+        return there if limit is None else min(there, limit)
+
+    def receive_many(self, limit=None):
+        cdef list messages = []
+        cdef uint64_t told, most = self._most(limit), end = mq_channel_cursor(&self.c) + most
+        while mq_channel_cursor(&self.c) < end:
+            told = self._told
+            try:
+                message = self._receive(0)
+            except (LostMessagesError, SegmentError):
+                if not messages:
+                    raise
+                self._told = told  # the next call tells of it: what was taken is not lost over it
+                break
+            if message is None:
+                break
+            messages.append(message)
+            self._enter()
+        return messages
+
+    def receive_array(self, dtype, limit=None):
+        import numpy
+        cdef mq_channel_message message
+        cdef uint64_t size, told, lost = self.c.lost, count = 0, most = self._most(limit)
+        dtype = numpy.dtype(dtype)
+        size = dtype.itemsize
+        if size == 0 or dtype.hasobject:
+            raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+        most = min(most, self.c.order.capacity)  # more cannot be there, however far behind we are
+        out = numpy.empty(most, dtype)
+        cdef size_t address = <size_t> out.ctypes.data
+        self._enter()  # that was Python code, and so may have run anything
+        while count < most:
+            told = self._told
+            try:
+                if not self._look(&message):
+                    break
+            except (LostMessagesError, SegmentError):
+                if not count:
+                    raise
+                self._told = told  # the next call tells of it
+                break
+            if count and self.c.lost != lost:
+                break  # the array ends before what was lost
+            lost = self.c.lost
+            if message.length != size:
+                if count:
+                    break
+                text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
+                raise MessageSizeError(text, self._endpoint)
+            mq_copy_out(<void *> (address + count * size), mq_slot_payload(message.slot), size)
+            if self._take(&message):
+                count += 1
+        self._settle_fd()
+        return out[:count]
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self._enter()
+        return self._receive(None)
+
+    # ---- views ----
+
+    def receive_view(self, timeout=None):
+        cdef mq_channel_message message
+        cdef MappedPool mapped
+        cdef Sample sample
+        self._enter()
+        self._need_viewer()
+        while self._find(&message, timeout):
+            if not self._takes_views():  # a signal handler forked while we waited, and this is the child
+                self._need_viewer()
+                continue
+            mapped = self._pools[message.row]
+            mapped.pool.check_whole(self._endpoint)
+            if not mq_channel_hold(&self.c, &message, self._member.viewer):
+                continue
+            self._member.change_held(1)
+            self._last, self._last_from = message, mapped
+            sample = Sample.__new__(Sample)
+            sample.show_part(mapped, mq_slot_payload(message.slot), message.length, False)
+            sample.hold(mapped, message.number)
+            sample.position, sample.publisher = message.position, mapped.publisher
+            sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
+            self._settle_fd()
+            return sample
+        self._settle_fd()
+        return None
+
+    cdef bint _takes_views(self) noexcept:
+        return self._member is not None and self._member.viewer >= 0
+
+    def _need_viewer(self):
+        """Have a bit in pins, and room for a view."""
+        if self._member is None:
+            raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
+        if self._member.held >= <uint64_t> self.max_views:
+            text = f"keeps {self._member.held} views, as many as it may (max_views); release one"
+            raise TooManyViewsError(text, self._endpoint)
+        if self._member.viewer < 0:
+            self._occupy()
+            try:
+                self._member.become_viewer()
+            finally:
+                self._ticket = self._generation
+            self._end_if_closing()
+            self._pools = [None] * MQ_PUBLISHERS  # they are mapped anew, with pins that can be written
+            memset(self.c.pools, 0, sizeof(self.c.pools))
+
+    # ---- waiting ----
+
+    cdef int _enter(self) except -1:
+        if self._ticket == fork_generation:
+            return 0
+        if self._ticket == CLOSED or self._generation == fork_generation:
+            raise misuse(self._ticket, self._endpoint)
+        # In a forked child: rows of our own, the same cursor. Views that came along are the parent's.
+        self._fd, self._waiting, self._closing = -1, None, False
+        try:
+            self._join()
+        except SegmentError as error:
+            if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
+                raise
+        self._ticket = self._generation = fork_generation
+        return 0
+
+    cdef bint _ready(self) except -1:
+        cdef mq_channel_message message
+        cdef uint64_t told = self._told
+        self._enter()
+        try:
+            return self._look(&message)
+        except LostMessagesError:
+            self._told = told  # it is for the receive to raise it
+            return True
+
+    cdef bint _has_more(self) noexcept:
+        cdef mq_channel_outlook outlook = mq_channel_outlook(self.c.hub, &self.c.cursor, self.c.whole)
+        return mq_channel_has_more(&outlook)
+
+    cdef uint32_t _announce(self) noexcept:
+        if not self._hub.writable:
+            return mq_load_acquire_u32(&self._hub.hub.attention)
+        return mq_attention_announce_many(&self._hub.hub.attention)
+
+    cdef mq_u32 *_word(self) noexcept:
+        return &self._hub.hub.attention
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        if not self._hub.writable:
+            return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
+        return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+
+    cdef mq_lookout _lookout(self) noexcept:
+        cdef mq_lookout lookout
+        self._outlook = mq_channel_outlook(self.c.hub, &self.c.cursor, self.c.whole)
+        lookout = mq_lookout(mq_channel_has_more, &self._outlook, &self._hub.hub.attention, mq_attention_announce_many)
+        if not self._hub.writable:
+            lookout.announce = NULL
+        return lookout
+
+    cdef int _give_back(self) except -1:
+        self.c.row = NULL
+        if self._member is not None:
+            self._member.leave()
+        self._pools = [None] * MQ_PUBLISHERS
+        memset(self.c.pools, 0, sizeof(self.c.pools))
+        return 0
+
+    def arecv(self):
+        from msgq.impl.ground import event_loop
+        return event_loop.receive(self, 0.0)
+
+
+@cython.no_gc_clear  # the pool is needed to the last
+cdef class Sample(HeldView):
+    """See subscriber.pyi."""
+
+    def __bool__(self):  # an empty message is one
+        return True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()

@@ -1,0 +1,48 @@
+"""Channels on the fake backend: many publishers and subscribers inside the process, in virtual time.
+
+The contracts are in the stubs of msgq/impl/channel (hub.pyi, publisher.pyi, subscriber.pyi). A publisher waits for a
+slot, and a subscriber for a message, as subscribers of topics do; only in a simulation does anybody else run meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import cast
+
+from msgq import naming, sharing
+from msgq.errors import SegmentError
+from msgq.figures import ChannelStats
+from msgq.impl.fake import channel_order
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.channel_order import Line
+from msgq.impl.fake.channel_publisher import Loan, Publisher
+from msgq.impl.fake.channel_stats import channel_stats
+from msgq.impl.fake.channel_subscriber import Sample, Subscriber
+
+__all__ = ["Hub", "Loan", "Publisher", "Sample", "Subscriber", "open_hub"]
+
+
+class Hub(channel_order.Hub):
+    """One object's view of a channel, which can also describe it."""
+
+    def stats(self) -> ChannelStats:
+        """Return who takes part, and who holds which views."""
+        return channel_stats(self)
+
+
+def open_hub(
+    name: str, in_prefix: str, create: bool | None, mode: int | None, trust: object, writable: bool, creator: str
+) -> Hub:
+    """Open the channel, or make it: `create` True only makes, False only opens, None does either."""
+    sharing.trusted(name)
+    bus = current_bus()
+    there = bus.channels.get((in_prefix, name))
+    if there is None and create is False:
+        raise SegmentError("there is no such channel", name, errno=errno.ENOENT)
+    if there is not None and create:
+        raise SegmentError("the channel is there already", name, errno=errno.EEXIST)
+    if there is None:
+        naming.mode(mode, name)
+        there = bus.channels[in_prefix, name] = Line(bus, name, (creator, os.getpid()), bus.route)
+    return Hub(cast("Line", there), in_prefix, writable)

@@ -1,0 +1,412 @@
+"""A channel in this process: one order of messages, and the pools that they lie in.
+
+It does what the headers of msgq/impl/channel do, step by step, so that the same messages are lost: order.h, pool.h,
+hub.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the row.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from msgq.errors import (
+    ChannelMismatchError,
+    SegmentError,
+    StateError,
+    TooManyPublishersError,
+    TooManySubscribersError,
+)
+from msgq.impl.fake.bus import Arrivals, Bus, Source, forked_error
+from msgq.naming import CHANNEL_MARK
+from msgq.schema import Schema
+
+ROWS = VIEWERS = LISTENERS = 64
+PUBLISHERS = 63
+ANY_SUBSCRIBERS = 255
+DEFAULTS = {"capacity": 64, "publishers": PUBLISHERS, "subscribers": ANY_SUBSCRIBERS, "stamps": True}
+DEAD_POOLS = 8  # that stay for those who have not read their messages yet
+DEAD_BYTES = 1 << 28
+LINE = 64
+PAGE = 4096
+POOL_HEAD = 192
+
+
+class Entry(NamedTuple):
+    """What the order has at a position. No pool: the message was withdrawn, or there was none."""
+
+    position: int
+    pool: Pool | None
+    slot: int
+
+
+class Slot:
+    """Room for a message.
+
+    Attributes
+    ----------
+    holders : the viewers that look at it.
+    """
+
+    __slots__ = ("data", "holders", "origin_time", "publish_time")
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.publish_time = self.origin_time = 0
+        self.holders: list[int] = []
+
+
+class Order:
+    """The messages of all publishers. `capacity` and `tail` are 0 before it begins."""
+
+    def __init__(self) -> None:
+        self.capacity = self.tail = 0
+        self._entries: list[Entry] = []
+
+    def begin(self, capacity: int) -> None:
+        """Begin, once; later calls do nothing."""
+        if not self.tail:
+            self._entries = [Entry(i, None, 0) for i in range(capacity)]
+            self.capacity = self.tail = capacity
+
+    def at(self, position: int) -> Entry:
+        """Return the entry at the place of a position; it may be of an earlier or a later one."""
+        return self._entries[position & self.capacity - 1]
+
+    def publish(self, pool: Pool, slot: int) -> int:
+        """Give the message in a slot its position."""
+        position = self.tail
+        self._entries[position & self.capacity - 1] = Entry(position, pool, slot)
+        self.tail += 1
+        return position
+
+    def withdraw(self, entry: Entry) -> None:
+        """Take a message out, which is there."""
+        self._entries[entry.position & self.capacity - 1] = Entry(entry.position, None, 0)
+
+    def of_pool(self, pool: Pool) -> list[Entry]:
+        """Return the entries that a pool's messages have."""
+        return [entry for entry in self._entries if entry.pool is pool]
+
+    def oldest(self) -> int:
+        """Return where a subscriber goes on that was lapped: at what will still be there a moment later."""
+        return self.tail - self.capacity + self.capacity // 16
+
+
+class Pool:
+    """The slots of one publisher, and which of them is written next.
+
+    Attributes
+    ----------
+    hub : the object that its publisher was made with.
+    living : its publisher publishes from it, or a loan of it is open.
+    superseded : its publisher has another one, and counts there.
+    ending : it is left when the last loan of it is over.
+    lent : loans that are open.
+    removed : its file would be gone, and who has not mapped it would not find it.
+    sent, bytes, refused, withdrawn : as in `Publisher`.
+    """
+
+    def __init__(self, hub: Hub, row: int, node: str, slots: int, slot_bytes: int) -> None:
+        self.hub, self.line, self.row, self.node = hub, hub.line, row, node
+        self.slot_bytes = slot_bytes
+        self.size = pool_size(slots, slot_bytes)
+        self.slots = [Slot() for _ in range(slots)]
+        self.living, self.superseded, self.ending, self.removed = True, False, False, False
+        self.lent = self.sent = self.bytes = self.refused = self.withdrawn = 0
+        self._free = list(range(slots - 1, -1, -1))
+        self._limbo: list[int] = []
+        self._published: deque[tuple[int, int]] = deque()  # position, slot
+
+    def take(self) -> int | None:
+        """Return a slot to write; None: each is held or lent. Messages are withdrawn only when that gives a slot."""
+        if self._free:
+            return self._free.pop()
+        order = self.line.order
+        while True:
+            slot = self._reclaim()
+            if slot is None:
+                slot = self._leave_limbo()
+            if slot is not None or all(self.slots[slot].holders for _, slot in self._published):
+                return slot
+            order.withdraw(Entry(self._published[0][0], self, self._published[0][1]))
+            self.withdrawn += 1
+
+    def _reclaim(self) -> int | None:
+        """Return the slot of a message that has left the order, unless it is held."""
+        while self._published:
+            position, slot = self._published[0]
+            if self.line.order.at(position) == (position, self, slot):
+                return None
+            self._published.popleft()
+            if not self.slots[slot].holders:
+                return slot
+            self._limbo.append(slot)
+        return None
+
+    def _leave_limbo(self) -> int | None:
+        slot = next((slot for slot in self._limbo if not self.slots[slot].holders), None)
+        if slot is not None:
+            self._limbo.remove(slot)
+        return slot
+
+    def has_room(self) -> bool:
+        """Tell whether `take` would return a slot."""
+        return bool(self._free) or any(not self.slots[slot].holders for slot in self._used())
+
+    def _used(self) -> list[int]:
+        """Return the slots that have a message, or had one that is held."""
+        return [*self._limbo, *(slot for _, slot in self._published)]
+
+    def give_back(self, slot: int) -> None:
+        """A slot that was taken has no message."""
+        self._free.append(slot)
+
+    def publish(self, number: int, data: bytes, publish_time: int, origin_time: int) -> int:
+        """Give a message its position."""
+        slot = self.slots[number]
+        slot.data, slot.publish_time, slot.origin_time = data, publish_time, origin_time
+        position = self.line.order.publish(self, number)
+        self._published.append((position, number))
+        self.sent += 1
+        self.bytes += len(data)
+        return position
+
+    def holders(self) -> list[str]:
+        """Return who holds the slots, as texts."""
+        count: dict[int, int] = {}
+        for slot in self._used():
+            for viewer in set(self.slots[slot].holders):
+                count[viewer] = count.get(viewer, 0) + 1
+        texts = [f"{self.line.viewers[viewer]} holds {count[viewer]}" for viewer in sorted(count)]
+        return texts + [f"{self.lent} are lent here"] * (self.lent > 0)
+
+    def returned(self, sweeps: bool) -> None:
+        """A loan is over."""
+        self.lent -= 1
+        if self.ending:
+            self.leave(sweeps)
+
+    def leave(self, sweeps: bool) -> None:
+        """Publish no more from here. Messages that are in the order stay, and the pool with them.
+
+        `sweeps`: remove it now if there are none; else (as garbage) the next one who joins does.
+        """
+        if self.living and not self.lent:
+            self.living = False
+            if sweeps and not self.line.removed:
+                self.line.sweep()
+
+
+class Listed(Protocol):
+    """A subscriber that is listed, for as long as it holds its row."""
+
+    node: str
+
+
+class Line(Source[Arrivals]):
+    """What a hub's file has: the order, what all agree on, and who takes part.
+
+    Attributes
+    ----------
+    geometry : capacity, publishers, subscribers (255: any number), stamps (a bool); None: nobody has said it.
+    rows, viewers, listeners : pools of publishers; names of subscribers that take views; those that are listed.
+    removed : nobody can join any more.
+    sender : the mark of who sent the newest message.
+    """
+
+    def __init__(self, bus: Bus, name: str, creator: tuple[str, int], route: Callable[[Source[Any]], Any]) -> None:
+        super().__init__(f"{CHANNEL_MARK}{name}", route)
+        self.bus, self.name, self.creator = bus, name, creator
+        self.created_ns = bus.clock.now_ns
+        self.order = Order()
+        self.geometry: dict[str, Any] = dict.fromkeys(("capacity", "publishers", "subscribers", "stamps"))
+        self.schema: Schema | None = None
+        self.rows: list[Pool | None] = [None] * PUBLISHERS
+        self.viewers: list[str | None] = [None] * VIEWERS
+        self.listeners: list[Listed | None] = [None] * LISTENERS
+        self.removed = False
+        self.sender: object = None
+
+    # ---- publishers ----
+
+    def living(self) -> list[Pool]:
+        """Return the pools of living publishers."""
+        return [pool for pool in self.rows if pool is not None and pool.living]
+
+    def sweep(self, most: int = DEAD_POOLS) -> int:
+        """Remove the pools of the dead: those out of reach, and the oldest of too many. Returns how many stay."""
+        dead = []
+        for row, pool in enumerate(self.rows):
+            if pool is not None and not pool.living:
+                dead.append((max((entry.position + 1 for entry in self.order.of_pool(pool)), default=0), row, pool))
+        dead.sort(key=lambda each: each[:2])
+        left, size = len(dead), sum(pool.size for *_, pool in dead)
+        for newest, row, pool in dead:
+            if newest and left <= most and size <= DEAD_BYTES:
+                break
+            for entry in self.order.of_pool(pool):
+                self.order.withdraw(entry)
+            pool.removed, self.rows[row] = True, None
+            left, size = left - 1, size - pool.size
+        return left
+
+    def check_limit(self) -> None:
+        """Refuse a publisher more than there may be. Pools that stay for loans are of publishers that count once."""
+        limit = self.geometry["publishers"]
+        if sum(not pool.superseded for pool in self.living()) >= limit:
+            raise TooManyPublishersError(f"has as many publishers as it may ({limit}): {self._publishers()}", self.name)
+
+    def free_row(self, left: int) -> int:
+        """Return a free row; `left` pools are of publishers that left."""
+        while None not in self.rows:
+            if not left:
+                text = f"all {PUBLISHERS} rows of publishers are in use: {self._publishers()}"
+                raise TooManyPublishersError(text, self.name)
+            left = self.sweep(left - 1)
+        return self.rows.index(None)
+
+    def _publishers(self) -> str:
+        count: dict[str, int] = {}
+        for pool in self.living():
+            count[pool.node] = count.get(pool.node, 0) + 1
+        return ", ".join(f"{node} ({rows} rows)" if rows > 1 else node for node, rows in count.items())
+
+    # ---- subscribers ----
+
+    def listen(self, member: Listed) -> int | None:
+        """Return a row for a subscriber; None: it goes on without one."""
+        limit = self.geometry["subscribers"]
+        limited = limit is not None and limit <= LISTENERS
+        rows = self.listeners[:limit] if limited else self.listeners
+        if None in rows:
+            row = rows.index(None)
+            self.listeners[row] = member
+            return row
+        if limited:
+            names = ", ".join(member.node for member in self.listeners if member is not None)
+            raise TooManySubscribersError(f"has as many subscribers as it may ({limit}): {names}", self.name)
+        return None
+
+    def view(self, node: str) -> int:
+        """Return a row for a subscriber that takes views."""
+        if None not in self.viewers:
+            text = f"has {VIEWERS} subscribers that take views, and no room for more: receive() copies instead"
+            raise TooManySubscribersError(text, self.name)
+        row = self.viewers.index(None)
+        self.viewers[row] = node
+        return row
+
+
+class Hub:
+    """One object's view of a channel."""
+
+    path = ""
+
+    def __init__(self, line: Line, prefix: str, writable: bool) -> None:
+        self.line, self.name, self.prefix, self.writable = line, line.name, prefix, writable
+
+    def lock(self) -> None:
+        """Whoever joins or changes something does this first; nobody else is in the way here.
+
+        Raises
+        ------
+        SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
+        """
+        if self.line.inherited:
+            raise forked_error(self.name)
+        if self.line.removed:
+            text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
+            raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
+
+    def close(self) -> None:
+        """Nothing here keeps a channel from being removed."""
+
+    # ---- what all agree on ----
+
+    @property
+    def geometry(self) -> tuple[int | None, int | None, int | None, bool | None]:
+        """Capacity, most publishers, most subscribers (None also for any number), stamps; None: nobody has said it."""
+        there = self.line.geometry
+        most = None if there["subscribers"] == ANY_SUBSCRIBERS else there["subscribers"]
+        return there["capacity"], there["publishers"], most, there["stamps"]
+
+    def settle(
+        self,
+        capacity: int | None = None,
+        publishers: int | None = None,
+        subscribers: int | None = None,
+        stamps: bool | None = None,
+        publishes: bool = False,
+    ) -> None:
+        """Agree on a geometry; with a publisher all that nobody has said gets its default."""
+        asked = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
+        asked["stamps"] = None if stamps is None else bool(stamps)
+        agreed = {what: self._agree(what, value) for what, value in asked.items()}
+        if publishes:
+            agreed = {what: DEFAULTS[what] if value is None else value for what, value in agreed.items()}
+        if agreed == self.line.geometry:
+            return
+        if not self.writable:
+            raise StateError("was opened passive, and cannot settle what nobody has said so far", self.name)
+        self.lock()
+        self.line.geometry = agreed
+        if agreed["capacity"]:
+            self.line.order.begin(agreed["capacity"])
+
+    def _agree(self, what: str, asked: Any) -> Any:
+        there = self.line.geometry[what]
+        if asked is not None and there not in (None, asked):
+            shown = "any number" if there == ANY_SUBSCRIBERS and what == "subscribers" else there
+            text = f"has {what}={shown}, and {what}={asked} was asked for"
+            raise ChannelMismatchError(f"{text}; leave it out to take what is there, or remove the channel", self.name)
+        return there if asked is None else asked
+
+    @property
+    def messages(self) -> int:
+        """How many were published so far, of all publishers."""
+        return self.line.order.tail - self.line.order.capacity
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of who made it."""
+        return self.line.creator
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, in virtual time."""
+        return self.line.created_ns
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+        return self.line.schema
+
+    def describe(self, schema: Schema, replace: bool) -> Schema:
+        """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
+        if not self.writable:
+            raise StateError("was opened passive, and cannot describe the messages", self.name)
+        self.lock()
+        if self.line.schema is None or replace:
+            self.line.schema = schema
+        return self.line.schema
+
+    def unlink(self) -> None:
+        """Remove the channel; who has it open goes on."""
+        self.lock()
+        for pool in self.line.rows:
+            if pool is not None:
+                pool.removed = True
+        self.line.removed = True
+        del self.line.bus.channels[self.prefix, self.name]
+
+
+def pool_stride(slot_bytes: int) -> int:
+    """Return the bytes of a slot with its header."""
+    return LINE + (slot_bytes + LINE - 1 & -LINE)
+
+
+def pool_size(slots: int, slot_bytes: int) -> int:
+    """Return the bytes that a pool's file would have."""
+    return (POOL_HEAD + slots * LINE + PAGE - 1 & -PAGE) + slots * pool_stride(slot_bytes)

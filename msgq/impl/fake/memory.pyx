@@ -1,0 +1,44 @@
+"""Bytes as buffers, for classes in Python, which can be none themselves before Python 3.12."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+
+cdef class Memory:
+    """See memory.pyi."""
+
+    cdef object _bytes          # nobody else has it, so a bytearray stays where it is
+    cdef readonly Py_ssize_t exports
+    cdef object __weakref__
+
+    def __init__(self, content):
+        self._bytes = content if isinstance(content, bytes) else bytearray(<Py_ssize_t> content)
+
+    def __len__(self):
+        return len(self._bytes)
+
+    def check_shown(self):
+        pass
+
+    def copied(self, size):
+        return bytes(self._bytes[:size])
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        self.check_shown()
+        readonly = isinstance(self._bytes, bytes)
+        start = PyBytes_AS_STRING(self._bytes) if readonly else PyByteArray_AS_STRING(self._bytes)
+        PyBuffer_FillInfo(buffer, self, start, len(self._bytes), readonly, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.exports -= 1
+
+
+def copy_of(data):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return PyBytes_FromStringAndSize(<const char *> view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,1 @@
+"""Counted events that a controller steps programs by (docs/fake-events.md)."""

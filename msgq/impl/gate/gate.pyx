@@ -1,0 +1,427 @@
+"""Event-gated receiving: handles and their events for the controller, gates for subscribers. See docs/fake-events.md.
+
+The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pyx.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.fcntl cimport O_RDWR
+from posix.stat cimport S_ISFIFO, fstat, struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.ground.context cimport remember
+from msgq.impl.gate.core cimport (
+    MQ_EVENT_CLEARED_TELL, MQ_EVENT_ONE, MQ_EVENT_WAS_CLEAR, mq_event, mq_event_announce_sleep, mq_event_clear,
+    mq_event_fifo, mq_event_futex, mq_event_is_set, mq_event_set, mq_event_settle, mq_event_spin, mq_event_watch,
+    mq_gate, mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_enabled, mq_gate_event, mq_gate_owner,
+    mq_gate_owner_life,
+)
+from msgq.impl.ground.core cimport (
+    MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_now_ns, mq_row_let_go,
+)
+from msgq.impl.gate.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.segment cimport check_file, lock_file, open_file, remove_file, Segment, unlock_file
+from msgq.impl.ground.waiting cimport FOR_EVER
+from msgq.impl.ground.wake cimport sleep_on
+
+import contextlib
+import os
+
+from msgq import naming, sharing
+from msgq.errors import (
+    ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, StateError,
+)
+
+
+cdef enum:
+    CALLED = 0
+    READY = 1
+    # How long a wait looks before it sleeps, in nanoseconds: a step of two processes that wait for each other takes 2
+    # to 10 us, waking a sleeper 5 to 50. Doubled after a wait that was short, halved after one that was not.
+    SPIN_MIN_NS = 2000
+    SPIN_MAX_NS = 50000
+    # How long a sleep may last: the first time, and at most. Then a signal that came just before the system call is
+    # heard, and the death of the controller noticed.
+    NAP_MIN_NS = 50000000
+    NAP_MAX_NS = 1000000000
+
+cdef int64_t _spin_ns = SPIN_MAX_NS
+
+
+# ---- waiting ----
+
+
+cdef inline mq_event *_words(Event event):
+    return mq_gate_event(event._handle._gate, event._which)
+
+
+cdef Py_ssize_t _first_set(list events) noexcept:
+    cdef Py_ssize_t i
+    for i in range(len(events)):
+        if mq_event_is_set(_words(<Event> events[i])):
+            return i
+    return -1
+
+
+cdef Py_ssize_t _announce_sleep(list events, mq_futex_many *words) noexcept:
+    """Have us woken by each event; returns the first that is set already, or -1."""
+    cdef Py_ssize_t i
+    cdef uint32_t expected
+    for i in range(len(events)):
+        expected = mq_event_announce_sleep(_words(<Event> events[i]))
+        if expected >= MQ_EVENT_ONE:
+            return i
+        if i < MQ_FUTEX_MANY:
+            words[i].expected = expected
+    return -1
+
+
+cdef bint _any_closed(list events) noexcept:
+    for event in events:
+        if mq_gate_closed((<Event> event)._handle._gate):
+            return True
+    return False
+
+
+cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate gate) except -2:
+    """Do what await_one says, without spinning."""
+    cdef int64_t until, nap = NAP_MIN_NS
+    cdef unsigned count = len(events)
+    cdef Py_ssize_t i
+    while True:
+        PyErr_CheckSignals()
+        i = _announce_sleep(events, words)
+        if i >= 0 or _any_closed(events) or (gate is not None and not gate._holds()):
+            return i
+        until = mq_now_ns() + nap
+        if 0 <= deadline < until:
+            until = deadline
+        with nogil:
+            sleep_on(words, count, until)
+        i = _first_set(events)
+        if i >= 0 or 0 <= deadline <= mq_now_ns():
+            return i
+        for event in events:
+            (<Event> event)._handle._check_owner()
+        nap = min(2 * nap, <int64_t> NAP_MAX_NS)
+
+
+cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
+    """Return the first of the events that is set, waiting for one.
+
+    -1: the deadline (CLOCK_MONOTONIC, negative: never) is over, a gate was closed, or `gate` (if any) does not hold us.
+    """
+    global _spin_ns
+    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef unsigned j, count = min(len(events), <Py_ssize_t> MQ_FUTEX_MANY)
+    cdef int64_t until, started
+    cdef Py_ssize_t i = _first_set(events)
+    if i >= 0:
+        return i
+    started = mq_now_ns()
+    if 0 <= deadline <= started:
+        return -1
+    memset(words, 0, count * sizeof(mq_futex_many))
+    for j in range(count):
+        words[j].address = <uint64_t> <size_t> mq_event_futex(_words(<Event> events[j]))
+        words[j].flags = MQ_FUTEX_32
+    until = started + _spin_ns
+    if 0 <= deadline < until:
+        until = deadline
+    with nogil:
+        mq_event_spin(words, count, until)
+    i = _first_set(events)
+    if i < 0:
+        i = _sleep(events, words, deadline, gate)
+    if mq_now_ns() - started < 2 * SPIN_MAX_NS:
+        _spin_ns = min(2 * _spin_ns, <int64_t> SPIN_MAX_NS)
+    else:
+        _spin_ns = max(_spin_ns // 2, <int64_t> SPIN_MIN_NS)
+    return i
+
+
+cdef Py_ssize_t _wait(list events, timeout) except -2:
+    """Return the first of the events that is set; an error when there is none in time, or there cannot be one."""
+    cdef int64_t deadline = FOR_EVER
+    cdef Py_ssize_t i
+    if not events:
+        raise InvalidValueError("there are no events to wait for")
+    for event in events:
+        (<Event?> event)._handle._check()
+    endpoint = (<Event> events[0])._handle.endpoint
+    if timeout != FOR_EVER:
+        if not 0 <= timeout <= INT32_MAX:
+            text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
+            raise InvalidValueError(text, endpoint)
+        deadline = mq_now_ns() + <int64_t> (timeout * 1e9)
+    i = _await_one(events, deadline, None)
+    if i < 0:
+        for event in events:
+            (<Event> event)._handle._check()
+        which = "the event" if len(events) == 1 else f"none of the {len(events)} events (this endpoint's is the first)"
+        raise EventTimeoutError(f"{which} was {'not ' if len(events) == 1 else ''}set within {timeout} s", endpoint)
+    return i
+
+
+def wait_for_one_event(events, timeout=-1):
+    return _wait(list(events), timeout)
+
+
+# ---- the controller's side ----
+
+
+cdef class Event:
+    """One of the two events of a handle, which it keeps alive. See the type stub (gate.pyi)."""
+
+    def __cinit__(self, SocketEventHandle handle not None, bint which):
+        self._handle = handle
+        self._which = which
+
+    def __repr__(self):
+        return f"<msgq Event recv_{'ready' if self._which else 'called'} of {self._handle!r}>"
+
+    def set(self):
+        self._handle._check()
+        self._handle._set(self._which)
+
+    def clear(self):
+        self._handle._check()
+        return self._handle._clear(self._which)
+
+    def wait(self, timeout_s=-1):
+        _wait([self], timeout_s)
+
+    def peek(self):
+        self._handle._check()
+        return mq_event_is_set(_words(self))
+
+    @property
+    def fd(self):
+        return self._handle._descriptor(self._which)
+
+
+cdef class SocketEventHandle:
+    """Manages the gate of an endpoint. See the type stub (gate.pyi)."""
+
+    def __cinit__(self):
+        self._fifos[CALLED] = self._fifos[READY] = -1
+
+    def __init__(self, endpoint, identifier, bint override, bint enable=False):
+        if self._path is not None:
+            raise StateError("the handle was made already", self.endpoint)
+        self.endpoint = naming.endpoint_name(endpoint)
+        self.identifier = naming.endpoint_name(identifier, "fake prefix") if identifier else ""
+        self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
+        self._generation = fork_generation
+        if override:
+            self._map(make_gate(self.endpoint, self._path, enable, &self._hold))
+            self._owner = True
+            remember(self)
+        elif (segment := open_gate(self.endpoint, self._path)) is not None:
+            self._map(segment)
+
+    cdef int _map(self, Segment segment) except -1:
+        self._segment = segment
+        self._gate = <mq_gate *> segment.address
+        return 0
+
+    def __del__(self):
+        self.close()
+
+    def __dealloc__(self):
+        for which in range(2):
+            if self._fifos[which] >= 0:
+                close(self._fifos[which])
+        if self._hold != NULL and self._generation == fork_generation:
+            mq_row_let_go(self._hold)
+
+    def __repr__(self):
+        state = "not managed" if self._gate == NULL else "closed" if mq_gate_closed(self._gate) else "open"
+        return f"<msgq SocketEventHandle {self.endpoint!r}, {state}>"
+
+    def close(self):
+        if self._owner and self._generation == fork_generation:
+            self._owner = False
+            mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
+            remove_gate(self.endpoint, self._path, self._segment.inode)
+            mq_row_let_go(self._hold)
+            self._hold = NULL
+
+    def _close_at_exit(self):
+        self.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def enabled(self):
+        return self._gate != NULL and not mq_gate_closed(self._gate) and mq_gate_enabled(self._gate)
+
+    @enabled.setter
+    def enabled(self, bint value):
+        self._check()
+        mq_gate_enable(self._gate, value)
+
+    @property
+    def recv_called_event(self):
+        return Event(self, CALLED)
+
+    @property
+    def recv_ready_event(self):
+        return Event(self, READY)
+
+    cdef int _check(self) except -1:
+        """Refuse when there is nothing to set or wait for."""
+        if self._gate == NULL:
+            raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
+        if mq_gate_closed(self._gate):
+            raise EventError("the handle that managed it was closed, or replaced by another one", self.endpoint)
+        return 0
+
+    cdef int _check_owner(self) except -1:
+        """Refuse when the process that made the gate is dead."""
+        if self._owner and self._generation == fork_generation:
+            return 0
+        if mq_gate_owner_life(self._gate, &self._segment.roll) == MQ_DEAD:
+            text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
+            raise ControllerDiedError(text, self.endpoint)
+        return 0
+
+    cdef int _set(self, int which) except -1:
+        if mq_event_set(mq_gate_event(self._gate, which)):
+            self._tell(which)
+        return 0
+
+    cdef bint _clear(self, int which) except -1:
+        change = mq_event_clear(mq_gate_event(self._gate, which))
+        if change == MQ_EVENT_CLEARED_TELL:
+            try:
+                self._tell(which)
+            except BaseException:
+                mq_event_set(mq_gate_event(self._gate, which))  # who gets an error has taken nothing
+                raise
+        return change != MQ_EVENT_WAS_CLEAR
+
+    # ---- FIFOs ----
+
+    cdef int _tell(self, int which) except -1:
+        """The event just became set, or ceased to be: bring its FIFO in line."""
+        if self._fifos[which] < 0 and not self._open_fifo(which, False):
+            return 0
+        mq_event_settle(mq_gate_event(self._gate, which), self._fifos[which])
+        return 0
+
+    cdef int _descriptor(self, int which) except -2:
+        if self._gate == NULL or mq_gate_closed(self._gate):
+            return -1
+        if self._fifos[which] < 0:
+            self._make_fifo(which)
+        return self._fifos[which]
+
+    cdef int _open_fifo(self, int which, bint fresh) except -1:
+        """Open the FIFO that was just made, or that the event names; 0: the gate was closed and its files removed."""
+        cdef struct_stat found
+        cdef str path = self._path + <str> FIFO_SUFFIX[which]
+        cdef mq_event *event = mq_gate_event(self._gate, which)
+        cdef int fd = open_file(self.endpoint, path, O_RDWR)
+        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and sharing.trusts(found.st_uid)
+        if not good or (not fresh and found.st_ino != mq_event_fifo(event)):
+            if fd >= 0:
+                close(fd)
+            if mq_gate_closed(self._gate):
+                return 0
+            raise CorruptSegmentError("is not the FIFO that was made for this event", self.endpoint, path)
+        self._fifos[which] = fd
+        if fresh:
+            mq_event_watch(event, found.st_ino, fd)
+        else:
+            mq_event_settle(event, fd)  # its bytes are gone if nobody had it open meanwhile
+        return 1
+
+    cdef int _make_fifo(self, int which) except -1:
+        """Open the event's FIFO, made if this is the first who asks."""
+        cdef struct_stat found
+        cdef int fd = open_file(self.endpoint, self._path, O_RDWR)
+        if fd < 0:
+            raise EventError("its gate's file was removed", self.endpoint)
+        try:
+            lock_file(fd, self.endpoint, self._path)
+            check_file(fd, &found, self.endpoint, self._path)
+            if not found.st_nlink or found.st_ino != self._segment.inode:
+                raise EventError("its gate was replaced by another one", self.endpoint)
+            fresh = mq_event_fifo(mq_gate_event(self._gate, which)) == 0
+            if fresh:
+                path = self._path + FIFO_SUFFIX[which]
+                remove_file(self.endpoint, path)  # of one that died in between
+                os.mkfifo(path, 0o600)
+                with contextlib.suppress(PermissionError):  # no member of the gate's group: others' bits are for us
+                    os.chown(path, -1, found.st_gid)
+                os.chmod(path, found.st_mode & 0o666)  # whatever the umask says
+            self._open_fifo(which, fresh)
+        finally:
+            unlock_file(fd)
+        return 0
+
+
+# ---- the subscriber's side ----
+
+
+cdef class Gate:
+    """What a subscriber stops at. Used by one thread at a time."""
+
+    def __cinit__(self, str endpoint, str in_prefix, str identifier):
+        self._endpoint = endpoint
+        self._identifier = identifier
+        self._path = naming.gate_path(endpoint, in_prefix, identifier)
+
+    cdef int _look(self) except -1:
+        """Find the gate that the endpoint has now, if any. One system call while it has none."""
+        cdef SocketEventHandle handle
+        self._handle, self._called = None, False
+        if (segment := open_gate(self._endpoint, self._path)) is not None:
+            handle = SocketEventHandle.__new__(SocketEventHandle)
+            handle.endpoint, handle.identifier, handle._path = self._endpoint, self._identifier, self._path
+            handle._map(segment)
+            self._handle, self._ready = handle, [Event(handle, READY)]
+        return 0
+
+    cdef bint enter(self, const bint *cancelled) except -1:
+        """Tell the controller of a receive and wait until it lets us through; False: it does not want to know.
+
+        False as well when `*cancelled` becomes true. What an exception interrupts goes on at the next call: the
+        controller is not told twice. A forked child's receive is another one: it is told of that, too.
+        """
+        self._cancelled = cancelled
+        while True:
+            if self._handle is None or mq_gate_closed(self._handle._gate):
+                self._look()
+            if self._handle is None or not mq_gate_enabled(self._handle._gate):
+                self._called = False
+                return False
+            if not self._called or self._generation != fork_generation:
+                self._called, self._generation = True, fork_generation
+                self._handle._set(CALLED)
+            try:
+                ready = _await_one(self._ready, FOR_EVER, self)
+            except ControllerDiedError:
+                self._handle, self._called = None, False  # the next receive looks for another controller's
+                raise
+            if cancelled[0]:
+                return False
+            if ready == 0 and self._handle._clear(READY):  # otherwise not held, or another subscriber was faster
+                self._called = False
+                return True
+
+    cdef bint _holds(self) noexcept:
+        """Whether there is still something to wait for."""
+        return not self._cancelled[0] and self._generation == fork_generation and mq_gate_enabled(self._handle._gate)
+
+    cdef void wake(self) noexcept:
+        """Have a thread that waits in `enter` look at `*cancelled`."""
+        if self._handle is not None:
+            mq_futex_wake_all(mq_event_futex(mq_gate_event(self._handle._gate, READY)))

@@ -1,0 +1,115 @@
+"""The files of gates: a gate's own, and those of its FIFOs, whose names are its name and a suffix.
+
+A gate's file is made complete before it has a name. Closing it, replacing it and making its FIFOs happen under flock of
+that file.
+"""
+
+from libc.stdint cimport uint64_t
+from posix.fcntl cimport O_RDWR
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.gate.core cimport (
+    MQ_GATE_BYTES, MQ_GATE_GOOD, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_GATE_VERSION_DIFFERS, mq_gate, mq_gate_check,
+    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_life, mq_gate_version,
+)
+from msgq.impl.ground.core cimport mq_roll, mq_row_hold
+from msgq.impl.ground.liveness cimport is_alive, this_process
+from msgq.impl.ground.segment cimport (
+    check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, Segment, unlock_file,
+)
+
+from msgq import naming
+from msgq.errors import CorruptSegmentError, LayoutVersionError
+
+FIFO_SUFFIX = (":called", ":ready")
+
+
+cdef Segment open_gate(str endpoint, str path):
+    """Return the gate that has this name, checked; None when there is none, or it is closed."""
+    cdef struct_stat found
+    cdef Segment segment
+    cdef int fd = open_file(endpoint, path, O_RDWR)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &found, endpoint, path)
+        if found.st_size != MQ_GATE_BYTES:
+            text = f"has {found.st_size} bytes, not the {MQ_GATE_BYTES} of a gate; remove it"
+            raise CorruptSegmentError(text, endpoint, path)
+        segment = map_file(fd, &found, True, endpoint, path)
+    finally:
+        close(fd)
+    state = mq_gate_check(<mq_gate *> segment.address)
+    if state == MQ_GATE_VERSION_DIFFERS:
+        text = (f"has layout version {mq_gate_version(<mq_gate *> segment.address)}, this library has "
+                f"{MQ_GATE_VERSION}; use one version of msgq")
+        raise LayoutVersionError(text, endpoint, path)
+    if state != MQ_GATE_GOOD:
+        raise CorruptSegmentError("is not a gate of msgq; remove it", endpoint, path)
+    return None if mq_gate_closed(<mq_gate *> segment.address) else segment
+
+
+cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
+    """Remove the files of the gate that has this name; if `inode` is not 0, only when it is that one.
+
+    Returns the gate, still open; None when there was none, or only foreign bytes.
+    """
+    cdef struct_stat found
+    cdef Segment segment = None
+    cdef int fd = open_file(endpoint, path, O_RDWR)
+    if fd < 0:
+        return None
+    try:
+        lock_file(fd, endpoint, path)
+        check_file(fd, &found, endpoint, path)
+        if not found.st_nlink or (inode and inode != found.st_ino):
+            return None
+        if found.st_size == MQ_GATE_BYTES:
+            segment = map_file(fd, &found, True, endpoint, path)
+        for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last: the lock is on what has it
+            remove_file(endpoint, path + suffix)
+    finally:
+        unlock_file(fd)
+    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_GATE_GOOD else None
+
+
+cdef void *_hold(Segment segment, int fd) noexcept:
+    """Lock the owner's byte of a file that has no name yet."""
+    cdef mq_roll roll = segment.roll
+    roll.path, roll.fd = NULL, fd
+    return mq_row_hold(&roll, MQ_GATE_ROW, False)
+
+
+cdef Segment make_gate(str endpoint, str path, bint enable, void **hold):
+    """Return a new gate of this process, in place of any other; *hold is its owner's life."""
+    cdef struct_stat found
+    cdef Segment segment, former
+    cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
+    try:
+        check_file(fd, &found, endpoint, path)
+        segment = map_file(fd, &found, True, endpoint, path)
+        hold[0] = _hold(segment, fd)
+        mq_gate_init(<mq_gate *> segment.address, this_process(), hold[0] != NULL)
+        mq_gate_enable(<mq_gate *> segment.address, enable)
+        while True:
+            former = remove_gate(endpoint, path, 0)
+            named = name_file(fd, endpoint, path)
+            if former is not None:  # now who waits there can go to the new one
+                mq_gate_close(<mq_gate *> former.address)
+            if named:
+                return segment
+    finally:
+        close(fd)
+
+
+def gate_owner(str path):
+    cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
+    if segment is None:
+        return None
+    alive = is_alive(mq_gate_owner_life(<mq_gate *> segment.address, &segment.roll))
+    return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
+
+
+def unlink_gate(str path, uint64_t inode):
+    remove_gate(naming.gate_names(path)[2], path, inode)

@@ -1,0 +1,48 @@
+/* The bytes of an endpoint's gate. No behaviour here; docs/layout.md is the same in prose, tests/meta pins both.
+ *
+ * An assert that fails means that other processes would misread the file: bump MQ_GATE_VERSION.
+ */
+#ifndef MQ_GATE_LAYOUT_H
+#define MQ_GATE_LAYOUT_H
+
+#include "ground/layout.h"
+
+/* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint>, ours (docs/fake-events.md) ---- */
+
+enum {
+    MQ_GATE_VERSION = 1,
+    MQ_GATE_BYTES = 192,
+    MQ_EVENT_SLEEPERS = 1, /* a flag of `count`: somebody may sleep */
+    MQ_EVENT_ONE = 2,      /* one set, in the count above the flag */
+};
+
+#define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
+
+/* Written by whoever sets, clears or waits. */
+typedef struct {
+    mq_u32 count; /* sets that were not cleared, and the flag; the futex word */
+    mq_u32 count_pad;
+    mq_u64 fifo_inode; /* the FIFO beside the gate that is readable while the count is above 0; 0: nobody asked */
+    mq_u64 reserved[6];
+} mq_event;
+_Static_assert(sizeof(mq_event) == 64, "bump MQ_GATE_VERSION");
+
+typedef struct {
+    /* Constant once the file has a name. */
+    mq_u64 magic;
+    mq_u64 version;
+    mq_u64 total_bytes;
+    mq_u64 pid;           /* the owner's, the process that made it */
+    mq_u64 start_time;    /* of the owner, clock ticks since boot */
+    mq_u64 pid_namespace; /* in which the pid means something */
+
+    mq_u32 enabled; /* whether receiving stops at the gate; any handle */
+    mq_u32 closed;  /* 1: the owner closed it, or another handle replaced it; never 0 again */
+    mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: it uses the release before, which has none */
+    mq_event recv_called;
+    mq_event recv_ready;
+} mq_gate;
+_Static_assert(offsetof(mq_gate, recv_called) == 64, "bump MQ_GATE_VERSION");
+_Static_assert(sizeof(mq_gate) == MQ_GATE_BYTES, "bump MQ_GATE_VERSION");
+
+#endif

@@ -1,0 +1,1 @@
+"""What all pieces stand on: order, life, sleep, files. It knows no piece."""

@@ -1,0 +1,62 @@
+"""What publishers and subscribers share: the context, closing at exit, and the errors for misuse."""
+
+import atexit
+import weakref
+
+from msgq.errors import ConcurrentUseError, StateError
+from msgq.impl.sockets.checks import closed_error
+
+_open_sockets = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Free places at exit, so that nobody has to find out that we are gone."""
+    for socket in list(_open_sockets):
+        socket._close_at_exit()
+
+
+cdef void remember(socket):
+    _open_sockets.add(socket)
+
+
+cdef object misuse(int ticket, str endpoint):
+    """Return the exception for a ticket that is not valid."""
+    if ticket == RESERVED:
+        return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
+    if ticket == BUSY:
+        return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", endpoint)
+    return closed_error(endpoint)
+
+
+_watcher = None  # of connects, for a simulation
+
+
+def watch_connects(watcher):
+    global _watcher
+    former, _watcher = _watcher, watcher
+    return former
+
+
+cdef int check_open(Context context, str endpoint) except -1:
+    if context.closed:
+        raise StateError("the context was terminated; make a new one", endpoint)
+    if _watcher is not None:
+        _watcher(endpoint)
+    return 0
+
+
+cdef class Context:
+    """Where sockets are made. Costs nothing here; the ZMQ backend needs it, so programs pass it everywhere.
+
+    Sockets stay usable after `term`, which only refuses new ones; it never blocks.
+    """
+
+    def term(self):
+        self.closed = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.term()

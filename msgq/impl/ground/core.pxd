@@ -1,0 +1,102 @@
+"""The headers of the ground as Cython sees them.
+
+Shared words are opaque: Cython cannot touch one but by a function whose name has its order.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "ground/layout.h" nogil:
+    enum:
+        MQ_CLOCK_VERSION
+    uint64_t MQ_CLOCK_MAGIC
+    ctypedef struct mq_clock:
+        pass
+
+
+cdef extern from "ground/atomics.h" nogil:
+    ctypedef struct mq_u64:
+        pass
+    ctypedef struct mq_u32:
+        pass
+    void mq_copy_in(void *shared, const void *source, size_t n)
+    void mq_copy_out(void *to, const void *shared, size_t n)
+
+
+cdef extern from "ground/liveness.h" nogil:
+    ctypedef enum mq_life:
+        MQ_DEAD
+        MQ_ALIVE
+        MQ_UNKNOWN
+    ctypedef struct mq_self:
+        uint64_t pid
+        uint64_t thread_id
+        uint64_t start_time
+        uint64_t pid_namespace
+        char name[16]
+    int mq_read_self(mq_self *self)
+    uint64_t mq_thread_id()
+    mq_life mq_process_life(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
+    mq_life mq_thread_life(uint32_t thread_id)
+
+
+cdef extern from "ground/life.h" nogil:
+    ctypedef struct mq_roll:
+        const char *path
+        int fd
+        uint64_t device
+        uint64_t inode
+    ctypedef struct mq_inquiry:
+        const mq_roll *roll
+    void *mq_row_hold(const mq_roll *roll, uint64_t row, bint shared)
+    void *mq_file_hold(const char *path, mq_roll *which)
+    void mq_row_let_go(void *hold)
+    mq_inquiry mq_inquire(const mq_roll *roll)
+    void mq_inquiry_end(mq_inquiry *inquiry)
+    mq_life mq_row_held(mq_inquiry *inquiry, uint64_t row)
+    mq_life mq_owner_life(mq_inquiry *inquiry, uint64_t row, uint64_t pid, uint64_t pid_namespace)
+
+
+cdef extern from "ground/schema.h" nogil:
+    enum:
+        MQ_SCHEMA_NAME
+        MQ_SCHEMA_ENCODING
+    ctypedef struct mq_schema_parts:
+        uint64_t room
+    void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
+                         uint64_t size)
+    bint mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *size)
+
+
+cdef extern from "ground/futex.h" nogil:
+    enum:
+        MQ_NS_PER_MS
+        MQ_NS_PER_S
+        MQ_FUTEX_MANY
+        MQ_FUTEX_32
+    ctypedef struct mq_futex_many:
+        uint64_t expected
+        uint64_t address
+        uint32_t flags
+    uint32_t *mq_futex_word(mq_u32 *shared)
+    int64_t mq_clock_ns(int clock)
+    int64_t mq_now_ns()
+    long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
+    long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
+    void mq_futex_wake_all(uint32_t *word)
+    bint mq_membarrier_register()
+
+
+cdef extern from "ground/attention.h" nogil:
+    uint32_t mq_attention_announce(mq_u32 *word)
+    uint32_t mq_attention_announce_many(mq_u32 *word)
+    bint mq_attention_due_many(const mq_u32 *word)
+    void mq_attention_wake_many(mq_u32 *word)
+
+
+cdef extern from "ground/lookout.h" nogil:
+    ctypedef struct mq_lookout:
+        int (*has_more)(const void *reader) noexcept nogil
+        const void *reader
+        mq_u32 *attention
+        uint32_t (*announce)(mq_u32 *attention) noexcept nogil

@@ -1,0 +1,45 @@
+"""The schema descriptor of a segment as a msgq.Schema; see schema.h for what happens when."""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+
+from msgq.impl.ground.core cimport (
+    MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_schema_parts, mq_schema_read, mq_schema_write,
+)
+
+from msgq.schema import Schema
+
+
+cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
+    """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
+    mq_schema_write(at, schema.name.encode(), schema.encoding.encode(), <const char *> <bytes> schema.data,
+                    len(schema.data))
+    return 0
+
+
+cdef object read_schema(const mq_schema_parts *at):
+    """Return the schema that is there, by itself; None: none, or no text of ours."""
+    parts = read_parts(at)
+    try:
+        return None if parts is None else Schema(*parts)
+    except ValueError:
+        return None  # too long, in a segment that others wrote
+
+
+cdef object read_parts(const mq_schema_parts *at):
+    """Return name, encoding and data of the schema that is there; None: none, or no text of ours."""
+    cdef char name[MQ_SCHEMA_NAME + 1]
+    cdef char encoding[MQ_SCHEMA_ENCODING + 1]
+    cdef uint64_t size = 0
+    cdef char *data = <char *> malloc(at.room)
+    if data == NULL:
+        raise MemoryError()
+    try:
+        name[MQ_SCHEMA_NAME] = encoding[MQ_SCHEMA_ENCODING] = 0
+        if not mq_schema_read(at, name, encoding, data, &size) or not name[0]:
+            return None
+        return (<bytes> name).decode(), (<bytes> encoding).decode(), data[:size]
+    except ValueError:
+        return None  # not UTF-8
+    finally:
+        free(data)

@@ -1,0 +1,11 @@
+from libc.stdint cimport uint32_t
+
+from msgq.impl.ground.core cimport mq_life, mq_self
+
+# Grows in every forked child: a socket that was made in another generation is the parent's.
+cdef int fork_generation
+
+cdef const mq_self *this_process() except NULL
+cdef int identify(mq_self *who, const char *name) except -1
+cdef uint32_t random_word() noexcept
+cdef object is_alive(mq_life life)

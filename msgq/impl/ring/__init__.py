@@ -1,0 +1,27 @@
+"""The msgq backend: publish and subscribe through a shared-memory ring (docs/protocol.md)."""
+
+from typing import TYPE_CHECKING
+
+from msgq.impl.ground import poller
+from msgq.impl.ground.context import Context
+from msgq.impl.ring.publisher import PubSocket
+from msgq.impl.ring.subscriber import SubSocket
+from msgq.impl.sockets.polling import PyzmqPoller
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Ready = TypeVar("Ready", default=SubSocket)
+else:
+    from msgq.impl.sockets.polling import Ready
+
+
+class Poller(PyzmqPoller[Ready], poller.Poller):
+    """Waits for several subscribers (or other readers), and descriptors, at once.
+
+    `Poller` is for type checkers one of subscribers. One that has others is annotated with what `poll` returns:
+    `Poller[tuple[Any, int]]` for pairs, as of `register`.
+    """
+
+
+__all__ = ["Context", "Poller", "PubSocket", "SubSocket"]

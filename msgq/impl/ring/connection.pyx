@@ -1,0 +1,273 @@
+"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (ground/waiting.pyx)."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memset
+
+from msgq.impl.ground.context cimport BUSY, CLOSED, Context, check_open, misuse, remember
+from msgq.impl.ground.core cimport mq_lookout, mq_self, mq_u32
+from msgq.impl.ring.core cimport (
+    MQ_BRIDGE_NAME, MQ_EMPTY, MQ_OK, MQ_RING_HEADER, mq_helper_unwatch, mq_helper_watch, mq_is_uncut, mq_is_whole,
+    mq_message, mq_outlook, mq_ring_header, mq_side, mq_subscriber_adopt, mq_subscriber_announce_sleep,
+    mq_subscriber_attention, mq_subscriber_disown, mq_subscriber_has_more, mq_subscriber_join,
+    mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_lookout, mq_subscriber_next, mq_subscriber_outlook,
+    mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin, mq_subscriber_reset,
+    mq_subscriber_survey, mq_subscriber_survey_again, mq_subscriber_take_signals,
+)
+from msgq.impl.gate.gate cimport Gate
+from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
+from msgq.impl.ground.segment cimport Segment
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable
+from msgq.impl.ring.topic cimport await_side, find_side, grown_topic, open_topic, resized, Topic, watch_topic
+
+from msgq import naming
+from msgq.errors import CorruptSegmentError, StateError
+
+
+cdef enum:
+    # How long a sleep may last, in nanoseconds:
+    UNHEARD_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
+    PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
+    PASSIVE_MAX_NS = 1000000
+    # ... or, the first time, if nothing is wrong; then thrice as long each time. For two things that no futex can tell:
+    # a signal that comes just before the system call, and a publisher that dies between its message and the wake-up.
+    LOOK_AGAIN_NS = 1000000000
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class Connection(Waitable):
+    """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in subscriber.pyi."""
+
+    def __cinit__(self):
+        self._timeout_ms = FOR_EVER
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            self._leave()
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{self._subscriber.received} messages received"
+        return f"<msgq SubSocket {self._endpoint!r}, {state}>"
+
+    # ---- coming and going ----
+
+    def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
+                mode=None, bint passive=False, spin_us=None, trust=None):
+        cdef str name = naming.endpoint_name(endpoint)
+        cdef Topic topic
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise StateError("the socket is connected already; close it first", self._endpoint)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        self._endpoint = name
+        self._prefix = naming.prefix()
+        self._trust = trust
+        self._conflate = conflate or self._conflate_wanted
+        self._passive = passive
+        self._spin_us = naming.spin_us(spin_us, name)
+        memset(&self._subscriber, 0, sizeof(self._subscriber))
+        self._watched = self._watch_failed = self._closing = self._let_through = False
+        self._gate = Gate(name, self._prefix, naming.fake_prefix()) if naming.fake_events() else None
+        self._generation = fork_generation
+        self._occupy()
+        try:
+            with naming.chosen(trust=trust):
+                if passive:
+                    topic = watch_topic(name, self._prefix)
+                else:
+                    topic = open_topic(name, self._prefix, segment_size, mode)
+                self._join(topic)
+            self._ticket = self._generation
+        finally:
+            if self._ticket == BUSY:
+                self._ticket = CLOSED
+        self._end_if_closing()
+        remember(self)
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+        elif self._ticket == BUSY and self._generation == fork_generation and self._subscriber.entry != NULL:
+            mq_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
+
+    cdef int _join(self, Topic topic) except -1:
+        """Subscribe from now on; the topic is locked, unless we are passive."""
+        cdef mq_self us
+        try:
+            identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
+            if topic.side is None:
+                await_side(topic, self._prefix)
+            self._map(topic)
+            if mq_subscriber_join(&self._subscriber, &us, random_word()) != MQ_OK:
+                mq_subscriber_leave(&self._subscriber)
+                if not mq_is_whole(&topic.whole):
+                    raise resized(self._endpoint, topic.ring)
+                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+        finally:
+            topic.unlock()
+        return 0
+
+    cdef int _map(self, Topic topic) except -1:
+        self._ring, self._side = topic.ring, topic.side
+        self._subscriber.ring = <mq_ring_header *> topic.ring.address
+        self._subscriber.side = NULL if topic.side is None else <mq_side *> topic.side.address
+        self._subscriber.roll = NULL if topic.side is None else &topic.side.roll
+        self._subscriber.data = topic.ring.address + MQ_RING_HEADER
+        self._subscriber.data_bytes = topic.data_bytes
+        self._subscriber.whole = topic.whole
+        self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
+        self._subscriber.passive = self._passive
+        return 0
+
+    cdef bint _follow(self) except -1:
+        """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
+        cdef Segment former = self._ring  # mapped until nobody looks at it
+        cdef mq_outlook outlook
+        cdef bint whole = mq_is_whole(&self._subscriber.whole), uncut = mq_is_uncut(&self._subscriber.whole)
+        cdef Topic topic
+        with naming.chosen(trust=self._trust):
+            topic = grown_topic(self._endpoint, former, not self._passive)
+        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+            self._refuse()
+        if topic is None:
+            if not whole:
+                raise resized(self._endpoint, former)
+            mq_subscriber_survey(&self._subscriber)  # it may have grown for a moment
+            return False
+        topic.side = self._side
+        mq_helper_unwatch(self._subscriber.ring)
+        self._watched = False
+        self._map(topic)
+        self._subscriber.outgrown = False
+        mq_subscriber_survey(&self._subscriber)  # at once: nothing may point into the former mapping
+        outlook = mq_subscriber_outlook(&self._subscriber)
+        self._change(&self._outlook, &outlook, sizeof(outlook))
+        if uncut:
+            mq_subscriber_survey_again(&self._subscriber)
+        else:  # what is at the cursor may be what somebody cut off
+            mq_subscriber_reset(&self._subscriber)
+        mq_subscriber_refresh(&self._subscriber)
+        return True
+
+    cdef int _give_back(self) except -1:
+        mq_helper_unwatch(self._subscriber.ring)
+        mq_subscriber_leave(&self._subscriber)
+        return 0
+
+    cdef int _refuse(self) except -1:
+        """Called when the ticket is not valid: raise, or repair after a fork."""
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            return self._rejoin()
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _look_for_side(self) except -1:
+        """There was no side segment: has a publisher of ours come since?"""
+        if not mq_subscriber_lacks_side(&self._subscriber):
+            return 0
+        with naming.chosen(trust=self._trust):
+            side = find_side(self._endpoint, self._prefix, self._ring)
+        if self._ticket != fork_generation:  # a signal handler may have closed the socket meanwhile
+            self._refuse()
+        if side is not None:
+            self._side = side
+            mq_subscriber_adopt(&self._subscriber, <mq_side *> side.address)
+        return 0
+
+    cdef int _rejoin(self) except -1:
+        """In a forked child: take places of our own, and go on from the same cursor."""
+        cdef Topic topic
+        cdef mq_self us
+        cdef int inherited = self._generation
+        self._watched = self._watch_failed = self._closing = False
+        self._fd, self._waiting = -1, None  # closed at the fork
+        if self._passive:
+            self._generation = self._ticket = fork_generation
+            return 0
+        self._generation = fork_generation
+        mq_subscriber_disown(&self._subscriber)
+        self._occupy()
+        try:
+            with naming.chosen(trust=self._trust):
+                topic = open_topic(self._endpoint, self._prefix, 0, None)
+            try:
+                # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
+                if topic.ring.inode == self._ring.inode and mq_is_whole(&self._subscriber.whole):
+                    self._map(topic)
+                identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
+                mq_subscriber_rejoin(&self._subscriber, &us, random_word())
+            finally:
+                topic.unlock()
+        except BaseException:
+            self._generation = self._ticket = inherited
+            raise
+        self._ticket = self._generation
+        self._end_if_closing()
+        return 0
+
+    # ---- waiting ----
+
+    cdef bint _pass_gate(self) except -1:
+        """Wait until the controller of an event-gated run lets us through; False: it does not hold us up."""
+        self._occupy()
+        try:
+            held_up = self._gate.enter(&self._closing)
+        finally:
+            self._ticket = self._generation
+            if self._closing and self._generation == fork_generation:
+                self._leave()
+        enter(self)  # a signal handler may have closed the socket, or forked
+        return held_up
+
+    cdef int _enter(self) except -1:
+        return enter(self)
+
+    cdef bint _ready(self) except -1:
+        cdef mq_message message
+        enter(self)
+        return mq_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_EMPTY
+
+    cdef bint _begin_poll(self) except -1:
+        if self._gate is None:
+            return False
+        enter(self)
+        self._let_through = self._pass_gate()
+        return self._let_through
+
+    cdef void _rouse(self) noexcept:
+        Waitable._rouse(self)
+        if self._gate is not None:
+            self._gate.wake()
+
+    cdef bint _has_more(self) noexcept:
+        return mq_subscriber_has_more(&self._subscriber)
+
+    cdef uint32_t _announce(self) noexcept:
+        return mq_subscriber_announce_sleep(&self._subscriber)
+
+    cdef mq_u32 *_word(self) noexcept:
+        return mq_subscriber_attention(&self._subscriber)
+
+    cdef mq_lookout _lookout(self) noexcept:
+        self._outlook = mq_subscriber_outlook(&self._subscriber)
+        return mq_subscriber_lookout(&self._subscriber, &self._outlook)
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        if self._passive:
+            return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
+        if not self._watched and not self._watch_failed:
+            self._watch()
+        mq_subscriber_refresh_survey(&self._subscriber)
+        if not self._subscriber.announced and self._watched and self._subscriber.signal_thread != self._helper:
+            mq_subscriber_take_signals(&self._subscriber, self._helper)
+        if not self._subscriber.announced and self._subscriber.slot < 0:
+            return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
+        return max(LOOK_AGAIN_NS, 2 * slept_ns) if self._watched else UNHEARD_NS
+
+    cdef int _watch(self) except -1:
+        self._helper = mq_helper_watch(self._subscriber.ring, self._subscriber.side, self._subscriber.whole,
+                                       self._ring.file, self._subscriber.publisher_uid)
+        self._watched = self._helper != 0
+        self._watch_failed = not self._watched
+        return 0

@@ -1,0 +1,169 @@
+"""The headers of the ring as Cython sees them.
+
+Shared structures are opaque here: touching one of their fields from Cython does not compile. Only the private state of
+a socket has fields.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from msgq.impl.ground.core cimport (
+    mq_inquiry, mq_life, mq_lookout, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64,
+)
+
+
+cdef extern from "ring/layout.h" nogil:
+    enum:
+        MQ_RING_HEADER
+        MQ_SIDE_VERSION
+        MQ_SIDE_BYTES
+        MQ_PUBLISHERS
+        MQ_READERS
+        MQ_DEFAULT_DATA_BYTES
+    const char *MQ_BRIDGE_NAME
+    ctypedef struct mq_ring_header:
+        pass
+    ctypedef struct mq_side:
+        pass
+
+
+cdef extern from "ring/position.h" nogil:
+    uint64_t mq_need(uint64_t size)
+    uint64_t mq_need_max(uint32_t data_bytes)
+
+
+cdef extern from "ring/whole.h" nogil:
+    ctypedef struct mq_whole:
+        pass
+    bint mq_file_outgrows(const char *path, uint64_t inode, uint64_t data_bytes)
+    bint mq_is_whole(const mq_whole *whole)
+    bint mq_is_uncut(const mq_whole *whole)
+    mq_whole mq_whole_always()
+    mq_whole mq_whole_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
+    void mq_ring_sign(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
+
+
+cdef extern from "ring/slots.h" nogil:
+    enum:
+        MQ_ROW_UNLISTED
+    mq_life mq_row_life(mq_inquiry *inquiry, const mq_side *side, int row)
+
+
+cdef extern from "ring/publisher.h" nogil:
+    ctypedef enum mq_status:
+        MQ_OK
+        MQ_NOTIFY
+        MQ_EMPTY
+        MQ_TOO_LARGE
+        MQ_CORRUPT
+    ctypedef struct mq_publisher_entry:
+        pass
+    ctypedef struct mq_publisher:
+        mq_ring_header *ring
+        mq_side *side
+        const mq_roll *roll
+        void *hold
+        uint8_t *data
+        mq_whole whole
+        uint32_t data_bytes
+        bint after_stock
+        bint unordered
+        bint for_bridge
+        bint fences
+        uint64_t uid
+        uint64_t position
+        uint64_t pending
+        uint64_t sequence
+        uint64_t bytes
+        uint32_t stock_count
+    mq_status mq_publisher_send(mq_publisher *p, const void *data, uint64_t size)
+    mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload)
+    bint mq_publisher_has_room(const mq_publisher *p, uint64_t size)
+    void mq_publisher_stage(mq_publisher *p, uint64_t size)
+    mq_status mq_publisher_commit(mq_publisher *p)
+    mq_status mq_publisher_discard(mq_publisher *p, mq_status why)
+    void mq_publisher_notify(mq_publisher *p)
+    void mq_publisher_survey(mq_publisher *p)
+    void mq_publisher_forget_stock(mq_publisher *p)
+
+
+cdef extern from "ring/subscriber.h" nogil:
+    ctypedef struct mq_subscriber:
+        mq_ring_header *ring
+        mq_side *side
+        const mq_roll *roll
+        void *hold
+        const uint8_t *data
+        mq_whole whole
+        const char *path
+        uint64_t inode
+        uint32_t data_bytes
+        bint outgrown
+        bint passive
+        bint announced
+        bint lost_unknown
+        void *entry
+        uint64_t cursor
+        uint64_t published
+        uint64_t publisher_uid
+        uint64_t sequence_base
+        uint64_t received
+        uint64_t lost
+        uint64_t resets
+        uint32_t signal_thread
+        int slot
+    ctypedef struct mq_message:
+        const uint8_t *payload
+        uint64_t size
+    mq_status mq_subscriber_next(mq_subscriber *s, bint conflate, mq_message *message)
+    mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message)
+    bint mq_subscriber_accept(mq_subscriber *s, const mq_message *message)
+    mq_status mq_subscriber_doubt(mq_subscriber *s)
+    uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
+    mq_status mq_subscriber_refresh(mq_subscriber *s)
+    mq_status mq_subscriber_reset(mq_subscriber *s)
+    int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
+    void mq_subscriber_refresh_survey(mq_subscriber *s)
+    void mq_subscriber_survey_again(mq_subscriber *s)
+    void mq_subscriber_survey(mq_subscriber *s)
+    void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread)
+    bint mq_subscriber_lacks_side(mq_subscriber *s)
+    void mq_subscriber_adopt(mq_subscriber *s, mq_side *side)
+    uint32_t mq_subscriber_announce_sleep(mq_subscriber *s)
+    bint mq_subscriber_has_more(const mq_subscriber *s)
+    uint32_t *mq_subscriber_futex(mq_subscriber *s)
+    mq_u32 *mq_subscriber_attention(mq_subscriber *s)
+    ctypedef struct mq_outlook:
+        pass
+    mq_outlook mq_subscriber_outlook(const mq_subscriber *s)
+    mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outlook *outlook)
+
+
+cdef extern from "ring/registry.h" nogil:
+    enum:
+        MQ_NO_ROW
+    void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+                      uint64_t created_ns)
+    int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
+    bint mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
+    void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes)
+    void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes)
+    uint64_t mq_side_version(const mq_side *side)
+    mq_schema_parts mq_side_schema(const mq_side *side)
+    int mq_publisher_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold)
+    uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row)
+    void mq_publisher_unclaim(mq_publisher *p, uint64_t former)
+    const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bint known)
+    uint64_t mq_publisher_pid(const mq_publisher_entry *former)
+    mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
+    void mq_publisher_close(mq_publisher *p)
+    uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side)
+    mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_subscriber_disown(mq_subscriber *s)
+    void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random)
+    void mq_subscriber_leave(mq_subscriber *s)
+    void mq_readers_count(const mq_publisher *p, int *attached, int *updated)
+
+
+cdef extern from "ring/helper.h" nogil:
+    uint32_t mq_helper_watch(mq_ring_header *ring, mq_side *side, mq_whole whole, const char *path, uint64_t seen_uid)
+    void mq_helper_unwatch(mq_ring_header *ring)

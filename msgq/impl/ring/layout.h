@@ -1,0 +1,127 @@
+/* The bytes of a topic's two files. No behaviour here; docs/layout.md is the same in prose, tests/meta pins both.
+ *
+ * Little-endian. Fields are grouped by writer, one cache line (or more) each. An assert that fails means that other
+ * processes would misread the file: for the ring, undo the change (stock programs read it); for the side
+ * segment, bump MQ_SIDE_VERSION.
+ */
+#ifndef MQ_LAYOUT_H
+#define MQ_LAYOUT_H
+
+#include "ground/layout.h"
+
+enum {
+    MQ_SLOTS = 15,        /* reader slots of the ring: fixed by stock msgq */
+    MQ_RING_HEADER = 384, /* bytes before the data area */
+    MQ_SIDE_VERSION = 1,
+    MQ_SIDE_BYTES = 65536,
+    MQ_PUBLISHERS = 16, /* publisher entries: the current one, and losers that were not closed yet */
+    MQ_READERS = 128,   /* subscriber entries; subscribers beyond work as well, unseen by stats */
+};
+
+#define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
+#define MQ_BRIDGE_NAME "msgq bridge"        /* in who.name: for people, and for bridges of the release before */
+#define MQ_DEFAULT_DATA_BYTES (1024u * 1024u)
+
+/* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */
+
+typedef struct {
+    mq_u64 num_readers;             /* slots handed out so far, 0..15; joiners, stock publishers */
+    mq_u64 write_pointer;           /* position of the next message; the publisher */
+    mq_u64 write_uid;               /* uid of the current publisher; a starting publisher. 0: none */
+    mq_u64 read_pointers[MQ_SLOTS]; /* the slot's owner */
+    mq_u64 read_valids[MQ_SLOTS];   /* 0 or 1; the slot's owner sets, the publisher clears */
+    mq_u64 read_uids[MQ_SLOTS];     /* the slot's owner; 0: free. Stock publishers zero all at their start */
+} mq_ring_header;
+
+_Static_assert(offsetof(mq_ring_header, write_pointer) == 8, "fixed by stock msgq");
+_Static_assert(offsetof(mq_ring_header, write_uid) == 16, "fixed by stock msgq");
+_Static_assert(offsetof(mq_ring_header, read_pointers) == 24, "fixed by stock msgq");
+_Static_assert(offsetof(mq_ring_header, read_valids) == 144, "fixed by stock msgq");
+_Static_assert(offsetof(mq_ring_header, read_uids) == 264, "fixed by stock msgq");
+_Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
+
+/* ---- the side segment: /dev/shm/msgqside_<endpoint>, ours ---- */
+
+typedef struct {
+    mq_identity who;
+    mq_u64 begun;      /* sequence after the send in progress; != sent: in progress. The publisher */
+    mq_u64 sent;       /* messages published on this ring, over all our publishers. The publisher */
+    mq_u64 bytes;      /* payload bytes published, over all our publishers */
+    mq_u64 bridge_uid; /* == who.uid: a bridge's; == ~who.uid: no bridge's. Else the release before: its name tells */
+    mq_u64 reserved[4];
+} mq_publisher_entry;
+_Static_assert(sizeof(mq_publisher_entry) == 128, "bump MQ_SIDE_VERSION");
+
+typedef struct {
+    mq_identity who;
+    mq_u64 cursor;       /* position of the next message it reads */
+    mq_u64 received;     /* messages */
+    mq_u64 lost;         /* messages */
+    mq_u64 lost_unknown; /* 1: lapped while a stock publisher wrote, so `lost` is a lower bound */
+    mq_u64 resets;       /* times it was lapped */
+    mq_u64 base;         /* sequence at the cursor == base + received + lost */
+    mq_u64 counted;      /* `base` is of this: high half as in who.uid, low half the era. Else it means nothing */
+    mq_u64 reserved;
+} mq_reader_entry;
+_Static_assert(sizeof(mq_reader_entry) == 128, "bump MQ_SIDE_VERSION");
+
+/* The ring's own flag of `attention`; the rest of the word is in ground/attention.h. */
+enum { MQ_ATTENTION_SLOTS = 2 }; /* slots changed hands */
+
+/* A place in the ring of which the count of messages is known. */
+typedef struct {
+    mq_u64 position; /* a message boundary at or before write_pointer */
+    mq_u64 sequence; /* messages published before it in this era */
+    mq_u64 era;      /* grows when the count restarts, because a stock publisher was here */
+} mq_milestone_words;
+_Static_assert(sizeof(mq_milestone_words) == 24, "bump MQ_SIDE_VERSION");
+
+typedef struct {
+    /* Constant once the file has a name. */
+    mq_u64 magic;
+    mq_u64 version;
+    mq_u64 total_bytes;
+    mq_u64 publisher_count;
+    mq_u64 reader_count;
+    mq_u64 ring_inode;      /* the ring that this belongs to: a ring that was removed and made anew gets a new one */
+    mq_u64 ring_data_bytes; /* as large as it was ever found, under the lock */
+    mq_u64 created_ns;      /* by the host's clock */
+
+    /* Subscribers set flags; the publisher clears them and counts a wake. The futex word of all sleepers. The publisher
+     * reads the line at every send, so it must stay quiet. */
+    mq_u32 attention;
+    mq_u32 attention_pad[15];
+
+    /* The grant. Written by the current publisher, once a chunk; `turn` last. */
+    mq_u64 limit;                      /* position that no byte being written goes beyond */
+    mq_milestone_words milestone_even; /* of even turns. One is valid while the other is being written */
+    mq_u64 turn;                       /* grows with each grant */
+    mq_milestone_words milestone_odd;  /* of odd turns */
+
+    /* The schema descriptor. Written under the lock; schema_turn is odd while it changes. */
+    mq_u64 schema_turn;
+    mq_u64 schema_bytes; /* of schema_data; 0 with an empty name: none */
+    mq_u64
+        schema_spare; /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
+    mq_u64 ring_tail; /* what the ring's tail is (whole.h). Under the lock. 0: the release before, which has none */
+    mq_u64 schema_pad[4];
+
+    mq_publisher_entry publishers[MQ_PUBLISHERS];
+    mq_reader_entry readers[MQ_READERS];
+    char schema_name[MQ_SCHEMA_NAME];
+    char schema_encoding[MQ_SCHEMA_ENCODING];
+    char schema_data[]; /* up to the end of the file */
+} mq_side;
+
+_Static_assert(offsetof(mq_side, attention) == 64, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, limit) == 128, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, turn) == 160, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, schema_name) == 18688, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, schema_data) == 18928, "bump MQ_SIDE_VERSION");
+
+#define MQ_SCHEMA_DATA_MAX (MQ_SIDE_BYTES - offsetof(mq_side, schema_data))
+
+#endif

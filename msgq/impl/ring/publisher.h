@@ -1,0 +1,299 @@
+/* Publishing: begin, write, stage, commit, notify. docs/protocol.md "Sending" has the steps by these numbers.
+ *
+ * One thread at a time may use an mq_publisher. Nothing here touches Python, allocates, or waits.
+ */
+#ifndef MQ_PUBLISHER_H
+#define MQ_PUBLISHER_H
+
+#include "ground/attention.h"
+#include "ring/slots.h"
+#include "ring/whole.h"
+
+typedef enum {
+    MQ_OK = 0,
+    MQ_NOTIFY,     /* published; now call mq_publisher_notify */
+    MQ_EMPTY,      /* nothing to read */
+    MQ_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
+    MQ_TOO_LARGE,  /* three messages of this size do not fit */
+    MQ_CORRUPT,    /* the ring's bytes make no sense */
+} mq_status;
+
+typedef struct {
+    uint64_t uid;
+    uint64_t cursor; /* its read_pointer when we looked last */
+    uint32_t slot;
+    int memory;       /* a file of its memory, open; reads nothing once the process died or called exec. -1: none */
+    uint32_t process; /* 0: must not be signalled */
+} mq_stock_reader;
+
+typedef struct {
+    mq_ring_header *ring;
+    mq_side *side;
+    const mq_roll *roll; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
+    void *hold;          /* our row's lock; NULL: none */
+    mq_publisher_entry *entry;
+    uint8_t *data;
+    mq_whole whole; /* whether the ring is still all there */
+    uint32_t data_bytes;
+    bool after_stock; /* while starting: the former publisher was a stock one */
+    bool unordered;   /* while starting: no membarrier, so the former publisher's `begun` may be seen late */
+    bool for_bridge;  /* what it publishes came over a bridge, and no other takes it out */
+    bool fences;      /* no membarrier reaches this process: it fences instead */
+    uint64_t uid;
+    uint64_t era;      /* grows when the count of messages cannot be continued */
+    uint64_t position; /* write_pointer as we last published it */
+    uint64_t head;     /* end of what is staged; == position when nothing is */
+    uint64_t pending;  /* messages staged */
+    uint64_t pending_bytes;
+    uint64_t granted_offset; /* up to here the present lap needs no extend */
+    uint64_t sequence;       /* messages published */
+    uint64_t bytes;          /* payload bytes published */
+    uint64_t signalled;      /* position when stock subscribers were told of it last */
+    uint64_t readers_seen;   /* num_readers at the last look at the slots */
+    uint32_t looks;          /* sends that still look at the slots: one was handed out, but its owner not named yet */
+    uint32_t stock_count;
+    mq_stock_reader stock[MQ_SLOTS];
+} mq_publisher;
+
+/* The send is over, and what is staged stays unpublished: another publisher took over, or nobody wants it. */
+static inline mq_status mq_publisher_discard(mq_publisher *p, mq_status why) {
+    p->head = p->position;
+    p->pending = p->pending_bytes = 0;
+    /* The entry may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
+    if (mq_load_acquire_u64(&p->entry->who.uid) == p->uid)
+        /* EDGE done: release. As in mq_publisher_commit. Partner: mq_send_in_progress. If missing: a newcomer waits for
+         * a send that never ends. */
+        mq_store_release_u64(&p->entry->begun, p->sequence);
+    return why;
+}
+
+static inline bool mq_publisher_owns(const mq_publisher *p) {
+    /* relaxed: a newcomer's membarrier orders its store before our next load (EDGE takeover). */
+    return mq_likely(mq_load_relaxed_u64(&p->ring->write_uid) == p->uid);
+}
+
+/* Steps 6 to 8: publish what is staged. */
+static inline mq_status mq_publisher_commit(mq_publisher *p) {
+    if (mq_unlikely(!mq_publisher_owns(p)))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
+    /* EDGE commit: release. Payloads become visible before the position that announces them. Partner:
+     * mq_subscriber_refresh. If weaker: on ARM a subscriber follows the new position into old bytes. */
+    mq_store_release_u64(&p->ring->write_pointer, p->head);
+    p->position = p->head;
+    p->sequence += p->pending;
+    p->bytes += p->pending_bytes;
+    p->pending = p->pending_bytes = 0;
+    mq_store_relaxed_u64(&p->entry->bytes, p->bytes); /* relaxed: read by stats only */
+    /* EDGE done: release. Who sees sent == begun also sees the write_pointer above. Partner: mq_send_in_progress. */
+    mq_store_release_u64(&p->entry->sent, p->sequence);
+    bool attention = mq_attention_due(&p->side->attention);
+    /* relaxed: only compared. */
+    bool joined = mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
+    return mq_unlikely(attention || joined || p->stock_count || p->looks) ? MQ_NOTIFY : MQ_OK;
+}
+
+/* Tell everybody how far we are going to write, and where they may start counting. */
+static inline void mq_publisher_announce(mq_publisher *p, uint64_t limit) {
+    mq_side *side = p->side;
+    /* relaxed, all: only the current publisher writes the grant, so it reads its own or its predecessor's last value. */
+    uint64_t turn = mq_load_relaxed_u64(&side->turn) + 1;
+    mq_milestone_words *milestone = turn & 1 ? &side->milestone_odd : &side->milestone_even;
+    if (mq_ahead(mq_load_relaxed_u64(&side->limit), limit) < 0)
+        mq_store_relaxed_u64(&side->limit, limit);
+    mq_store_relaxed_u64(&milestone->position, p->position);
+    mq_store_relaxed_u64(&milestone->sequence, p->sequence);
+    mq_store_relaxed_u64(&milestone->era, p->era);
+    mq_store_release_u64(&side->turn, turn); /* EDGE turn: release. Partner: mq_milestone_read */
+    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of, and this turn before the
+     * next one overwrites the other milestone. Partners: mq_subscriber_intact, mq_milestone_read, and a stock
+     * subscriber's second look at its flag. If weaker: torn messages pass. */
+    mq_fence_release();
+}
+
+/* Stock subscribers trust a flag: clear it for those whose message we may overwrite. All slots, not only num_readers:
+ * one that joins while a stock publisher starts may sit beyond. */
+static inline void mq_publisher_invalidate(mq_publisher *p, uint64_t limit) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        /* relaxed, all: whoever moves its cursor now does not move it into the limit's way, for it only moves forward. */
+        uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
+        /* A cursor at the limit itself goes too: after exactly one lap stock takes equal offsets for an empty ring. */
+        bool same_offset = mq_offset(limit) == mq_offset(cursor) && mq_cycle(limit) != mq_cycle(cursor);
+        bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0; /* a store would disturb the line for all */
+        if (valid && (same_offset || !mq_intact(limit, cursor)))
+            mq_store_relaxed_u64(&p->ring->read_valids[i], 0);
+    }
+}
+
+/* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
+static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
+    /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know of
+     * a file that was made smaller and larger again before we came to that part. */
+    if (mq_unlikely(!mq_is_whole(&p->whole)))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
+    uint64_t chunk = mq_chunk(p->data_bytes), lap_end = mq_lap_end(p->data_bytes);
+    uint64_t start = mq_offset(p->position);
+    bool wraps = start + need > lap_end;
+    uint64_t lap = wraps ? mq_next_lap(p->position) : mq_position(mq_cycle(p->position), 0);
+    if (wraps)
+        start = 0;
+    uint64_t end = start + (need > chunk ? need : chunk);
+    if (end > lap_end)
+        end = lap_end;
+    mq_publisher_invalidate(p, lap + end);
+    mq_publisher_announce(p, lap + end);
+    p->looks += p->looks == 0; /* and once a chunk the slots are looked at in any case */
+    if (wraps) {
+        mq_u64 *mark = (mq_u64 *)(p->data + mq_offset(p->position));
+        mq_store_relaxed_u64(mark, (uint64_t)MQ_WRAP_MARK); /* relaxed: the release below publishes it */
+        if (!mq_publisher_owns(p))
+            return mq_publisher_discard(p, MQ_TAKEN_OVER);
+        /* EDGE commit: release, of the wrap mark. Partner: mq_subscriber_refresh */
+        mq_store_release_u64(&p->ring->write_pointer, lap);
+        p->position = p->head = lap;
+    }
+    p->granted_offset = end;
+    return MQ_OK;
+}
+
+static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
+    return mq_likely(mq_offset(p->head) + mq_need(size) <= p->granted_offset);
+}
+
+/* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload, then stage and commit, or
+ * discard. The caller commits what is staged before it begins a message for which there is no room. */
+static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
+    if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
+        return MQ_TOO_LARGE;
+    if (!mq_publisher_owns(p)) /* with nothing staged the send is over, and the entry not to be touched any more */
+        return p->pending ? mq_publisher_discard(p, MQ_TAKEN_OVER) : MQ_TAKEN_OVER;
+    /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
+     * Partner: mq_publisher_claim. If weaker: two publishers write at once. */
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
+    if (mq_unlikely(p->fences))
+        mq_fence_seq_cst();
+    mq_fence_compiler();
+    if (!mq_publisher_owns(p))
+        return mq_publisher_discard(p, MQ_TAKEN_OVER);
+    if (!mq_publisher_has_room(p, size)) {
+        mq_status status = mq_publisher_extend(p, mq_need(size));
+        if (status != MQ_OK)
+            return status;
+    }
+    uint8_t *message = p->data + mq_offset(p->head);
+    mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
+    *payload = message + 8;
+    return MQ_OK;
+}
+
+/* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
+static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
+    p->head += mq_need(size);
+    p->pending += 1;
+    p->pending_bytes += size;
+}
+
+/* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. So what the
+ * thread does with the signal is found out once, and whether it is still the same program before each signal. Any file
+ * of the memory tells; pagemap tells it at a third of the price of maps, but is missing in some kernels. */
+static inline mq_stock_reader mq_stock_inspect(const mq_publisher *p, uint64_t uid, uint32_t slot) {
+    static const char *const files[] = {"pagemap", "maps"};
+    char path[48];
+    mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
+    for (int i = 0; i < 2 && reader.memory < 0; i++) { /* first, so that the answer is about this program or an older */
+        snprintf(path, sizeof path, "/proc/%u/%s", mq_uid_thread(uid), files[i]);
+        reader.memory = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    reader.process = reader.memory < 0 ? 0 : mq_thread_takes_signal(mq_uid_thread(uid), SIGUSR2);
+    reader.cursor = mq_load_relaxed_u64(&p->ring->read_pointers[slot]); /* relaxed: only compared */
+    return reader;
+}
+
+static inline void mq_publisher_forget_stock(mq_publisher *p) {
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        if (p->stock[i].memory >= 0)
+            close(p->stock[i].memory);
+    p->stock_count = 0;
+}
+
+/* Find the stock subscribers, the only ones that must be signalled one by one. */
+static inline void mq_publisher_survey(mq_publisher *p) {
+    mq_publisher_forget_stock(p);
+    for (uint32_t i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        if (uid == 0 || mq_slot_entry(p->side, uid))
+            continue;
+        p->stock[p->stock_count++] = mq_stock_inspect(p, uid, i);
+    }
+}
+
+/* Are there other stock subscribers than at the last survey? *unsettled: a slot that was handed out names no owner;
+ * perhaps a stock subscriber is joining. */
+static inline bool mq_publisher_stock_changed(mq_publisher *p, bool *unsettled) {
+    uint32_t known = 0;
+    *unsettled = false;
+    p->readers_seen = mq_load_acquire_u64(&p->ring->num_readers);
+    for (uint32_t i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        *unsettled |= uid == 0 && i < p->readers_seen;
+        if (uid == 0 || mq_slot_entry(p->side, uid))
+            continue;
+        if (known == p->stock_count || p->stock[known].slot != i || p->stock[known].uid != uid)
+            return true;
+        known++;
+    }
+    return known != p->stock_count;
+}
+
+/* The cheap part of the same question: what a stock subscriber that joins or is evicted changes first. */
+static inline bool mq_publisher_stock_suspect(const mq_publisher *p) {
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        if (mq_load_relaxed_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid) /* relaxed: only compared */
+            return true;
+    return mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen; /* relaxed: the same */
+}
+
+/* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
+ * and stays there until it is awake. We look at its cursor behind the fence of mq_attention_due, and it stores its
+ * cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find there
+ * finds it at what was signalled last (or beyond, at a wrap mark), and each later one where it was. */
+static inline bool mq_publisher_may_doze(const mq_publisher *p, mq_stock_reader *reader) {
+    uint64_t before = reader->cursor;
+    reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
+    return reader->cursor != p->position && (reader->cursor == before || mq_ahead(reader->cursor, p->signalled) >= 0);
+}
+
+static inline void mq_publisher_signal(const mq_stock_reader *reader) {
+    uint64_t word;
+    if (reader->process && pread(reader->memory, &word, sizeof word, 0) > 0)
+        syscall(SYS_tgkill, reader->process, mq_uid_thread(reader->uid), SIGUSR2);
+}
+
+/* Wake whoever sleeps; to be called after MQ_NOTIFY. The only part of publishing that makes system calls. */
+static inline void mq_publisher_notify(mq_publisher *p) {
+    enum { LOOKS = 64 };
+    uint32_t flags = mq_attention_wake(&p->side->attention);
+    bool news = (flags & MQ_ATTENTION_SLOTS) || mq_publisher_stock_suspect(p);
+    if (news || p->looks) {
+        bool unsettled;
+        if (mq_publisher_stock_changed(p, &unsettled))
+            mq_publisher_survey(p);
+        p->looks = !unsettled ? 0 : news ? LOOKS : p->looks - (p->looks > 0);
+    }
+    for (uint32_t i = 0; i < p->stock_count; i++)
+        if (mq_publisher_may_doze(p, &p->stock[i]))
+            mq_publisher_signal(&p->stock[i]);
+    p->signalled = p->position;
+}
+
+/* One message from a buffer: the copying path, on the same core as writing in place. */
+static inline mq_status mq_publisher_send(mq_publisher *p, const void *bytes, uint64_t size) {
+    uint8_t *payload;
+    mq_status status = mq_publisher_begin(p, size, &payload);
+    if (mq_unlikely(status != MQ_OK))
+        return status;
+    mq_copy_in(payload, bytes, size);
+    mq_publisher_stage(p, size);
+    return mq_publisher_commit(p);
+}
+
+#endif

@@ -1,0 +1,37 @@
+from libc.stdint cimport uint64_t, uint8_t
+
+from msgq.impl.ring.core cimport mq_publisher
+from msgq.impl.ground.segment cimport Segment
+from msgq.impl.ring.topic cimport Topic
+
+
+cdef class PubSocket:
+    cdef int _ticket
+    cdef int _generation
+    cdef str _endpoint
+    cdef Segment _ring
+    cdef Segment _side
+    cdef mq_publisher _publisher
+    cdef public bint _for_bridge  # see bridge.py
+    cdef object __weakref__
+    cdef int _start(self, Topic topic) except -1
+    cdef int _await_former(self, uint64_t uid) except -1
+    cdef int _refuse(self) except -1
+    cdef int _settle(self, int status, uint64_t size) except -1
+    cdef int _check_whole(self) except -1
+    cdef object _too_large(self, object size)
+    cdef int _send_bytes(self, const void *data, uint64_t size) except -1
+    cdef int _send_buffer(self, object data) except -1
+    cdef Py_ssize_t _send_batch(self, object messages) except -1
+    cdef Py_ssize_t _send_rows(self, object array) except -1
+    cdef int _stage(self, const void *data, uint64_t size) except -1
+    cdef int _flush(self) except -1
+    cdef int _check_empty(self) except -1
+
+
+cdef class Reservation:
+    cdef PubSocket _socket
+    cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
+    cdef uint8_t *_payload
+    cdef uint64_t _size
+    cdef object _view

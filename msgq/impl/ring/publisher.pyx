@@ -1,0 +1,420 @@
+"""The publisher's socket: a Python face on publisher.h.
+
+Every call compares the socket's ticket with the fork generation first: that one comparison finds a closed socket, one
+that another thread is using, one with an open reservation, and one that came through fork.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
+from msgq.impl.ground.core cimport MQ_DEAD, mq_copy_in, mq_now_ns, mq_schema_parts, mq_self, mq_thread_life
+from msgq.impl.ground.descriptor cimport write_schema
+from msgq.impl.ring.core cimport (
+    MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_is_whole, mq_need_max,
+    mq_other_send_in_progress, mq_publisher_begin, mq_publisher_claim, mq_publisher_close, mq_publisher_commit,
+    mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry, mq_publisher_forget_stock,
+    mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_row_take, mq_publisher_send,
+    mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count, mq_ring_header,
+    mq_side, mq_side_schema,
+)
+from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
+from msgq.impl.ring.topic cimport open_topic, resized, Topic
+from msgq.impl.ground.wake cimport can_order_stores
+
+import time
+from collections.abc import Iterator
+
+from msgq import naming
+from msgq.errors import (
+    CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
+    MultiplePublishersError, StateError, WaitTimeoutError,
+)
+from msgq.impl.sockets.checks import check_linger, check_readers_wait, check_send_flags
+from msgq.schema import Schema
+from msgq.figures import PublisherStats
+
+
+cdef enum:
+    BATCH = 64                      # messages that send_many publishes at once
+    SEND_IN_PROGRESS_NS = 1000000000
+    UNHEARD_SEND_US = 2000
+
+
+cdef int refuse_objects(data) except -1:
+    """The bytes of an array of Python objects are addresses, which mean nothing to anybody else."""
+    if getattr(getattr(data, "dtype", None), "hasobject", False):
+        raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
+    return 0
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class PubSocket:
+    """Publishes messages on one endpoint. See the type stub (publisher.pyi) for the contract of each method."""
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            mq_publisher_close(&self._publisher)
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{self._publisher.sequence} messages published"
+        return f"<msgq PubSocket {self._endpoint!r}, {state}>"
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None):
+        cdef str name = naming.endpoint_name(endpoint)
+        cdef Topic topic
+        cdef mq_schema_parts at
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise StateError("the socket is connected already; close it first", self._endpoint)
+        if schema is not None and not isinstance(schema, Schema):
+            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        self._endpoint = name
+        self._generation, self._ticket = fork_generation, BUSY
+        try:
+            with naming.chosen(trust=trust):
+                topic = open_topic(name, naming.prefix(), segment_size, mode)
+            try:
+                self._start(topic)
+                if schema is not None:
+                    at = mq_side_schema(self._publisher.side)
+                    write_schema(&at, schema)
+            finally:
+                topic.unlock()
+            self._ticket = self._generation
+        finally:
+            if self._ticket == BUSY:
+                self._ticket = CLOSED
+        remember(self)
+
+    cdef int _start(self, Topic topic) except -1:
+        """Become the endpoint's publisher; the topic is locked."""
+        cdef int row
+        cdef mq_self us
+        identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
+        memset(&self._publisher, 0, sizeof(self._publisher))
+        self._publisher.for_bridge = self._for_bridge
+        self._ring, self._side = topic.ring, topic.side
+        self._publisher.ring = <mq_ring_header *> topic.ring.address
+        self._publisher.side = <mq_side *> topic.side.address
+        self._publisher.data = topic.ring.address + MQ_RING_HEADER
+        self._publisher.data_bytes = topic.data_bytes
+        self._publisher.whole = topic.whole
+        self._publisher.fences = not can_order_stores()
+        self._publisher.roll = &topic.side.roll
+        row = mq_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
+                                    &self._publisher.hold)
+        if row == MQ_NO_ROW:
+            text = "16 publishers of it are open in living processes; close those that were taken over"
+            raise MultiplePublishersError(text, self._endpoint)
+        former = mq_publisher_claim(&self._publisher, &us, random_word(), row)
+        try:
+            self._await_former(former)
+            if mq_publisher_start(&self._publisher, &us) != MQ_OK:
+                self._check_whole()
+                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+        except BaseException:
+            mq_publisher_unclaim(&self._publisher, former)
+            raise
+        return 0
+
+    cdef int _await_former(self, uint64_t uid) except -1:
+        """Let a send of the former publisher end; it sees write_uid and starts no other."""
+        cdef const mq_publisher_entry *former
+        cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        unheard = self._publisher.after_stock and mq_thread_life(<uint32_t> uid) != MQ_DEAD
+        if unheard or self._publisher.unordered:
+            with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
+                usleep(UNHEARD_SEND_US)
+        # After a while, only for those that are known to live: of the release before in another PID namespace, one may
+        # be dead, and nobody here could ever tell.
+        while (former := mq_other_send_in_progress(&self._publisher, mq_now_ns() > deadline)) != NULL:
+            if mq_now_ns() > deadline:
+                text = f"process {mq_publisher_pid(former)} has been in the middle of a send (or a reserve) for 1 s"
+                raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
+            with nogil:
+                usleep(50)
+            PyErr_CheckSignals()
+        return 0
+
+    def close(self):
+        if self._ticket == CLOSED:
+            return
+        if self._generation == fork_generation:
+            if self._ticket != fork_generation:  # somebody still writes into the ring
+                raise misuse(self._ticket, self._endpoint)
+            mq_publisher_close(&self._publisher)
+        else:
+            mq_publisher_forget_stock(&self._publisher)  # the descriptors were inherited
+        self._ticket = CLOSED
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    cdef int _refuse(self) except -1:
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            text = "the publisher belongs to the parent process; connect another one here once the parent has closed it"
+            raise ForkedSocketError(text, self._endpoint)
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _settle(self, int status, uint64_t size) except -1:
+        """Do what a status of the C core asks for."""
+        if status == MQ_OK:
+            return 0
+        if status == MQ_NOTIFY:
+            # With the GIL: some 8 us if somebody sleeps. Giving it up could cost a sender 5 ms to get it back.
+            mq_publisher_notify(&self._publisher)
+            return 0
+        if status == MQ_TOO_LARGE:
+            raise self._too_large(size)
+        self._check_whole()
+        pid = mq_publisher_current_pid(self._publisher.ring, self._publisher.side)
+        who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
+        raise MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
+
+    cdef int _check_whole(self) except -1:
+        if not mq_is_whole(&self._publisher.whole):
+            raise resized(self._endpoint, self._ring)
+        return 0
+
+    cdef object _too_large(self, object size):
+        most = mq_need_max(self._publisher.data_bytes) - 8
+        text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
+                f"{self._publisher.data_bytes}; this one needs {3 * (size + 15 & ~7)}")
+        return MessageTooLargeError(text, self._endpoint)
+
+    @property
+    def linger(self):
+        return 0
+
+    @linger.setter
+    def linger(self, milliseconds):
+        check_linger(milliseconds, self._endpoint)
+
+    def send(self, data, /, int flags=0):
+        cdef Py_ssize_t size
+        if self._ticket != fork_generation:
+            self._refuse()
+        if flags:
+            check_send_flags(flags, self._endpoint)
+        if PyBytes_CheckExact(data):
+            size = PyBytes_GET_SIZE(data)
+            if 0 < size < LARGE_BYTES:
+                status = mq_publisher_send(&self._publisher, PyBytes_AS_STRING(data), size)
+                if status != MQ_OK:
+                    self._settle(status, size)
+                return
+        self._send_buffer(data)
+
+    cdef int _send_buffer(self, object data) except -1:
+        cdef Py_buffer view
+        refuse_objects(data)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if self._ticket != fork_generation:  # an exporter may run any code
+                self._refuse()
+            self._send_bytes(view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        return 0
+
+    cdef int _send_bytes(self, const void *data, uint64_t size) except -1:
+        cdef uint8_t *payload = NULL
+        if size < LARGE_BYTES:
+            if size == 0:
+                self._check_empty()
+            return self._settle(mq_publisher_send(&self._publisher, data, size), size)
+        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+        self._ticket = BUSY
+        with nogil:
+            mq_copy_in(payload, data, size)
+        self._ticket = self._generation
+        mq_publisher_stage(&self._publisher, size)
+        return self._settle(mq_publisher_commit(&self._publisher), size)
+
+    cdef int _check_empty(self) except -1:
+        """Stock subscribers abort on an empty message."""
+        mq_publisher_survey(&self._publisher)
+        if self._publisher.stock_count:
+            text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
+            raise MessageSizeError(text, self._endpoint)
+        return 0
+
+    def send_many(self, messages):
+        if self._ticket != fork_generation:
+            self._refuse()
+        try:
+            if type(messages) is list or type(messages) is tuple:  # a subclass may run code between two messages
+                return self._send_batch(messages)
+            if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
+                return self._send_rows(messages)
+        finally:
+            self._flush()
+        count = 0
+        for message in messages:  # one by one: the next one may take its time
+            self.send(message)
+            count += 1
+        return count
+
+    cdef Py_ssize_t _send_batch(self, object messages) except -1:
+        cdef Py_ssize_t count = 0
+        for message in messages:
+            if PyBytes_CheckExact(message):
+                self._stage(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message))
+            else:
+                self._flush()
+                self._send_buffer(message)
+            count += 1
+        return count
+
+    cdef Py_ssize_t _send_rows(self, object array) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t i, count, size
+        refuse_objects(array)
+        PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+        try:
+            if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
+                text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
+                raise TypeError(text)
+            if self._ticket != fork_generation:
+                self._refuse()
+            count = view.shape[0]
+            size = view.len // count if count else 0
+            for i in range(count):
+                self._stage(<const char *> view.buf + i * size, size)
+        finally:
+            PyBuffer_Release(&view)
+        return count
+
+    cdef int _stage(self, const void *data, uint64_t size) except -1:
+        """Write a message, to be published with the next flush."""
+        cdef uint8_t *payload = NULL
+        if not 0 < size < LARGE_BYTES:
+            self._flush()
+            return self._send_bytes(data, size)
+        if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
+            self._flush()
+        self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+        mq_copy_in(payload, data, size)
+        mq_publisher_stage(&self._publisher, size)
+        return 0
+
+    cdef int _flush(self) except -1:
+        """Publish what is staged."""
+        if self._publisher.pending:
+            self._settle(mq_publisher_commit(&self._publisher), 0)
+        return 0
+
+    def reserve(self, size):
+        cdef Reservation reservation = Reservation.__new__(Reservation)
+        if self._ticket != fork_generation:
+            self._refuse()
+        if size < 0:
+            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+        if size >= 2**32:
+            raise self._too_large(size)
+        reservation._socket = self
+        reservation._size = size
+        return reservation
+
+    def all_readers_updated(self):
+        cdef int attached = 0, updated = 0
+        if self._ticket != fork_generation:
+            self._refuse()
+        self._check_whole()
+        mq_readers_count(&self._publisher, &attached, &updated)
+        return 0 < attached == updated
+
+    def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
+        cdef int attached = 0, updated = 0
+        check_readers_wait(timeout, interval, n, self._endpoint)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._ticket != fork_generation:
+                self._refuse()
+            PyErr_CheckSignals()  # one that came outside of the sleep
+            self._check_whole()
+            mq_readers_count(&self._publisher, &attached, &updated)
+            if attached >= n if n is not None else 0 < attached == updated:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                wanted = f"{n} attached" if n is not None else "at least one, and all up to date"
+                text = f"after {timeout} s {attached} subscribers are attached, {updated} up to date; wanted: {wanted}"
+                raise WaitTimeoutError(text, self._endpoint)
+            time.sleep(interval)
+
+    def stats(self):
+        return PublisherStats(self._endpoint, self._publisher.sequence, self._publisher.bytes)
+
+
+cdef class Reservation:
+    """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+
+    def __enter__(self):
+        cdef PubSocket socket = self._socket
+        if self._ring is not None:  # which keeps the memory of an earlier view mapped
+            raise StateError("a reservation serves once; reserve again", socket._endpoint)
+        if socket._ticket != fork_generation:
+            socket._refuse()
+        if self._size == 0:
+            socket._check_empty()
+        socket._settle(mq_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+        self._ring = socket._ring
+        socket._ticket = RESERVED
+        self._view = memoryview(self)
+        return self._view
+
+    def __exit__(self, kind, *_):
+        cdef PubSocket socket = self._socket
+        self._payload = NULL
+        try:
+            self._view.release()
+        except BufferError:
+            pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
+        self._view = None
+        if socket._ticket != RESERVED:  # closed meanwhile, in a forked child
+            raise misuse(socket._ticket, socket._endpoint)
+        if socket._generation != fork_generation:
+            socket._refuse()
+        socket._ticket = socket._generation
+        if kind is not None:
+            mq_publisher_discard(&socket._publisher, MQ_OK)
+            return
+        mq_publisher_stage(&socket._publisher, self._size)
+        socket._settle(mq_publisher_commit(&socket._publisher), self._size)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self._payload == NULL:
+            raise BufferError("a reservation has a buffer only inside its with block")
+        PyBuffer_FillInfo(buffer, self, self._payload, self._size, 0, flags)
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        pass

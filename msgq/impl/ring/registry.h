@@ -1,0 +1,358 @@
+/* Coming and going: entries of the side segment, a publisher's start, a subscriber's join.
+ *
+ * The caller holds the topic's lock (flock of the ring's file), except where it says otherwise.
+ */
+#ifndef MQ_REGISTRY_H
+#define MQ_REGISTRY_H
+
+#include "ground/schema.h"
+#include "ring/subscriber.h"
+
+/* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
+ * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
+static inline int mq_unknown_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    uint64_t current = mq_load_acquire_u64(&ring->write_uid);
+    int taken = MQ_NO_ROW;
+    /* relaxed: under the lock nobody else fills it. */
+    for (int row = 0; row < MQ_PUBLISHERS && taken < 0; row++) {
+        bool spared = mq_load_relaxed_u64(&mq_row_identity(side, row)->uid) == current;
+        if (!spared && mq_row_life(&inquiry, side, row) == MQ_UNKNOWN &&
+            (*hold = mq_row_hold(roll, (uint64_t)row, false)))
+            taken = row;
+    }
+    mq_inquiry_end(&inquiry);
+    return taken;
+}
+
+static inline int mq_publisher_row_take(const mq_roll *roll, const mq_ring_header *ring, mq_side *side, void **hold) {
+    mq_roster publishers = mq_publishers_roster(side);
+    int row = mq_roster_find(&publishers, roll, hold);
+    return row == MQ_NO_ROW ? mq_unknown_row_take(roll, ring, side, hold) : row;
+}
+static inline int mq_reader_row_take(const mq_roll *roll, mq_side *side, void **hold) {
+    mq_roster readers = mq_readers_roster(side);
+    return mq_roster_find(&readers, roll, hold);
+}
+
+/* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
+static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+                                uint64_t created_ns) {
+    uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
+    mq_store_relaxed_u64(&side->version, MQ_SIDE_VERSION); /* relaxed, all: the release of magic publishes them */
+    mq_store_relaxed_u64(&side->total_bytes, MQ_SIDE_BYTES);
+    mq_store_relaxed_u64(&side->publisher_count, MQ_PUBLISHERS);
+    mq_store_relaxed_u64(&side->reader_count, MQ_READERS);
+    mq_store_relaxed_u64(&side->ring_inode, inode);
+    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
+    mq_store_relaxed_u64(&side->created_ns, created_ns);
+    mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
+    mq_store_relaxed_u64(&side->milestone_even.position, now);
+    mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
+}
+
+enum { MQ_SIDE_GOOD, MQ_SIDE_STALE, MQ_SIDE_VERSION_DIFFERS, MQ_SIDE_CORRUPT };
+
+/* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
+static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+    if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
+        return MQ_SIDE_CORRUPT;
+    if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */
+        return MQ_SIDE_VERSION_DIFFERS;
+    bool same = mq_load_relaxed_u64(&side->total_bytes) == MQ_SIDE_BYTES &&
+                mq_load_relaxed_u64(&side->publisher_count) == MQ_PUBLISHERS &&
+                mq_load_relaxed_u64(&side->reader_count) == MQ_READERS;
+    if (!same)
+        return MQ_SIDE_CORRUPT;
+    same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
+    return same ? MQ_SIDE_GOOD : MQ_SIDE_STALE;
+}
+/* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
+static inline bool mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+    return tail &&
+           mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
+           mq_load_relaxed_u64(&side->ring_tail) && mq_load_relaxed_u64(tail) == 0;
+}
+
+/* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got. */
+static inline void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_tail(ring, data_bytes);
+    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
+    mq_store_relaxed_u64(&side->ring_tail, tail ? mq_load_relaxed_u64(tail) : 0);
+}
+
+/* A ring that was made smaller may have its write_pointer behind the end, where nobody can go on: begin the next lap.
+ * Stock subscribers look anew when their flags say so. `side` is what belonged to the larger one. */
+static inline void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, uint64_t inode, uint32_t data_bytes) {
+    uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
+    uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
+    bool shorter = mq_load_relaxed_u64(&side->ring_inode) == inode && before > data_bytes && before <= UINT32_MAX;
+    if (!shorter || mq_position_possible(now, data_bytes) || !mq_position_possible(now, (uint32_t)before))
+        return;
+    mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now));
+    for (int i = 0; i < MQ_SLOTS; i++)
+        mq_store_release_u64(&ring->read_valids[i], 0);
+}
+
+static inline uint64_t mq_side_version(const mq_side *side) {
+    return mq_load_relaxed_u64(&side->version); /* relaxed: constant */
+}
+
+/* Where the side segment has its schema descriptor. */
+static inline mq_schema_parts mq_side_schema(const mq_side *side) {
+    mq_side *s = (mq_side *)side; /* mq_schema_read stores nothing */
+    return (mq_schema_parts){.turn = &s->schema_turn,
+                             .bytes = &s->schema_bytes,
+                             .spare = &s->schema_spare,
+                             .name = s->schema_name,
+                             .encoding = s->schema_encoding,
+                             .data = s->schema_data,
+                             .room = MQ_SCHEMA_DATA_MAX};
+}
+
+/* ---- publishers ---- */
+
+/* What write_uid says while a publisher starts. */
+static inline uint64_t mq_publisher_claim_uid(const mq_publisher *p) {
+    return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
+}
+
+/* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
+ * EDGE done: acquire, both. Partners: mq_publisher_commit, mq_publisher_discard. */
+static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
+    uint64_t sent = mq_load_acquire_u64(&former->sent);
+    return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
+}
+
+/* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
+ * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
+ * whom nobody can tell. */
+static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bool known) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    const mq_publisher_entry *found = NULL;
+    for (int row = 0; row < MQ_PUBLISHERS && !found; row++) {
+        const mq_publisher_entry *other = &p->side->publishers[row];
+        if (other == p->entry || !mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))
+            continue;
+        mq_life life = mq_row_life(&inquiry, p->side, row);
+        if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
+            found = other;
+    }
+    mq_inquiry_end(&inquiry);
+    return found;
+}
+
+static inline uint64_t mq_publisher_pid(const mq_publisher_entry *entry) {
+    return mq_load_relaxed_u64(&entry->who.pid); /* relaxed: for texts */
+}
+
+/* The process that publishes now; 0 when that is nobody, or a stock program. */
+static inline uint64_t mq_publisher_current_pid(const mq_ring_header *ring, const mq_side *side) {
+    const mq_publisher_entry *entry = mq_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
+    return entry ? mq_publisher_pid(entry) : 0;
+}
+
+/* Say in our row who we are. */
+static inline void mq_publisher_identify(mq_publisher *p, const mq_self *self) {
+    /* relaxed: published with the uid. Beside any other uid it says nothing, neither yes nor no. */
+    mq_store_relaxed_u64(&p->entry->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
+    mq_identity_write(&p->entry->who, self, p->uid, p->hold != NULL);
+}
+
+/* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put back
+ * if that fails. */
+static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, uint32_t random, int row) {
+    mq_side *side = p->side;
+    uint64_t former;
+    p->entry = &side->publishers[row];
+    p->uid = mq_uid(random, (unsigned)row, (uint32_t)self->thread_id);
+    for (int i = 0; i < MQ_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
+        uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
+        uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
+        p->sequence = sent > p->sequence ? sent : p->sequence;
+        p->bytes = bytes > p->bytes ? bytes : p->bytes;
+    }
+    mq_identity_clear(&p->entry->who);
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed, both: published with the identity */
+    mq_store_relaxed_u64(&p->entry->sent, p->sequence);
+    do { /* again when a stock publisher starts meanwhile: it takes no lock */
+        former = mq_load_acquire_u64(&p->ring->write_uid);
+        p->after_stock = former != 0 && !mq_find_publisher(side, former);
+        mq_identity_clear(&p->entry->who);
+        /* Subscribers trust the grant as soon as write_uid names an entry. After one of ours it tells the truth all the
+         * time; after a stock one only once mq_publisher_start is done, so until then write_uid names no entry. */
+        if (!p->after_stock)
+            mq_publisher_identify(p, self);
+    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_publisher_claim_uid(p)));
+    mq_fence_seq_cst();
+    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_publisher_begin */
+    return former;
+}
+
+/* Give up after mq_publisher_claim. */
+static inline void mq_publisher_unclaim(mq_publisher *p, uint64_t former) {
+    mq_compare_exchange_u64(&p->ring->write_uid, mq_publisher_claim_uid(p), former);
+    mq_identity_leave(&p->entry->who, p->uid, &p->hold);
+}
+
+/* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
+ * thread that created them, and a living process may have ended that. */
+static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side, mq_inquiry *inquiry) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
+        const mq_reader_entry *entry = mq_slot_entry(side, uid);
+        if (uid && entry && mq_row_life(inquiry, side, mq_reader_row(side, entry)) == MQ_DEAD)
+            mq_slot_leave(ring, side, i, uid);
+    }
+}
+
+/* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
+static inline void mq_publishers_sweep(mq_publisher *p, mq_inquiry *inquiry) {
+    for (int row = 0; row < MQ_PUBLISHERS; row++) {
+        mq_identity *who = &p->side->publishers[row].who;
+        if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
+            mq_row_life(inquiry, p->side, row) == MQ_DEAD)
+            mq_identity_clear(who);
+    }
+}
+
+static inline void mq_sweep(mq_publisher *p) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    mq_publishers_sweep(p, &inquiry);
+    mq_slots_sweep(p->ring, p->side, &inquiry);
+    mq_inquiry_end(&inquiry);
+}
+
+/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense. */
+static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
+    mq_side *side = p->side;
+    mq_milestone m;
+    uint64_t last;
+    int64_t walked = -1;
+    p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
+    if (!mq_position_possible(p->position, p->data_bytes))
+        return MQ_CORRUPT;
+    bool readable = mq_milestone_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
+    if (!p->after_stock && readable)
+        walked = mq_walk(p->data, p->data_bytes, m.position, p->position, &last);
+    if (walked >= 0) {
+        p->sequence = m.sequence + (uint64_t)walked;
+        p->era = m.era;
+    } else /* a stock publisher was here, or the bytes are not to be trusted */
+        p->era = (readable ? m.era : 0) + 1;
+    /* The limit never goes back: a send that died left bytes up to there. */
+    mq_publisher_announce(p, walked >= 0 ? p->position : mq_reach(p->position, p->data_bytes));
+    mq_store_relaxed_u64(&p->entry->begun, p->sequence); /* relaxed: equal again before anybody cares */
+    mq_store_release_u64(&p->entry->sent, p->sequence);
+    p->granted_offset = mq_offset(p->position);
+    if (p->after_stock) {
+        uint64_t claim = mq_publisher_claim_uid(p);
+        mq_publisher_identify(p, self);
+        mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
+        p->after_stock = false;
+    }
+    mq_sweep(p);
+    p->looks = 1;
+    /* Everybody: one that died between clearing attention and waking left sleepers that no bit tells of. */
+    mq_fetch_or_u32(&side->attention, MQ_ATTENTION_WAITERS);
+    mq_publisher_notify(p);
+    return MQ_OK;
+}
+
+static inline void mq_publisher_close(mq_publisher *p) {
+    /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
+    mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
+    mq_publisher_notify(p);
+    mq_publisher_forget_stock(p);
+    mq_identity_leave(&p->entry->who, p->uid, &p->hold);
+}
+
+/* How many living subscribers are attached, and how many of them have read all that was published. */
+static inline void mq_readers_count(const mq_publisher *p, int *attached, int *updated) {
+    mq_inquiry inquiry = mq_inquire(p->roll);
+    *attached = *updated = 0;
+    for (int i = 0; i < MQ_READERS; i++) {
+        if (mq_row_life(&inquiry, p->side, MQ_PUBLISHERS + i) == MQ_DEAD)
+            continue;
+        *attached += 1;
+        *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == p->position;
+    }
+    mq_inquiry_end(&inquiry);
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
+        if (uid == 0 || mq_slot_entry(p->side, uid) || mq_thread_life(mq_uid_thread(uid)) == MQ_DEAD)
+            continue;
+        *attached += 1;
+        *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
+                    mq_load_acquire_u64(&p->ring->read_pointers[i]) == p->position;
+    }
+}
+
+/* ---- subscribers ---- */
+
+/* A dead owner of our row may have left a slot, which nobody could tell from a stock program's later. */
+static inline void mq_subscriber_sweep(mq_subscriber *s) {
+    for (int i = 0; i < MQ_SLOTS; i++) {
+        uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
+        if (uid && mq_slot_entry(s->side, uid) == s->entry)
+            mq_slot_leave(s->ring, s->side, i, uid);
+    }
+}
+
+/* Have no row, slot or lock: those of a forked child are its parent's. */
+static inline void mq_subscriber_disown(mq_subscriber *s) {
+    s->slot = -1;
+    s->uid = 0;
+    s->entry = &s->private_entry;
+    s->hold = NULL;
+}
+
+/* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
+static inline void mq_subscriber_register(mq_subscriber *s, const mq_self *self, uint32_t random) {
+    mq_subscriber_disown(s);
+    int row = s->passive || !s->side ? MQ_NO_ROW : mq_reader_row_take(s->roll, s->side, &s->hold);
+    if (row == MQ_NO_ROW) {
+        if (!s->passive)
+            s->hold = mq_row_hold(s->roll, MQ_ROW_UNLISTED, true);
+        return;
+    }
+    s->entry = &s->side->readers[row];
+    s->uid = mq_uid(random, (unsigned)row, 0);
+    mq_subscriber_sweep(s);
+    mq_identity_clear(&s->entry->who);
+    mq_store_relaxed_u64(&s->entry->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
+    mq_store_relaxed_u64(&s->entry->received, s->received);
+    mq_store_relaxed_u64(&s->entry->lost, s->lost);
+    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
+    mq_store_relaxed_u64(&s->entry->resets, s->resets);
+    mq_subscriber_show_base(s);
+    mq_identity_write(&s->entry->who, self, s->uid, s->hold != NULL);
+}
+
+/* Join at the present. */
+static inline mq_status mq_subscriber_join(mq_subscriber *s, const mq_self *self, uint32_t random) {
+    s->cursor = mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+    mq_subscriber_register(s, self, random);
+    mq_status status = mq_subscriber_to_present(s);
+    mq_subscriber_show_base(s);
+    mq_subscriber_show(s);
+    return status;
+}
+
+/* Go on where the parent process was at the fork: same cursor, places of our own. */
+static inline void mq_subscriber_rejoin(mq_subscriber *s, const mq_self *self, uint32_t random) {
+    s->signal_thread = 0;
+    mq_subscriber_register(s, self, random);
+    mq_subscriber_survey(s);
+}
+
+static inline void mq_subscriber_leave(mq_subscriber *s) {
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
+    s->slot = -1;
+    mq_identity_leave(&s->entry->who, s->uid, &s->hold);
+    s->entry = &s->private_entry;
+    s->uid = 0; /* never to take a slot again */
+}
+
+#endif

@@ -1,0 +1,171 @@
+"""Read a topic's files for msgq.stats: mapped read-only, no lock, no trace. See the type stub for the contract."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from msgq.impl.ground.core cimport (
+    MQ_ALIVE, MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_roll, mq_row_held, mq_schema_parts,
+)
+from msgq.impl.ground.descriptor cimport read_schema
+from msgq.impl.ring.core cimport (
+    MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema, mq_subscriber,
+    mq_whole,
+)
+from msgq.impl.ground.liveness cimport is_alive
+from msgq.impl.ring.topic cimport find_side, Topic, watch_topic
+
+from msgq.figures import Participant, SubscriberInfo, TopicCounts, TopicStats
+
+
+cdef extern from "ring/snapshot.h" nogil:
+    ctypedef struct mq_identity_copy:
+        uint64_t uid
+        uint64_t pid
+        uint64_t thread_id
+        uint64_t start_time
+        uint64_t pid_namespace
+        char name[17]
+    ctypedef struct mq_reader_copy:
+        mq_identity_copy who
+        uint64_t cursor
+        uint64_t received
+        uint64_t lost
+        uint64_t lost_unknown
+        uint64_t resets
+    ctypedef struct mq_counts:
+        uint64_t messages
+        uint64_t bytes
+        uint64_t position
+        uint64_t subscribers
+        uint64_t lost
+        uint64_t lost_unknown
+    void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
+                        mq_whole whole, mq_counts *out)
+    void mq_copy_publisher(const mq_side *side, int entry, mq_identity_copy *who, uint64_t *sent, uint64_t *size)
+    bint mq_copied_bridge(const mq_side *side, int entry, const mq_identity_copy *who)
+    mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
+                           mq_whole whole)
+    void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
+    uint64_t mq_read_write_pointer(const mq_ring_header *ring)
+    uint64_t mq_read_write_uid(const mq_ring_header *ring)
+    uint64_t mq_read_created_ns(const mq_side *side)
+    int mq_count_stock(const mq_ring_header *ring, const mq_side *side)
+
+
+cdef object _participant(const mq_identity_copy *who, mq_life life):
+    cdef bytes name = who.name
+    return Participant(who.pid, who.thread_id, who.start_time, name.decode(errors="replace"), is_alive(life))
+
+
+cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
+    cdef uint32_t laps = <uint32_t> (position >> 32) - <uint32_t> (cursor >> 32)
+    ahead = <int64_t> <uint32_t> position - <int64_t> <uint32_t> cursor + laps * <int64_t> data_bytes
+    return ahead if laps <= 1 and 0 <= ahead <= data_bytes else None
+
+
+cdef tuple _subscribers(Topic topic, mq_side *side, mq_inquiry *inquiry, uint64_t position):
+    cdef mq_reader_copy reader
+    cdef mq_subscriber judge = mq_judge(<mq_ring_header *> topic.ring.address, side, inquiry.roll, topic.data_bytes,
+                                        topic.whole)
+    found = []
+    for i in range(MQ_READERS):
+        mq_judge_reader(&judge, i, &reader)
+        if reader.who.uid:
+            lost = None if reader.lost_unknown else reader.lost
+            lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
+            who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_PUBLISHERS + i))
+            found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
+    return tuple(found)
+
+
+cdef tuple _publisher(const mq_side *side, mq_inquiry *inquiry, uint64_t uid):
+    """Return (participant or None, messages, bytes)."""
+    cdef mq_identity_copy who
+    cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
+    current = None
+    for i in range(MQ_PUBLISHERS):
+        mq_copy_publisher(side, i, &who, &sent, &size)
+        sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
+        if uid and who.uid == uid:
+            current = _participant(&who, mq_row_life(inquiry, side, i))
+    return current, sent_most, size_most
+
+
+cdef object _schema(const mq_side *side):
+    cdef mq_schema_parts at = mq_side_schema(side)
+    return read_schema(&at)
+
+
+cdef class TopicWatch:
+    """One topic, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
+
+    cdef Topic _topic
+    cdef str _prefix
+
+    def __init__(self, str endpoint, str in_prefix):
+        self._topic = watch_topic(endpoint, in_prefix)
+        self._topic.unlock()  # closes the file; it was never locked
+        self._prefix = in_prefix
+
+    @property
+    def endpoint(self):
+        return self._topic.endpoint
+
+    cdef mq_side *_side(self):
+        """The side segment, when there is one by now."""
+        if self._topic.side is None:
+            self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
+        return NULL if self._topic.side is None else <mq_side *> self._topic.side.address
+
+    def bridged(self):
+        cdef mq_side *side = self._side()
+        cdef uint64_t uid = mq_read_write_uid(<mq_ring_header *> self._topic.ring.address)
+        cdef mq_identity_copy who
+        cdef uint64_t sent = 0, size = 0
+        cdef mq_inquiry inquiry
+        cdef mq_life life
+        if side == NULL or uid == 0:
+            return False
+        for i in range(MQ_PUBLISHERS):
+            mq_copy_publisher(side, i, &who, &sent, &size)
+            if who.uid == uid:
+                inquiry = mq_inquire(&self._topic.side.roll)
+                life = mq_row_life(&inquiry, side, i)
+                mq_inquiry_end(&inquiry)
+                return bool(life != MQ_DEAD and mq_copied_bridge(side, i, &who))
+        return False
+
+    def counts(self):
+        cdef mq_counts now
+        cdef mq_side *side = self._side()
+        cdef const mq_roll *roll = NULL if side == NULL else &self._topic.side.roll
+        mq_copy_counts(<mq_ring_header *> self._topic.ring.address, side, roll, self._topic.data_bytes,
+                       self._topic.whole, &now)
+        position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
+        if side == NULL:
+            return TopicCounts(None, None, position, 0, None)
+        lost = None if now.lost_unknown else now.lost
+        return TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
+
+    def stats(self):
+        cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
+        cdef mq_side *side = self._side()
+        cdef uint64_t position = mq_read_write_pointer(ring)
+        cdef uint64_t uid = mq_read_write_uid(ring)
+        cdef mq_inquiry inquiry
+        publisher = messages = size = schema = created = None
+        subscribers = ()
+        unlisted = False
+        if side != NULL:
+            inquiry = mq_inquire(&self._topic.side.roll)
+            try:
+                publisher, messages, size = _publisher(side, &inquiry, uid)
+                subscribers = _subscribers(self._topic, side, &inquiry, position)
+                unlisted = mq_row_held(&inquiry, MQ_ROW_UNLISTED) == MQ_ALIVE
+            finally:
+                mq_inquiry_end(&inquiry)
+            schema = _schema(side)
+            created = mq_read_created_ns(side)
+        kind = "ours" if publisher is not None else "stock" if uid else "none"
+        return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
+                          messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
+                          mq_count_stock(ring, side), schema, created, unlisted)

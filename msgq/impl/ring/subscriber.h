@@ -1,0 +1,489 @@
+/* Subscribing: refresh, peek, copy, accept; and what happens to one that was lapped. See docs/protocol.md.
+ *
+ * The cursor is in the subscriber's own memory, and a copy counts only after mq_subscriber_accept said so.
+ * One thread at a time may use an mq_subscriber. Nothing here touches Python, allocates, or waits.
+ */
+#ifndef MQ_SUBSCRIBER_H
+#define MQ_SUBSCRIBER_H
+
+#include "ground/lookout.h"
+#include "ring/publisher.h"
+#include "ring/walk.h"
+
+typedef struct {
+    mq_ring_header *ring; /* mapped read-only when passive */
+    mq_side *side;        /* NULL: there is none, every publisher is treated as stock; only when passive */
+    const mq_roll *roll;  /* as in mq_publisher */
+    void *hold;
+    uint64_t sideless_uid; /* side is NULL: the publisher for which one was looked for last */
+    const uint8_t *data;
+    mq_whole whole;   /* whether the ring is still all there */
+    const char *path; /* of the ring's file; NULL: it never changes its size */
+    uint64_t inode;   /* of the file that is mapped */
+    uint32_t data_bytes;
+    bool outgrown;  /* a stock publisher writes beyond what is mapped */
+    bool passive;   /* writes nothing to shared memory */
+    bool announced; /* the publisher announces its limit: it is ours */
+    bool lost_unknown;
+    bool sequence_known;
+    uint64_t cursor;       /* next message to read */
+    uint64_t published;    /* write_pointer as last seen; at or after the cursor */
+    const mq_u64 *witness; /* *witness == witness_value: no stock publisher started since the last survey */
+    uint64_t witness_value;
+    uint64_t publisher_uid;
+    uint64_t era;
+    uint64_t sequence_base; /* sequence at the cursor == sequence_base + received */
+    uint64_t received;
+    uint64_t lost;
+    uint64_t resets;
+    mq_reader_entry *entry; /* in the side segment, or private_entry */
+    mq_reader_entry private_entry;
+    mq_u32 private_attention;
+    int slot;     /* -1: none */
+    bool yields;  /* leaves the slots to stock subscribers */
+    uint64_t uid; /* high half of the slot's uid; 0: may not take a slot */
+    uint64_t slot_uid;
+    uint32_t signal_thread; /* whom stock publishers shall signal; 0: nobody yet */
+} mq_subscriber;
+
+typedef struct {
+    const uint8_t *payload;
+    uint64_t size;
+} mq_message;
+
+/* ---- validity ---- */
+
+/* Take a slot, if none is held. Who was evicted although the publisher is the same made room for a 16th stock reader,
+ * which evicts all: leave the slots to stock programs then, or they would go on evicting each other for ever. */
+static inline void mq_subscriber_take_slot(mq_subscriber *s) {
+    bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
+    bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
+    s->yields = same_publisher && (s->yields || evicted);
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
+    s->slot = -1;
+    /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
+    for (int tries = 0; !s->yields && tries < 3 && !mq_slot_held(s->ring, s->slot, s->slot_uid); tries++) {
+        s->slot_uid = s->uid | s->signal_thread;
+        s->slot = mq_slot_join(s->ring, s->side, s->roll, s->slot_uid, s->cursor);
+        mq_slots_changed(s->side);
+        if (s->slot < 0)
+            break;
+    }
+}
+
+/* Are the bytes that were read before this those of the ring? */
+static inline bool mq_subscriber_whole(const mq_subscriber *s) {
+    return mq_is_whole(&s->whole) && mq_likely(!s->outgrown);
+}
+
+/* Who publishes, and so how positions are validated. Afterwards, as long as the witness holds, no stock publisher has
+ * started. */
+static inline void mq_subscriber_survey(mq_subscriber *s) {
+    if (s->uid && !mq_slot_held(s->ring, s->slot, s->slot_uid))
+        mq_subscriber_take_slot(s);
+    /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
+     * before we joined is seen here, and one that comes later changes the witness. */
+    for (int tries = 0; tries < 100; tries++) { /* again if it changed: an entry may be cleared before we find it */
+        s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
+        /* 0: nobody publishes, and the grant tells the truth. */
+        s->announced = s->side && (s->publisher_uid == 0 || mq_find_publisher(s->side, s->publisher_uid));
+        if (s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
+            break;
+    }
+    s->witness = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
+    s->witness_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
+    /* A stock publisher sizes the file before it writes write_uid; that of a larger ring needs a larger margin. */
+    s->outgrown = !s->announced && s->path && mq_file_outgrows(s->path, s->inode, s->data_bytes);
+}
+
+/* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
+static inline bool mq_subscriber_intact(const mq_subscriber *s, uint64_t position) {
+    /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
+     * that warned of it. Partner: mq_publisher_announce. If weaker: torn messages pass. */
+    mq_fence_acquire();
+    /* relaxed: ordered by the fence above. */
+    if (mq_likely(s->announced))
+        return mq_intact(mq_load_relaxed_u64(&s->side->limit), position);
+    return mq_intact_unannounced(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
+}
+
+/* False: a stock publisher started, our slot was taken, or the publisher changed; judge anew. */
+static inline bool mq_subscriber_witness_holds(const mq_subscriber *s) {
+    /* acquire: the value may be the same again because a stock publisher came and went, and one of ours after it. Then
+     * what that one announced is seen by whoever looks at the limit after this. */
+    return mq_likely(mq_load_acquire_u64(s->witness) == s->witness_value) &&
+           mq_likely(s->announced || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
+}
+
+/* intact, and by a survey that is still true. Witness first, limit second.
+ * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the witness, and what comes after
+ * those is seen in the limit. Partner: mq_publisher_announce. */
+static inline bool mq_subscriber_certain(const mq_subscriber *s, uint64_t position) {
+    mq_fence_acquire();
+    return mq_subscriber_whole(s) && mq_subscriber_witness_holds(s) && mq_subscriber_intact(s, position);
+}
+
+static inline mq_status mq_subscriber_locate(mq_subscriber *s);
+
+static inline void mq_subscriber_show_base(mq_subscriber *s);
+
+static inline void mq_subscriber_survey_again(mq_subscriber *s) {
+    mq_subscriber_survey(s);
+    mq_subscriber_locate(s); /* whatever it finds: an unknown sequence is remembered as such */
+    mq_subscriber_show_base(s);
+}
+
+/* Are the bytes at the cursor intact, whoever published since the last survey? */
+static inline bool mq_subscriber_validate(mq_subscriber *s) {
+    for (int tries = 0; tries < 100; tries++) {
+        if (mq_likely(mq_subscriber_certain(s, s->cursor)))
+            return true;
+        if (mq_subscriber_witness_holds(s))
+            return false;
+        mq_subscriber_survey_again(s);
+    }
+    return false;
+}
+
+/* ---- counting ---- */
+
+static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
+
+/* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
+static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
+    uint64_t before = s->sideless_uid;
+    if (mq_likely(s->side))
+        return false;
+    s->sideless_uid = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
+    return s->sideless_uid != before;
+}
+static inline void mq_subscriber_adopt(mq_subscriber *s, mq_side *side) {
+    s->side = side;
+    mq_subscriber_survey_again(s);
+}
+
+/* Find the sequence at the cursor, by walking between it and the milestone. MQ_OK: found, or the publisher does not
+ * announce any; MQ_EMPTY: overtaken while walking; MQ_CORRUPT: the bytes between them make no sense. */
+static inline mq_status mq_subscriber_locate(mq_subscriber *s) {
+    mq_milestone m;
+    uint64_t last;
+    if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era)
+        return MQ_OK;
+    s->sequence_known = false;
+    for (int tries = 0; s->announced && tries < 100; tries++) {
+        if (!mq_milestone_read(s->side, &m) || !mq_position_possible(m.position, s->data_bytes))
+            return MQ_CORRUPT;
+        bool behind = mq_ahead(m.position, s->cursor) > 0;
+        uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
+        if (!mq_subscriber_intact(s, from)) /* before the walk, too: it may be long */
+            continue;
+        int64_t count = mq_walk(s->data, s->data_bytes, from, to, &last);
+        if (!mq_subscriber_certain(s, s->cursor))
+            return MQ_EMPTY;
+        if (!mq_subscriber_intact(s, from))
+            continue;
+        if (count < 0)
+            return MQ_CORRUPT;
+        s->sequence_base = m.sequence + (uint64_t)(behind ? -count : count) - s->received;
+        s->era = m.era;
+        s->sequence_known = true;
+        return MQ_OK;
+    }
+    return s->announced ? MQ_EMPTY : MQ_OK;
+}
+
+static inline void mq_subscriber_show(mq_subscriber *s) {
+    mq_store_relaxed_u64(&s->entry->received, s->received); /* relaxed: the release below publishes it */
+    /* EDGE figures: release. All figures come before the cursor that they belong to. Partner: mq_copy_reader. If weaker:
+     * what was lost and counted is shown for a moment as if it had not been lost. */
+    mq_store_release_u64(&s->entry->cursor, s->cursor);
+}
+
+/* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
+static inline void mq_subscriber_show_base(mq_subscriber *s) {
+    uint64_t base = s->sequence_base - s->lost;
+    uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
+    /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
+    if (mq_load_relaxed_u64(&s->entry->counted) == counted && mq_load_relaxed_u64(&s->entry->base) == base)
+        return; /* as long as the era is the same */
+    mq_store_relaxed_u64(&s->entry->counted, 0);
+    mq_store_release_u64(&s->entry->base, base);
+    mq_store_release_u64(&s->entry->counted, counted);
+}
+
+/* Continue at `position`, passing over `passed` messages (unknown: negative). */
+static inline void mq_subscriber_pass(mq_subscriber *s, uint64_t position, int64_t passed) {
+    s->cursor = position;
+    if (passed < 0)
+        s->lost_unknown = true;
+    else {
+        s->lost += (uint64_t)passed;
+        s->sequence_base += (uint64_t)passed;
+    }
+    mq_store_relaxed_u64(&s->entry->lost,
+                         s->lost); /* relaxed, both: the release in mq_subscriber_show publishes them */
+    mq_store_relaxed_u64(&s->entry->lost_unknown, s->lost_unknown);
+    mq_subscriber_show_base(s);
+    mq_subscriber_show(s);
+    if (s->slot >= 0 && !s->announced)
+        mq_slot_update(s->ring, s->slot, s->cursor);
+}
+
+/* Go to the present: write_pointer, with the sequence there. When the publisher is too fast for the walk to it, go to
+ * the milestone, whose sequence is at hand; it lies at most a chunk before the present. */
+static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
+    mq_milestone m;
+    if (!mq_subscriber_whole(s))
+        return MQ_CORRUPT;
+    for (int tries = 0; tries < 8; tries++) {
+        mq_subscriber_survey(s);
+        uint64_t now =
+            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        if (!mq_position_possible(now, s->data_bytes))
+            return MQ_CORRUPT;
+        s->cursor = s->published = now;
+        s->sequence_known = false;
+        if (mq_subscriber_locate(s) != MQ_EMPTY)
+            return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
+    }
+    for (int tries = 0; tries < 100 && mq_milestone_read(s->side, &m); tries++) {
+        mq_subscriber_survey(s);
+        /* EDGE commit: acquire. Partner: mq_publisher_commit */
+        uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
+        /* A stranger's milestone may lie anywhere; from this one every step is intact, or we would be here for ever. */
+        if (!mq_position_possible(m.position, s->data_bytes) || mq_ahead(now, m.position) < 0 ||
+            !mq_subscriber_certain(s, m.position) || !mq_subscriber_intact(s, now))
+            continue;
+        s->cursor = s->published = m.position;
+        s->sequence_base = m.sequence - s->received;
+        s->era = m.era;
+        s->sequence_known = true;
+        break;
+    }
+    return MQ_OK;
+}
+
+/* Lapped: continue at the present, and count what lies between by the sequence. */
+static inline mq_status mq_subscriber_reset(mq_subscriber *s) {
+    bool known = s->sequence_known;
+    uint64_t expected = mq_subscriber_sequence(s), era = s->era;
+    mq_status status = mq_subscriber_to_present(s);
+    if (status != MQ_OK)
+        return status;
+    int64_t passed = -1;
+    if (known && s->sequence_known && s->era == era) {
+        passed = (int64_t)(mq_subscriber_sequence(s) - expected);
+        s->sequence_base -= (uint64_t)passed; /* mq_subscriber_pass adds it */
+    }
+    s->resets += 1;
+    mq_store_relaxed_u64(&s->entry->resets, s->resets); /* relaxed: for stats */
+    mq_subscriber_pass(s, s->cursor, passed);
+    return MQ_OK;
+}
+
+/* ---- reading ---- */
+
+/* Look at write_pointer. MQ_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
+static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
+    /* EDGE commit: acquire. Partner: mq_publisher_commit. */
+    uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
+    if (now == s->cursor) {
+        s->published = now; /* a stranger may have put it back */
+        /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
+        if (mq_unlikely(!mq_subscriber_witness_holds(s)))
+            mq_subscriber_survey_again(s);
+        return mq_subscriber_whole(s) ? MQ_EMPTY : MQ_CORRUPT;
+    }
+    if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
+        return MQ_CORRUPT;
+    s->published = now;
+    return MQ_OK;
+}
+
+/* Validate a doubtful cursor. MQ_OK: it is good after all; MQ_EMPTY: we were lapped and went on to the present. */
+static inline mq_status mq_subscriber_doubt(mq_subscriber *s) {
+    if (mq_subscriber_validate(s))
+        return MQ_OK;
+    mq_status status = mq_subscriber_reset(s);
+    return status == MQ_OK ? MQ_EMPTY : status;
+}
+
+/* The message at the cursor, which stays where it is. Copy it, then ask mq_subscriber_accept. */
+static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message) {
+    for (int tries = 0; tries < 64; tries++) {
+        if (s->cursor == s->published) {
+            mq_status status = mq_subscriber_refresh(s);
+            if (status != MQ_OK)
+                return status;
+        }
+        uint64_t size = mq_message_size(s->data, s->cursor), offset = mq_offset(s->cursor);
+        /* relaxed, and perhaps of a newer lap: it is bounded here and validated by accept. */
+        if (mq_likely(size <= s->data_bytes && offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&
+                      mq_ahead(s->published, s->cursor + mq_need(size)) >= 0)) {
+            message->payload = s->data + offset + 8;
+            message->size = size;
+            return MQ_OK;
+        }
+        mq_status status = mq_subscriber_doubt(s);
+        if (status == MQ_EMPTY)
+            continue; /* at the present now; published says whether more has come */
+        if (status != MQ_OK || size != (uint64_t)MQ_WRAP_MARK || offset == 0 ||
+            mq_ahead(s->published, mq_next_lap(s->cursor)) < 0)
+            return MQ_CORRUPT;
+        s->cursor = mq_next_lap(s->cursor);
+        mq_subscriber_show(s); /* who waits for us to be up to date must see it, even with nothing behind the mark */
+    }
+    return MQ_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
+}
+
+/* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the
+ * caller calls mq_subscriber_reset, or when conflating just looks for the newest again. */
+static inline bool mq_subscriber_accept(mq_subscriber *s, const mq_message *message) {
+    if (mq_unlikely(!mq_subscriber_validate(s)))
+        return false;
+    s->cursor += mq_need(message->size);
+    s->received += 1;
+    mq_subscriber_show(s);
+    if (mq_unlikely(!s->announced && s->slot >= 0))
+        mq_slot_update(s->ring, s->slot, s->cursor);
+    return true;
+}
+
+/* Conflate: pass over all but the newest message. */
+static inline mq_status mq_subscriber_newest(mq_subscriber *s, mq_message *message) {
+    for (int tries = 0; tries < 64; tries++) {
+        mq_milestone m;
+        uint64_t last = 0, from = s->cursor;
+        mq_status status = mq_subscriber_refresh(s);
+        if (status != MQ_OK)
+            return status;
+        int64_t count = 0, before = 0;
+        /* The milestone is nearer, if its sequence says how many lie before it. */
+        if (s->announced && s->sequence_known && mq_milestone_read(s->side, &m) && m.era == s->era &&
+            mq_ahead(m.position, from) > 0 && mq_ahead(s->published, m.position) > 0 &&
+            mq_position_possible(m.position, s->data_bytes)) {
+            before = (int64_t)(m.sequence - mq_subscriber_sequence(s));
+            count = mq_walk(s->data, s->data_bytes, m.position, s->published, &last);
+            from = m.position;
+        }
+        if (count == 0) {
+            before = 0;
+            from = s->cursor;
+            count = mq_walk(s->data, s->data_bytes, from, s->published, &last);
+        }
+        if (count > 0 && before >= 0 && mq_subscriber_certain(s, from) && mq_subscriber_intact(s, last)) {
+            if (mq_ahead(last, s->cursor) > 0)
+                mq_subscriber_pass(s, last, (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
+            return mq_subscriber_peek(s, message);
+        }
+        if (!mq_subscriber_certain(s, s->cursor)) {
+            if (mq_subscriber_doubt(s) == MQ_CORRUPT)
+                return MQ_CORRUPT;
+        } else if (count == 0)
+            mq_subscriber_pass(s, s->published, 0); /* a bare wrap mark */
+        else
+            return MQ_CORRUPT;
+    }
+    return MQ_EMPTY; /* as in mq_subscriber_peek */
+}
+
+static inline mq_status mq_subscriber_next(mq_subscriber *s, bool conflate, mq_message *message) {
+    return mq_unlikely(conflate) ? mq_subscriber_newest(s, message) : mq_subscriber_peek(s, message);
+}
+
+/* Ring bytes between the cursor and what is known to be published; the wrapped end of a lap included. */
+static inline uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s) {
+    uint32_t from = mq_offset(s->cursor), to = mq_offset(s->published);
+    return mq_cycle(s->cursor) == mq_cycle(s->published) ? to - from : mq_lap_end(s->data_bytes) - from + to;
+}
+
+/* Copy up to `max` messages of exactly `size` bytes to `out`, validated as one. Returns how many; 0 also when the next
+ * message has another size; -1 when the copies are torn (see mq_subscriber_accept). */
+static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t max) {
+    uint64_t position = s->cursor, need = mq_need(size), lap_end = mq_lap_end(s->data_bytes);
+    int64_t count = 0;
+    while (count < max && mq_ahead(s->published, position) > 0) {
+        uint64_t found = mq_message_size(s->data, position), offset = mq_offset(position);
+        if (found == size && offset + need <= lap_end) {
+            mq_copy_out(out + (uint64_t)count++ * size, s->data + offset + 8, size);
+            position += need;
+        } else if (found == (uint64_t)MQ_WRAP_MARK && offset != 0)
+            position = mq_next_lap(position);
+        else
+            break;
+    }
+    if (!mq_subscriber_validate(s))
+        return -1;
+    s->cursor = position;
+    s->received += (uint64_t)count;
+    mq_subscriber_show(s);
+    if (!s->announced && s->slot >= 0)
+        mq_slot_update(s->ring, s->slot, s->cursor);
+    return count;
+}
+
+/* ---- sleeping ---- */
+
+/* Has the publisher or our slot changed since the last survey? Asked before sleeping, when nothing was read. */
+static inline void mq_subscriber_refresh_survey(mq_subscriber *s) {
+    /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
+    bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
+    bool unheard = s->slot >= 0 && !mq_slot_held(s->ring, s->slot, s->slot_uid); /* also: beyond num_readers */
+    if (!same || unheard || !mq_subscriber_witness_holds(s))
+        mq_subscriber_survey_again(s);
+}
+
+/* Let stock publishers signal `thread` on our behalf. */
+static inline void mq_subscriber_take_signals(mq_subscriber *s, uint32_t thread) {
+    s->signal_thread = thread;
+    mq_slot_leave(s->ring, s->side, s->slot, s->slot_uid);
+    s->slot = -1;
+    mq_subscriber_survey(s);
+}
+
+/* The word to sleep on. Without a side segment nobody can wake us, and it is one that never changes. */
+static inline mq_u32 *mq_subscriber_attention(mq_subscriber *s) {
+    return s->side ? &s->side->attention : &s->private_attention;
+}
+static inline uint32_t *mq_subscriber_futex(mq_subscriber *s) { return mq_futex_word(mq_subscriber_attention(s)); }
+
+/* Returns what the futex word shall be when the sleep begins. To be followed by another look at write_pointer. Then
+ * either the publisher sees the flag and wakes us, or it has counted a wake since. */
+static inline uint32_t mq_subscriber_announce_sleep(mq_subscriber *s) {
+    if (s->passive)
+        return mq_load_acquire_u32(mq_subscriber_attention(s));
+    return mq_attention_announce(&s->side->attention);
+}
+
+/* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner: mq_publisher_commit */
+static inline bool mq_subscriber_has_more(const mq_subscriber *s) {
+    return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor ||
+           !mq_subscriber_whole(s);
+}
+
+/* What the watcher thread may know of a subscriber (ground/lookout.h). */
+typedef struct {
+    const mq_ring_header *ring;
+    const mq_u64 *cursor; /* as the subscriber shows it */
+    mq_whole whole;
+} mq_outlook;
+
+static inline mq_outlook mq_subscriber_outlook(const mq_subscriber *s) {
+    return (mq_outlook){.ring = s->ring, .cursor = &s->entry->cursor, .whole = s->whole};
+}
+
+static inline int mq_outlook_has_more(const void *reader) {
+    const mq_outlook *outlook = reader;
+    /* relaxed: a cursor of the past only costs a look; the watcher's mutex orders it with the end of a receive. */
+    return mq_load_acquire_u64(&outlook->ring->write_pointer) != mq_load_relaxed_u64(outlook->cursor) ||
+           !mq_is_whole(&outlook->whole); /* then there is an error to be had */
+}
+
+static inline mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outlook *outlook) {
+    return (mq_lookout){.has_more = mq_outlook_has_more,
+                        .reader = outlook,
+                        .attention = mq_subscriber_attention(s),
+                        .announce = s->passive ? NULL : mq_attention_announce};
+}
+
+#endif

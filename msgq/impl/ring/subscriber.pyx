@@ -1,0 +1,337 @@
+"""The subscriber's socket: a Python face on subscriber.h. What is not receiving is in connection.pyx."""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+
+from msgq.impl.ring.connection cimport Connection, enter
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
+from msgq.impl.ground.core cimport mq_copy_out
+from msgq.impl.ground.waiting cimport deadline_after, wait_ready
+from msgq.impl.ring.core cimport (
+    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_status, mq_subscriber_accept, mq_subscriber_doubt,
+    mq_subscriber_next, mq_subscriber_peek, mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset,
+    mq_subscriber_take_block,
+)
+
+from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
+from msgq.impl.sockets.checks import NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms
+from msgq.impl.sockets.pyzmq_names import again
+from msgq.figures import SubscriberStats
+
+
+cdef enum:
+    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
+
+cdef int NOBLOCK = _NOBLOCK
+
+
+cdef class SubSocket(Connection):
+    """Receives the messages of one endpoint. See the type stub (subscriber.pyi) for the contract of each method."""
+
+    @property
+    def conflate(self):
+        return self._conflate
+
+    @conflate.setter
+    def conflate(self, bint value):
+        check_before_connect("conflate", self._ticket == CLOSED, self._endpoint)
+        self._conflate = self._conflate_wanted = value
+
+    @property
+    def lost(self):
+        return None if self._subscriber.lost_unknown else self._subscriber.lost
+
+    def stats(self):
+        return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
+
+    def setTimeout(self, timeout):
+        self._timeout_ms = timeout_ms(timeout, self._endpoint)
+
+    cdef bint _at_gate(self) except -1:
+        """What each receive does first, when there may be a gate; True: one that is enabled was passed."""
+        if self._let_through:
+            self._let_through = False
+            return True
+        return self._pass_gate()
+
+    def receive(self, bint non_blocking=False):
+        enter(self)
+        if self._gate is not None:
+            self._at_gate()
+        return self._receive(non_blocking)
+
+    cdef bytes _receive(self, bint non_blocking):
+        cdef mq_message message
+        cdef bytes out
+        while True:
+            status = mq_subscriber_next(&self._subscriber, self._conflate, &message)
+            if status != MQ_OK:
+                if status == MQ_EMPTY and (non_blocking or self._timeout_ms == 0):
+                    self._settle_fd()
+                    return None
+                if not self._find(&message, non_blocking):
+                    self._settle_fd()
+                    return None
+            if message.size >= LARGE_BYTES:
+                out = self._copy_large(&message)
+            else:
+                out = PyBytes_FromStringAndSize(NULL, message.size)
+                mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
+            if mq_subscriber_accept(&self._subscriber, &message):
+                self._settle_fd()
+                return out
+            self._torn()
+
+    cdef bytes _copy_large(self, const mq_message *message):
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
+        cdef char *target = PyBytes_AS_STRING(out)
+        self._occupy()
+        with nogil:
+            mq_copy_out(target, message.payload, message.size)
+        self._ticket = self._generation
+        return out
+
+    cdef int _find(self, mq_message *message, bint non_blocking) except -1:
+        """The message at the cursor, waiting for it if wanted; False: there is none."""
+        cdef int64_t deadline = 0
+        cdef mq_status status
+        if not non_blocking and self._timeout_ms != 0:
+            deadline = deadline_after(self._timeout_ms)
+        while True:
+            status = mq_subscriber_next(&self._subscriber, self._conflate, message)
+            if status == MQ_OK:
+                return True
+            if status != MQ_EMPTY:
+                self._corrupt()
+                continue
+            if deadline == 0 or not wait_ready([self], deadline):
+                return False
+            enter(self)  # a signal handler may have forked
+
+    cdef int _torn(self) except -1:
+        """The message was overwritten while it was copied: go on at the present."""
+        PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
+        enter(self)  # a handler may have closed the socket
+        if not self._conflate and mq_subscriber_reset(&self._subscriber) != MQ_OK:
+            self._corrupt()
+        return 0
+
+    cdef int _corrupt(self) except -1:
+        """Raise, unless the ring has only grown: then look again."""
+        cdef uint64_t cursor = self._subscriber.cursor
+        if self._follow():
+            return 0
+        mq_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
+        text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
+                "somebody wrote nonsense there")
+        raise CorruptSegmentError(text, self._endpoint, self._ring.path)
+
+    def receive_many(self, max_messages=None, bint wait_for_one=False):
+        cdef mq_message pending
+        cdef list messages = []
+        cdef uint64_t most = self._most(max_messages)
+        enter(self)
+        if self._gate is not None and most and self._at_gate():
+            return self._step(most, wait_for_one, None)
+        if wait_for_one:
+            if (first := self._receive(False) if most else None) is None:
+                return messages
+            messages.append(first)
+        if mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+            self._corrupt()
+        # What comes later than this look is for the next call.
+        while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
+            if messages and mq_subscriber_peek(&self._subscriber, &pending) == MQ_CORRUPT:
+                break  # the next call finds it again; what was taken is not lost over it
+            enter(self)  # releasing the GIL for a large copy may have let a signal handler run
+            if (message := self._receive(True)) is None:
+                break
+            messages.append(message)
+        return messages
+
+    cdef list _step(self, uint64_t most, bint wait_for_one, dtype):
+        """Take messages at an enabled gate, which was passed for the first; with a dtype, as arrays of one element.
+
+        As in stock's loops, each is a receive that stops, and so is the one that finds nothing and ends it: the
+        controller decides what is taken together.
+        """
+        cdef list messages = []
+        cdef uint64_t taken, rest
+        try:
+            while <uint64_t> len(messages) < most:
+                if messages:
+                    enter(self)
+                    if not self._at_gate():  # nobody holds us any more: what is there by now is all
+                        mq_subscriber_refresh(&self._subscriber)
+                        rest = mq_subscriber_pending_bytes(&self._subscriber) // mq_need(0)
+                        most = min(most, len(messages) + rest)
+                non_blocking = bool(messages) or not wait_for_one
+                message = self._receive(non_blocking) if dtype is None else self._receive_element(dtype, non_blocking)
+                if message is None:
+                    break
+                messages.append(message)
+        except IpcError:
+            if not messages:  # otherwise the next call finds it again; what was taken is not lost over it
+                raise
+        except BaseException:  # of a signal handler: nobody gets what was taken, so it is lost
+            taken = len(messages)
+            self._subscriber.received -= taken
+            self._subscriber.lost += taken
+            self._subscriber.sequence_base += taken
+            raise
+        return messages
+
+    cdef object _receive_element(self, dtype, bint non_blocking):
+        """The next message as an array of one element, waiting for it if wanted; None: there is none."""
+        import numpy
+        cdef mq_message message
+        while self._find(&message, non_blocking):
+            element = self._take_array(numpy, dtype, dtype.itemsize, 1)
+            if len(element):
+                return element
+        return None
+
+    cdef uint64_t _most(self, max_messages) except? 0:
+        if max_messages is None:
+            return UINT64_MAX
+        if max_messages < 0:
+            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
+        return max_messages
+
+    def receive_into(self, buffer, bint non_blocking=False):
+        cdef mq_message message
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            enter(self)
+            if self._gate is not None:
+                self._at_gate()
+            while self._find(&message, non_blocking):
+                if message.size > <uint64_t> view.len:
+                    status = mq_subscriber_doubt(&self._subscriber)
+                    if status == MQ_EMPTY:
+                        continue
+                    if status != MQ_OK:
+                        self._corrupt()
+                        continue
+                    text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
+                    raise MessageTooLargeError(text, self._endpoint)
+                mq_copy_out(view.buf, message.payload, message.size)
+                if mq_subscriber_accept(&self._subscriber, &message):
+                    return message.size
+                self._torn()
+            return None
+        finally:
+            self._settle_fd()
+            PyBuffer_Release(&view)
+
+    def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
+        import numpy  # the only method that needs it
+        cdef mq_message message
+        cdef uint64_t size, most = self._most(max_messages)
+        dtype = numpy.dtype(dtype)
+        size = dtype.itemsize
+        if size == 0 or dtype.hasobject:
+            raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+        enter(self)
+        if self._gate is not None and most and self._at_gate():
+            elements = self._step(most, wait_for_one, dtype)
+            out = numpy.empty(len(elements), dtype)
+            for i, element in enumerate(elements):
+                out[i:i + 1] = element
+            self._settle_fd()
+            return out
+        while True:
+            if wait_for_one and most and not self._find(&message, False):
+                return numpy.empty(0, dtype)
+            out = self._take_array(numpy, dtype, size, most)
+            self._settle_fd()
+            if len(out) or not wait_for_one or not most:
+                return out
+
+    cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
+        """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
+        cdef mq_message message
+        cdef size_t address
+        if self._conflate:  # passes over all but the newest
+            most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
+        elif mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
+            self._corrupt()
+        out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size)), dtype)
+        address = <size_t> out.ctypes.data
+        enter(self)  # that was Python code, and so may have run anything
+        taken = self._take(<uint8_t *> address, size, len(out))
+        if taken < len(out):
+            out.resize((taken, *dtype.shape), refcheck=False)
+        if not taken and most:
+            self._check_size(size)
+        return out
+
+    cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
+        """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
+        cdef int64_t taken = 0, block = 0
+        cdef int64_t fitting = BLOCK_BYTES // mq_need(size)
+        cdef int64_t block_most = max(fitting, 1)
+        while taken < most:
+            block = mq_subscriber_take_block(&self._subscriber, out + taken * size, size, min(block_most, most - taken))
+            if block <= 0:
+                break
+            taken += block
+        if block < 0 and not taken:
+            self._torn()
+        return taken  # whatever stopped us after the first block, the next call finds it again
+
+    cdef int _check_size(self, uint64_t size) except -1:
+        """Nothing was taken: because nothing is there, or because it has another size?"""
+        cdef mq_message message
+        cdef mq_status status = mq_subscriber_peek(&self._subscriber, &message)
+        if status == MQ_OK and message.size == size:
+            return 0
+        if status == MQ_OK:
+            status = mq_subscriber_doubt(&self._subscriber)
+        if status == MQ_CORRUPT:
+            self._corrupt()
+        elif status == MQ_OK:
+            text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
+            raise MessageSizeError(text, self._endpoint)
+        return 0
+
+    # ---- pyzmq's names ----
+
+    def recv(self, int flags=0):
+        message = self.receive(flags & NOBLOCK)
+        if message is None:
+            raise again(self._endpoint)
+        return message
+
+    def recv_into(self, buffer, int flags=0):
+        size = self.receive_into(buffer, flags & NOBLOCK)
+        if size is None:
+            raise again(self._endpoint)
+        return size
+
+    @property
+    def rcvtimeo(self):
+        return self._timeout_ms
+
+    @rcvtimeo.setter
+    def rcvtimeo(self, timeout):
+        self.setTimeout(timeout)
+
+    @property
+    def rcvhwm(self):
+        return 0
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages):
+        check_rcvhwm(messages, self._endpoint)
+
+    @property
+    def linger(self):
+        return 0
+
+    @linger.setter
+    def linger(self, milliseconds):
+        check_linger(milliseconds, self._endpoint)

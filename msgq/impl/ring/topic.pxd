@@ -1,0 +1,25 @@
+from libc.stdint cimport uint32_t
+
+from msgq.impl.ground.segment cimport Segment
+from msgq.impl.ring.core cimport mq_whole
+
+
+cdef class Topic:
+    """An endpoint's two files. Locked from open_topic until unlock, so that comers and goers are one at a time."""
+    cdef readonly str endpoint
+    cdef readonly Segment ring
+    cdef readonly Segment side      # None: passive, and there is none
+    cdef uint32_t data_bytes
+    cdef mq_whole whole             # tells whether the ring is still all there
+    cdef int lock_fd
+    cdef void unlock(self)
+
+
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode)
+cdef Topic watch_topic(str endpoint, str in_prefix)
+cdef int await_side(Topic topic, str in_prefix) except -1
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring)
+
+# When the ring turns out to be another one than was mapped.
+cdef Topic grown_topic(str endpoint, Segment former, bint writable)
+cdef object resized(str endpoint, Segment ring)

@@ -1,0 +1,377 @@
+"""A topic's two files: made, opened, checked, mapped.
+
+Opening and registering happen under flock of the ring's file, which the kernel drops when its holder dies.
+"""
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp, memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.mman cimport PROT_READ, PROT_WRITE
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+from msgq.impl.ground.clock cimport host_time_ns
+from msgq.impl.ground.liveness cimport random_word
+from msgq.impl.ground.segment cimport (
+    allocate, check_file, create_file, failure, guard_lost, guard_mapping, guard_word, lock_file, map_file, name_file,
+    open_file, remove_file, Segment, unlock_file,
+)
+from msgq.impl.ring.core cimport (
+    MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten, mq_ring_sign,
+    mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow, mq_side_init, mq_side_version,
+    MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
+)
+
+import contextlib
+import os
+
+from msgq import naming, sharing
+from msgq.errors import CorruptSegmentError, InvalidValueError, LayoutVersionError, SegmentError, SegmentSizeError
+
+
+cdef extern from "ring/registry.h" nogil:
+    enum:
+        MQ_SIDE_GOOD
+        MQ_SIDE_STALE
+        MQ_SIDE_VERSION_DIFFERS
+
+
+cdef enum:
+    DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
+    PREFIX_TRIES = 100               # to make a topic in a prefix that others remove again and again
+
+
+cdef class Topic:
+    def __cinit__(self):
+        self.lock_fd = -1
+
+    cdef void unlock(self):
+        if self.lock_fd >= 0:
+            unlock_file(self.lock_fd)
+            self.lock_fd = -1
+
+    def __dealloc__(self):
+        self.unlock()
+
+
+cdef int _map_ring(Topic topic, int fd, const struct_stat *found, bint writable, str path) except -1:
+    """Map the ring, whose file others may make smaller."""
+    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
+    if writable and found.st_blocks * 512 < found.st_size:  # made by a stock process, with holes
+        allocate(fd, found.st_size, topic.endpoint, path)
+    topic.ring = map_file(fd, found, writable, topic.endpoint, path)
+    topic.ring.guard = guard_mapping(topic.ring.address, topic.ring.size, protection)
+    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
+    return 0
+
+
+cdef void _sign(Topic topic) noexcept:
+    mq_ring_sign(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
+
+
+cdef int _find_whole(Topic topic) except -1:
+    """Take what tells whether the ring is whole; it has its tail, or never will. Refuse one that was cut already."""
+    if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
+        topic.whole = mq_whole_always()
+    else:
+        topic.whole = mq_whole_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
+                                    guard_word(topic.ring.guard))
+        if guard_lost(topic.ring.guard):  # since its size was asked for: what we have just signed are zeros of our own
+            raise resized(topic.endpoint, topic.ring)
+    return 0
+
+
+cdef size_t _wanted_bytes(object segment_size, str endpoint) except 0:
+    """Return the data size asked for, in bytes, the default when that is 0."""
+    if segment_size == 0:
+        return MQ_DEFAULT_DATA_BYTES
+    if not DATA_BYTES_MIN <= segment_size < 2**32:
+        text = f"segment_size is {segment_size} bytes; allowed are {DATA_BYTES_MIN} to {2**32 - 1}, and 0 for 1 MiB"
+        raise InvalidValueError(text, endpoint)
+    return segment_size
+
+
+cdef int _check_ring_size(const struct_stat *found, object segment_size, str endpoint, str path) except -1:
+    cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
+    if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
+        text = f"has {found.st_size} bytes, which is no ring (truncated or foreign); remove it when nobody uses it"
+        raise CorruptSegmentError(text, endpoint, path)
+    if segment_size and segment_size != data_bytes:
+        text = (f"exists with segment_size {data_bytes}, but {segment_size} was asked for; ask for 0 to take it as it "
+                "is, or remove it when nobody uses it (msgq clean)")
+        raise SegmentSizeError(text, endpoint, path)
+    return 0
+
+
+cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
+    """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
+    cdef struct_stat found
+    cdef Segment side
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode)
+    try:
+        check_file(fd, &found, endpoint, path)
+        side = map_file(fd, &found, True, endpoint, path)
+        mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+                     ring.size - MQ_RING_HEADER, host_time_ns())
+        return side if name_file(fd, endpoint, path) else None
+    finally:
+        close(fd)
+
+
+cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
+    """Return the side segment if there is one for this ring, else None; a stale one is removed."""
+    cdef struct_stat found
+    cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
+    cdef Segment side
+    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &found, endpoint, path)
+        if found.st_size != MQ_SIDE_BYTES:
+            raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
+        side = map_file(fd, &found, writable, endpoint, path)
+    finally:
+        close(fd)
+    check = mq_side_check(<mq_side *> side.address, ring.inode, data_bytes)
+    if check == MQ_SIDE_GOOD:
+        if not mq_ring_wiped(<mq_ring_header *> ring.address, <mq_side *> side.address, data_bytes):
+            return side
+        check = MQ_SIDE_STALE
+    if check == MQ_SIDE_STALE:
+        if writable:
+            mq_ring_shorten(<mq_ring_header *> ring.address, <mq_side *> side.address, ring.inode, data_bytes)
+            remove_file(endpoint, path)
+        return None
+    if check == MQ_SIDE_VERSION_DIFFERS:
+        text = (f"has layout version {mq_side_version(<mq_side *> side.address)}, this library has {MQ_SIDE_VERSION}; "
+                "use one version of msgq, or remove the file when nobody uses it (msgq clean)")
+        raise LayoutVersionError(text, endpoint, path)
+    raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
+
+
+cdef bint _take_ring(Topic topic, str path, object segment_size, size_t wanted) except -1:
+    """Lock and map the ring that is there; False: there is none."""
+    cdef struct_stat found
+    cdef int fd
+    while (fd := open_file(topic.endpoint, path, O_RDWR)) >= 0:
+        topic.lock_fd = fd
+        lock_file(fd, topic.endpoint, path)
+        check_file(fd, &found, topic.endpoint, path)
+        if not found.st_nlink:  # removed between open and lock
+            topic.unlock()
+            continue
+        if found.st_size == 0:
+            # A stock process opens first and sizes the file afterwards: do it for it.
+            allocate(fd, MQ_RING_HEADER + wanted, topic.endpoint, path)
+            check_file(fd, &found, topic.endpoint, path)
+        _check_ring_size(&found, segment_size, topic.endpoint, path)
+        _map_ring(topic, fd, &found, True, path)
+        return True
+    return False
+
+
+cdef bint _make_ring(Topic topic, str path, size_t data_bytes, int mode) except -1:
+    """Create the ring, locked and mapped before it has a name; False: another process was faster."""
+    cdef struct_stat found
+    topic.lock_fd = create_file(topic.endpoint, path, MQ_RING_HEADER + data_bytes, mode)
+    lock_file(topic.lock_fd, topic.endpoint, path)
+    check_file(topic.lock_fd, &found, topic.endpoint, path)
+    _map_ring(topic, topic.lock_fd, &found, True, path)
+    if name_file(topic.lock_fd, topic.endpoint, path):
+        return True
+    topic.ring = None
+    topic.unlock()
+    return False
+
+
+cdef int _abandon(Topic topic) except -1:
+    """Remove a ring that we made and cannot use: it is locked, and its header says that no stock process came either.
+    """
+    cdef char zeros[MQ_RING_HEADER]
+    memset(zeros, 0, MQ_RING_HEADER)
+    if guard_lost(topic.ring.guard):  # a stock process has come, and what we see is not the file any more
+        return 0
+    if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
+        with contextlib.suppress(SegmentError):
+            remove_file(topic.endpoint, topic.ring.path)
+    return 0
+
+
+cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef bint made = False
+    if in_prefix:
+        sharing.make_directories(endpoint, naming.directories(in_prefix), permissions)
+    path = naming.ring_path(endpoint, in_prefix)
+    side_path = naming.side_path(endpoint, in_prefix)
+    topic.endpoint = endpoint
+    while not made and not _take_ring(topic, path, segment_size, wanted):
+        made = _make_ring(topic, path, wanted, permissions)
+    try:
+        while topic.side is None:
+            topic.side = _open_side(endpoint, side_path, topic.ring, True)
+            _sign(topic)  # not before: a tail that is missing tells what befell the ring
+            if topic.side is None:
+                topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+        mq_side_follow(<mq_side *> topic.side.address, <mq_ring_header *> topic.ring.address, topic.data_bytes)
+        _find_whole(topic)
+    except BaseException:
+        if made:
+            _abandon(topic)
+        raise
+    return topic
+
+
+cdef Topic open_topic(str endpoint, str in_prefix, object segment_size, object mode):
+    """Open or create both files for a participant. The topic is locked; unlock it after registering."""
+    cdef size_t wanted = _wanted_bytes(segment_size, endpoint)
+    cdef int permissions = naming.mode(mode, endpoint)
+    cdef int tries = PREFIX_TRIES if in_prefix else 1
+    sharing.trusted(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
+    while True:
+        tries -= 1
+        try:
+            return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions)
+        except SegmentError as error:
+            if error.errno != ENOENT or not tries:  # else somebody removed the prefix's directories meanwhile
+                raise
+
+
+cdef Topic watch_topic(str endpoint, str in_prefix):
+    """Map both files read-only, without the lock and without a trace; the ring must exist."""
+    cdef struct_stat found
+    cdef Topic topic = Topic.__new__(Topic)
+    path = naming.ring_path(endpoint, in_prefix)
+    cdef int fd = open_file(endpoint, path, O_RDONLY)
+    if fd < 0:
+        raise failure("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
+    topic.lock_fd = fd
+    topic.endpoint = endpoint
+    check_file(fd, &found, endpoint, path)
+    _check_ring_size(&found, 0, endpoint, path)
+    _map_ring(topic, fd, &found, False, path)
+    topic.side = find_side(endpoint, in_prefix, topic.ring)
+    _find_whole(topic)
+    return topic
+
+
+cdef Topic grown_topic(str endpoint, Segment former, bint writable):
+    """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
+    cdef Topic topic = Topic.__new__(Topic)
+    cdef struct_stat found
+    cdef int fd
+    if not mq_file_outgrows(former.file, former.inode, former.size - MQ_RING_HEADER):
+        return None
+    fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
+    if fd < 0:
+        return None
+    try:
+        check_file(fd, &found, endpoint, former.path)
+        if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
+            return None
+        _check_ring_size(&found, 0, endpoint, former.path)
+        topic.endpoint = endpoint
+        _map_ring(topic, fd, &found, writable, former.path)
+    finally:
+        close(fd)
+    if writable:
+        _sign(topic)
+    _find_whole(topic)
+    return topic
+
+
+cdef object resized(str endpoint, Segment ring):
+    """Return the exception for a ring of which something was cut off."""
+    had = ring.size - MQ_RING_HEADER
+    what = "removed"
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(ring.path)
+        now = max(0, found.st_size - MQ_RING_HEADER)
+        if found.st_ino == ring.inode:
+            what = f"set to {now}" + (" again" if now == had else "")
+    text = (f"was connected with segment_size {had}, which another process has since {what}: a stock process sets the "
+            "file to its own size when it opens the topic. Give all processes the same segment_size; close this socket "
+            "and connect again")
+    return SegmentSizeError(text, endpoint, ring.path)
+
+
+cdef int await_side(Topic topic, str in_prefix) except -1:
+    """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
+    lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
+    topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
+    topic.unlock()
+    return 0
+
+
+cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
+    """Return the ring's side segment, read-only; None when there is none (yet)."""
+    return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False)
+
+
+cdef class TopicLock:
+    """Nobody connects to or leaves a topic's registry while this is held. See the type stub for the contract."""
+
+    cdef str _endpoint, _path
+    cdef int _fd
+
+    def __init__(self, endpoint, in_prefix=None):
+        self._endpoint = naming.endpoint_name(endpoint)
+        self._path = naming.ring_path(self._endpoint, naming.checked_prefix(in_prefix))
+        self._fd = -1
+
+    def __enter__(self):
+        cdef struct_stat found
+        while True:
+            self._fd = open_file(self._endpoint, self._path, O_RDONLY)
+            if self._fd < 0:
+                return False
+            try:
+                lock_file(self._fd, self._endpoint, self._path)
+                check_file(self._fd, &found, self._endpoint, self._path)
+            except BaseException:
+                self.__exit__()
+                raise
+            if found.st_nlink:
+                return True
+            self.__exit__()  # removed between open and lock, and perhaps made anew
+
+    def __exit__(self, *_):
+        if self._fd >= 0:
+            close(self._fd)
+            self._fd = -1
+
+
+def unlink_topic(endpoint, in_prefix=None):
+    name = naming.endpoint_name(endpoint)
+    where = naming.checked_prefix(in_prefix)
+    side = remove_file(name, naming.side_path(name, where))
+    return remove_file(name, naming.ring_path(name, where)) or side
+
+
+def unlink_orphan(endpoint, in_prefix=None):
+    name = naming.endpoint_name(endpoint)
+    where = naming.checked_prefix(in_prefix)
+    ring = naming.ring_path(name, where)
+    cdef int fd = create_file(name, ring, 0, naming.mode(None, name))
+    try:
+        # Whoever connects now waits at this empty ring, and then makes the topic anew: no side segment comes meanwhile.
+        lock_file(fd, name, ring)
+        if not name_file(fd, name, ring):
+            return False
+        try:
+            return remove_file(name, naming.side_path(name, where))
+        finally:
+            _remove_if_empty(fd, name, ring)
+    finally:
+        unlock_file(fd)
+
+
+cdef int _remove_if_empty(int fd, str endpoint, str path) except -1:
+    """Remove the empty ring, unless a stock process, which takes no lock, has made it its own."""
+    cdef struct_stat found
+    check_file(fd, &found, endpoint, path)
+    if found.st_size == 0:
+        remove_file(endpoint, path)
+    return 0

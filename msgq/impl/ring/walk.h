@@ -1,0 +1,65 @@
+/* From message to message: the grant's milestone, and the way from there. What is read here counts only after the position
+ * was found intact (subscriber.h).
+ */
+#ifndef MQ_WALK_H
+#define MQ_WALK_H
+
+#include "ring/position.h"
+
+typedef struct {
+    uint64_t position, sequence, era, turn;
+} mq_milestone;
+
+/* A consistent copy of the grant's milestone. False: it changed all the time, or there is no side segment. */
+static inline bool mq_milestone_read(const mq_side *side, mq_milestone *m) {
+    for (int tries = 0; side && tries < 1000; tries++) {
+        m->turn = mq_load_acquire_u64(&side->turn); /* EDGE turn: acquire. Partner: mq_publisher_announce */
+        const mq_milestone_words *words = m->turn & 1 ? &side->milestone_odd : &side->milestone_even;
+        /* relaxed: a newer value than this turn's is found out by the second look at it. */
+        m->position = mq_load_relaxed_u64(&words->position);
+        m->sequence = mq_load_relaxed_u64(&words->sequence);
+        m->era = mq_load_relaxed_u64(&words->era);
+        /* EDGE grant: acquire. The next turn writes the other copy and leaves this one alone, also when its publisher
+         * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_publisher_announce */
+        mq_fence_acquire();
+        if (mq_load_relaxed_u64(&side->turn) == m->turn)
+            return true;
+    }
+    return false;
+}
+
+static inline uint64_t mq_message_size(const uint8_t *data, uint64_t position) {
+    /* relaxed: ordered by the acquire of write_pointer, and validated before anything follows from it. */
+    return mq_load_relaxed_u64((const mq_u64 *)(data + mq_offset(position)));
+}
+
+/* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
+static inline uint64_t mq_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
+    uint64_t size = mq_message_size(data, position), offset = mq_offset(position);
+    *is_message = size <= data_bytes && offset + mq_need(size) <= mq_lap_end(data_bytes);
+    if (*is_message)
+        return position + mq_need(size);
+    return size == (uint64_t)MQ_WRAP_MARK && offset != 0 ? mq_next_lap(position) : position;
+}
+
+/* Count the messages from `from` to `to`; *last is the position of the last one. -1: the bytes do not lead there, or
+ * the two are more than a lap apart, so that counting might take for ever. */
+static inline int64_t mq_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to, uint64_t *last) {
+    int64_t count = 0;
+    if (mq_ahead(to, from) > 0 && !mq_intact(to, from))
+        return -1;
+    while (mq_ahead(to, from) > 0) {
+        bool is_message;
+        uint64_t next = mq_step(data, data_bytes, from, &is_message);
+        if (next == from)
+            return -1;
+        if (is_message) {
+            *last = from;
+            count++;
+        }
+        from = next;
+    }
+    return from == to ? count : -1;
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""What the sockets of all backends have in common."""

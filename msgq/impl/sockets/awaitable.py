@@ -1,0 +1,38 @@
+"""The asyncio side of sockets that are written in Python. asyncio itself is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from msgq.impl.ground.event_loop import Readable, Wait
+
+
+class Awaitable:
+    """A subscriber that can be waited for in asyncio; see subscriber.pyi for the contract of `arecv`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # whose slot is the subclass's
+        endpoint: str
+        _waiting: Wait | None
+
+    def arecv(self: Readable) -> Coroutine[Any, Any, bytes]:
+        """Return the next message, in a task of an asyncio loop."""
+        from msgq.impl.ground import event_loop
+
+        return event_loop.receive(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self: Readable) -> Coroutine[Any, Any, bytes]:
+        from msgq.impl.ground import event_loop
+
+        return event_loop.receive(self)
+
+    def _end_wait(self) -> None:
+        """The socket is closed: the task that waits for it must know."""
+        if self._waiting is not None:
+            self._waiting(self.endpoint)

@@ -1,0 +1,160 @@
+"""Pollers: that of the backends written in Python, and what all have of pyzmq's."""
+
+from __future__ import annotations
+
+import math
+import select
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from msgq.errors import InvalidValueError
+from msgq.impl.sockets.checks import closed_error, timeout_ms
+from msgq.units import FOR_EVER
+
+#: As in ZeroMQ.
+POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
+
+#: What `poll` returns a list of.
+Ready = TypeVar("Ready")
+
+_OF_SELECT = ((POLLIN, select.POLLIN), (POLLOUT, select.POLLOUT), (POLLERR, select.POLLERR), (POLLPRI, select.POLLPRI))
+
+
+class PythonPoller:
+    """The registered subscribers of a poller. See poller.pyi for the contract; `poll` is the backend's."""
+
+    _takes: ClassVar[type[Any]]
+    _stepped = False  # for the ring's: no gates here
+
+    def __init__(self) -> None:
+        self._sockets: list[Any] = []
+
+    def registerSocket(self, socket: Any) -> None:
+        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing."""
+        if not isinstance(socket, self._takes):
+            raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
+        if socket.closed:
+            raise closed_error(socket.endpoint)
+        if not any(socket is known for known in self._sockets):
+            self._sockets.append(socket)
+
+    def unregisterSocket(self, socket: Any) -> None:
+        """Wait for this one no longer."""
+        if not any(socket is known for known in self._sockets):
+            raise KeyError(socket)
+        self._sockets = [known for known in self._sockets if known is not socket]
+
+    def _subscribers(self) -> list[Any]:
+        return self._sockets.copy()
+
+    def poll(self, timeout: float) -> list[Any]:
+        """Return those whose next receive returns (or raises) at once."""
+        raise NotImplementedError
+
+    def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
+        """Do what `poll` does, in a task of an asyncio loop."""
+        from msgq.impl.ground import event_loop
+
+        return event_loop.poll(self, timeout_ms(timeout))
+
+
+class PyzmqPoller(Generic[Ready]):
+    """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
+
+    A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. One
+    thread at a time.
+    """
+
+    if TYPE_CHECKING:  # of the backend's poller
+
+        def registerSocket(self, socket: Any) -> None:
+            """See subscriber.pyi."""
+
+        def unregisterSocket(self, socket: Any) -> None:
+            """See subscriber.pyi."""
+
+        _stepped: bool
+
+        def _subscribers(self) -> list[Any]: ...
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pairs: list[Any] = []  # subscribers that were registered by `register`
+        self._foreign: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
+
+    def register(self, socket: Any, flags: int = POLLIN) -> None:
+        """Wait for this one, too; registering it again changes its flags.
+
+        Parameters
+        ----------
+        socket : a subscriber of this backend, a descriptor, or what has a `fileno`.
+        flags : POLLIN and the others. Subscribers know POLLIN only.
+
+        Raises
+        ------
+        InvalidValueError : no flags, or others than POLLIN for a subscriber.
+        TypeError : a socket of pyzmq, whose descriptor says little.
+        EndpointClosedError : the subscriber is closed.
+        """
+        if hasattr(socket, "receive"):
+            if flags != POLLIN:
+                raise InvalidValueError(f"flags are {flags}; a subscriber can only be polled for POLLIN")
+            self.registerSocket(socket)
+            if not any(socket is known for known in self._pairs):
+                self._pairs.append(socket)
+            return
+        if hasattr(socket, "get_monitor_socket"):
+            raise TypeError("the descriptor of a pyzmq socket tells of news, not of messages; use zmq.Poller for it")
+        if not flags & (POLLIN | POLLOUT | POLLERR | POLLPRI):
+            raise InvalidValueError(f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister it")
+        self._foreign[socket if isinstance(socket, int) else socket.fileno()] = socket, flags
+
+    modify = register
+
+    def unregister(self, socket: Any) -> None:
+        """Wait for this one no longer.
+
+        Raises
+        ------
+        KeyError : it is not registered.
+        """
+        if hasattr(socket, "receive"):
+            self.unregisterSocket(socket)
+            self._pairs = [known for known in self._pairs if known is not socket]
+            return
+        registered = [fd for fd, (known, _) in self._foreign.items() if known is socket or fd == socket]
+        del self._foreign[registered[0] if registered else socket]
+
+    def poll(self, timeout: float | None = None) -> list[Ready]:
+        """Return what is ready: see `Poller.poll`; None waits for ever, as -1 does."""
+        milliseconds = FOR_EVER if timeout is None else timeout
+        if not self._foreign:
+            ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
+            return self._paired(ready) if self._pairs else ready
+        until = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+        while True:
+            ready = self._paired(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
+            left = until - time.monotonic()
+            if ready or left <= 0 or self._stepped:
+                return ready
+            self._foreign_ready(None if left == math.inf else left)
+
+    def _paired(self, ready: list[Any]) -> list[Any]:
+        paired = [any(socket is known for known in self._pairs) for socket in ready]
+        return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
+
+    def _foreign_ready(self, seconds: float | None) -> list[tuple[Any, int]]:
+        """Wait for descriptors, those of the subscribers included, and return what of the foreign ones is ready."""
+        poll = select.poll()
+        for fd, (_, flags) in self._foreign.items():
+            poll.register(fd, sum(native for ours, native in _OF_SELECT if flags & ours))
+        if seconds != 0:
+            for socket in self._subscribers():
+                poll.register(socket.fileno(), select.POLLIN)
+        events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
+        return [
+            (self._foreign[fd][0], sum(ours for ours, native in _OF_SELECT if event & native) or POLLERR)
+            for fd, event in events
+            if fd in self._foreign
+        ]

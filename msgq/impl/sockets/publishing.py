@@ -1,0 +1,83 @@
+"""The common parts of publishers that are written in Python. The ring has the same in C, where it must be fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from msgq.errors import StateError
+
+
+def messages_of(messages: Any) -> Iterable[Any]:
+    """Return the messages of a `send_many`: an iterable as it is, of an array its rows, as bytes.
+
+    Raises
+    ------
+    TypeError : one message, or neither an iterable nor an array.
+    BufferError : the array is not C-contiguous.
+    """
+    several: Iterable[Any] = messages
+    if isinstance(messages, (list, tuple, Iterator)):
+        return several
+    try:
+        view = memoryview(messages)
+    except TypeError:  # no buffer, so it must be an iterable
+        return several
+    except ValueError:  # NumPy exports datetimes only without their type
+        view = memoryview(messages.view(f"V{messages.itemsize}"))
+    if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
+        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
+    if "O" in view.format.partition(":")[0]:
+        raise TypeError("an array of Python objects cannot be sent as bytes: they would be addresses")
+    if not view.c_contiguous:
+        raise BufferError("the array's rows do not follow one another in memory; make a C-contiguous copy")
+    data, count = view.tobytes(), len(view)
+    size = len(data) // count if count else 0
+    return [data[i * size : (i + 1) * size] for i in range(count)]
+
+
+class Reserving(Protocol):
+    """A publisher whose messages can be written in place."""
+
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+
+    def send(self, data: Any, /) -> None:
+        """See publisher.pyi."""
+
+    def _begin_reservation(self, size: int) -> None:
+        """Keep everybody out until the end, if a message of this size may be sent at all."""
+
+    def _end_reservation(self) -> None:
+        """Let others in again."""
+
+
+class Reservation:
+    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+
+    def __init__(self, socket: Reserving, size: int) -> None:
+        self._socket, self._size = socket, size
+        self._buffer: bytearray | None = None
+
+    def __enter__(self) -> memoryview:
+        if self._buffer is not None:
+            raise StateError("a reservation serves once; reserve again", self._socket.endpoint)
+        self._socket._begin_reservation(self._size)
+        try:
+            self._buffer = bytearray(self._size)
+        except BaseException:
+            self._socket._end_reservation()
+            raise
+        self._view = memoryview(self._buffer)
+        return self._view
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        with suppress(BufferError):  # an array made from it still lives
+            self._view.release()
+        self._socket._end_reservation()
+        if kind is None and self._buffer is not None:
+            self._socket.send(self._buffer)

@@ -1,0 +1,91 @@
+"""pyzmq's names for what sockets do anyway, so that programs written for pyzmq run."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Protocol
+
+from msgq.errors import Again
+from msgq.impl.sockets.checks import NOBLOCK, check_linger
+
+
+class Receiver(Protocol):
+    """A subscriber of any backend."""
+
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+
+    def receive(self, non_blocking: bool = ...) -> bytes | None:
+        """See subscriber.pyi."""
+
+    def receive_into(self, buffer: Any, non_blocking: bool = ...) -> int | None:
+        """See subscriber.pyi."""
+
+    def setTimeout(self, timeout: float) -> None:
+        """See subscriber.pyi."""
+
+
+def again(endpoint: str) -> Again:
+    """Return the error for a receive that found nothing. Where zmq is imported, it is a `zmq.Again` as well."""
+    # A program that writes `except zmq.Again` has imported zmq; no other needs to.
+    zmq_again = getattr(sys.modules.get("zmq"), "Again", None)
+    kind = Again if zmq_again is None else _again_of_both(zmq_again)
+    return kind("no message is there, or came in time", endpoint)
+
+
+@functools.cache
+def _again_of_both(zmq_again: Any) -> type[Again]:
+    class BothAgain(Again, zmq_again):  # type: ignore[misc]
+        """`msgq.Again` and `zmq.Again` at once."""
+
+        def __init__(self, message: str, endpoint: str) -> None:
+            super().__init__(message, endpoint)
+            self.strerror = str(Again(message, endpoint))  # this is the text, to zmq.Again
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return again, (self.endpoint,)
+
+    return BothAgain
+
+
+class Endpoint(Protocol):
+    """A socket of any backend."""
+
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+
+
+class NothingLingers:
+    """pyzmq's `linger`, where what was sent has arrived when `send` returns. (The ring's sockets have their own.)"""
+
+    __slots__ = ()
+
+    @property
+    def linger(self) -> int:
+        """Milliseconds that what was sent may take to leave after `close`: 0, whatever is set. Nothing is under way."""
+        return 0
+
+    @linger.setter
+    def linger(self: Endpoint, milliseconds: int) -> None:
+        check_linger(milliseconds, self.endpoint)
+
+
+class PyzmqReceiver:
+    """pyzmq's names for what a subscriber that is written in Python does. (Those of the ring have their own.)"""
+
+    __slots__ = ()
+
+    def recv(self: Receiver, flags: int = 0) -> bytes:
+        """Return the next message; `Again` when there is none (flags=NOBLOCK), or none came in time."""
+        message = self.receive(bool(flags & NOBLOCK))
+        if message is None:
+            raise again(self.endpoint)
+        return message
+
+    def recv_into(self: Receiver, buffer: Any, flags: int = 0) -> int:
+        """Do the same into memory of the caller's, and return the message's size."""
+        size = self.receive_into(buffer, bool(flags & NOBLOCK))
+        if size is None:
+            raise again(self.endpoint)
+        return size

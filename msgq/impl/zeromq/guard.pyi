@@ -1,0 +1,176 @@
+"""The way into a socket that belongs to another library: one thread at a time, in the process that connected."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy.typing as npt
+from _typeshed import ReadableBuffer
+from typing_extensions import disjoint_base
+
+from msgq.impl.ground.context import Context
+
+_T = TypeVar("_T")
+
+@disjoint_base
+class Guard:
+    """What publishers and subscribers have in common.
+
+    Whatever touches the foreign socket is called by `_alone`, or by a method of these classes. Derived classes have
+    `_disconnect`, which closes the foreign socket.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's name; "" before the first `connect`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is closed, or was never connected."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def _check_connectable(self, context: Context, name: str) -> None:
+        """Refuse to connect with a terminated context, or twice; else take the endpoint's name."""
+
+    def _open(self, call: Callable[..., Any], not_now: type[BaseException]) -> None:
+        """Let calls through from now on; `call` is what sends or receives, `not_now` what it raises to say that."""
+
+    def _is_here(self) -> bool:
+        """Whether the socket is connected, and of this process."""
+
+    def _check(self) -> None:
+        """Raise EndpointClosedError, ForkedSocketError or ConcurrentUseError if the socket may not be used."""
+
+    def _alone(self, call: Callable[..., _T], *args: Any) -> _T:
+        """Check, and call while everybody else is kept out.
+
+        Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
+        """
+
+    def _sleep(self, descriptors: list[int], deadline_ns: int, nap_ms: int) -> bool:
+        """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
+
+        Parameters
+        ----------
+        deadline_ns : on CLOCK_MONOTONIC, in nanoseconds; negative is never.
+        nap_ms : milliseconds after which to look again in any case, at least 1.
+
+        Returns
+        -------
+        True: look again, which may be in vain. False: the deadline is over.
+
+        Raises
+        ------
+        ForkedSocketError : a signal handler forked, and this is the child.
+        IpcError : the system cannot wait.
+        """
+
+    def _reserve(self) -> None:
+        """Check, and keep everybody else out until the reservation ends."""
+
+    def _end_reservation(self) -> None:
+        """Let others in again. Raises as `_check` when the socket was closed, or this is a forked child."""
+
+    def _leave(self) -> None:
+        """Close; the foreign socket is ours alone."""
+
+def keep(inherited: object) -> None:
+    """Keep an object for as long as the process lives, also while the interpreter takes its modules down.
+
+    For objects of ZMQ in a forked child: their destructors must not run there.
+    """
+
+def all_alone(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
+    """Do what `_alone` does with several guards at once."""
+
+@disjoint_base
+class Sender(Guard):
+    """A publisher's guard.
+
+    Derived classes have `_look`, called at the first and every 1024th send, and `_send_past_full_queues`.
+
+    Attributes
+    ----------
+    _max_bytes : of a message; 0: no limit.
+    """
+
+    _messages: int
+    _bytes: int
+    _max_bytes: int
+
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
+        """Publish one message.
+
+        Parameters
+        ----------
+        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
+        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
+
+        Raises
+        ------
+        TypeError, BufferError : `data` has no contiguous bytes.
+        MessageTooLargeError : it is larger than subscribers take (MSGQ_ZMQ_MAX_BYTES).
+
+        Notes
+        -----
+        Never waits for subscribers: what does not fit a queue is counted, see `stats`. Releases the GIL while the
+        message is copied and queued.
+        """
+
+    def close(self) -> None:
+        """Leave. What was sent has 1 s to arrive, in the background. Closing twice does nothing.
+
+        Raises
+        ------
+        ConcurrentUseError : another thread is in the middle of a send.
+        """
+
+@disjoint_base
+class Receiver(Guard):
+    """A subscriber's guard.
+
+    Derived classes have `_next`, which receives with everything considered and is called unless `_direct` is set, and
+    `_wake`, which ends a wait of another thread. And `_tend`, called when there is no message, before a wait; it
+    returns the milliseconds that the wait may last until it is called again, at least 1.
+
+    Attributes
+    ----------
+    _timeout_ms : milliseconds that a receive waits; -1 for ever.
+    _news : the descriptor that was given to `_open`.
+    """
+
+    _direct: bool
+    _received: int
+    _timeout_ms: int
+    _news: int
+
+    # Nobody opens a socket without knowing which one it is.
+    def _open(self, call: Callable[..., Any], not_now: type[BaseException], news: int) -> None:  # type: ignore[override]
+        """Do what `Guard._open` does; `news` is a descriptor that becomes readable when `call` may find a message."""
+
+    def _receive_one(self, non_blocking: bool) -> bytes:
+        """Return the next message, waiting as long as the time-out says; raises `not_now`. The ticket is ours."""
+
+    def receive(self, non_blocking: bool = False) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates.
+
+        Parameters
+        ----------
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The message, or None when there was none in time. Each part of a multipart message of a foreign publisher is a
+        message here.
+
+        Notes
+        -----
+        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. A handler that
+        forks ends the child's wait with `ForkedSocketError`; the parent's goes on.
+        """
+
+    def close(self) -> None:
+        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing."""

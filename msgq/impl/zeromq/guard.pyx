@@ -1,0 +1,296 @@
+"""The way into a socket that belongs to another library: one thread at a time, in the process that connected.
+
+Such a socket crashes when two threads or a forked child touch it, so every call gets past its ticket first, as in the
+ring's sockets (publisher.pyx). Here is what is common to these calls, and the two that must be fast; the ZMQ backend
+derives its sockets from it.
+"""
+
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.ref cimport Py_INCREF
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
+from posix.unistd cimport usleep
+
+from msgq.impl.ground.context cimport BUSY, CLOSED, RESERVED, Context, check_open, misuse
+from msgq.impl.ground.core cimport MQ_NS_PER_MS, mq_now_ns
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.waiting cimport FOR_EVER, deadline_after
+
+import os
+
+from msgq.errors import (
+    EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
+)
+from msgq.impl.sockets.checks import check_send_flags
+
+
+cdef extern from "poll.h" nogil:
+    enum:
+        POLLIN
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
+
+
+cdef enum:
+    ZMQ_DONTWAIT = 1
+    LOOK_EVERY = 1024  # sends
+
+
+cdef class Guard:
+    """See the type stub (guard.pyi)."""
+
+    cdef object __weakref__
+    cdef str _endpoint
+    cdef int _ticket
+    cdef int _generation
+    cdef unsigned long _user
+    cdef bint _closing
+    cdef object _call
+    cdef object _not_now
+
+    def __cinit__(self):
+        self._ticket = CLOSED
+        self._endpoint = ""
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._ticket == CLOSED
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _check_connectable(self, Context context not None, str name not None):
+        check_open(context, name)
+        if self._ticket != CLOSED:
+            raise StateError("the socket is connected already; close it first", self._endpoint)
+        self._endpoint = name
+
+    def _open(self, call, not_now):
+        self._call, self._not_now = call, not_now
+        self._closing = False
+        self._generation = self._ticket = fork_generation
+
+    def _is_here(self):
+        return self._ticket != CLOSED and self._generation == fork_generation
+
+    def _check(self):
+        if self._ticket != fork_generation:
+            self._refuse()
+
+    cdef int _refuse(self) except -1:
+        if self._ticket != CLOSED and self._generation != fork_generation:
+            text = "the socket belongs to the parent process; close it here, and connect again (or another one)"
+            raise ForkedSocketError(text, self._endpoint)
+        raise misuse(self._ticket, self._endpoint)
+
+    cdef int _take(self) except -1:
+        if self._ticket != fork_generation:
+            self._refuse()
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+        return 0
+
+    cdef int _give_back(self) except -1:
+        if self._closing and self._generation == fork_generation:
+            self._leave()
+            raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+        self._ticket = self._generation
+        return 0
+
+    def _alone(self, call, *args):
+        self._take()
+        try:
+            return call(*args)
+        finally:
+            self._give_back()
+
+    def _sleep(self, list descriptors, int64_t deadline_ns, int64_t nap_ms):
+        cdef Py_ssize_t i, count = len(descriptors)
+        cdef int found
+        cdef pollfd *waited
+        self._run_handlers()
+        if deadline_ns >= 0:
+            nap_ms = min(nap_ms, (deadline_ns - mq_now_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
+            if nap_ms <= 0:
+                return False
+        waited = <pollfd *> PyMem_Malloc(count * sizeof(pollfd))
+        if waited == NULL:
+            raise MemoryError
+        try:
+            for i in range(count):
+                waited[i].fd, waited[i].events = descriptors[i], POLLIN
+            with nogil:
+                found = poll(waited, count, nap_ms)
+            if found < 0 and errno != EINTR:
+                raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
+        finally:
+            PyMem_Free(waited)
+        self._run_handlers()  # here, not in the foreign call that follows
+        return True
+
+    cdef int _run_handlers(self) except -1:
+        PyErr_CheckSignals()
+        if self._generation != fork_generation:  # one of them forked, and this is the child
+            self._refuse()
+        return 0
+
+    def _reserve(self):
+        self._check()
+        self._ticket = RESERVED
+
+    def _end_reservation(self):
+        if self._ticket != RESERVED or self._generation != fork_generation:
+            self._refuse()
+        self._ticket = self._generation
+
+    def _leave(self):
+        self._ticket = CLOSED
+        self._call = None
+        self._disconnect()
+
+
+def keep(inherited):
+    Py_INCREF(inherited)
+
+
+def all_alone(list guards, call, *args):
+    cdef Guard guard
+    cdef int taken = 0
+    error = None
+    try:
+        for guard in guards:
+            guard._take()
+            taken += 1
+        return call(*args)
+    finally:
+        for guard in guards[:taken]:
+            try:
+                guard._give_back()
+            except EndpointClosedError as closed:
+                error = closed
+        if error is not None:
+            raise error
+
+
+cdef class Sender(Guard):
+    """See the type stub (guard.pyi)."""
+
+    cdef readonly int64_t _messages
+    cdef readonly int64_t _bytes
+    cdef public int64_t _max_bytes
+
+    def _open(self, call, not_now):
+        self._messages = self._bytes = 0
+        Guard._open(self, call, not_now)
+
+    def send(self, data, /, int flags=0):
+        cdef Py_ssize_t size
+        if self._ticket != fork_generation:
+            self._refuse()
+        if flags:
+            check_send_flags(flags, self._endpoint)
+        self._ticket = BUSY
+        try:
+            if self._messages % LOOK_EVERY == 0:
+                self._look()
+            if PyBytes_CheckExact(data):
+                size = PyBytes_GET_SIZE(data)
+            else:
+                data = memoryview(data)
+                if "O" in data.format.partition(":")[0]:
+                    raise TypeError("an array of Python objects cannot be sent as bytes: they would be addresses")
+                if not data.c_contiguous:
+                    raise BufferError("a message must be contiguous bytes; copy it first")
+                size = data.nbytes
+            if self._max_bytes and size > self._max_bytes:
+                text = f"the message has {size} bytes, and subscribers take {self._max_bytes} (MSGQ_ZMQ_MAX_BYTES)"
+                raise MessageTooLargeError(f"{text}; set that higher on both sides", self._endpoint)
+            try:
+                self._call(data, ZMQ_DONTWAIT)
+            except self._not_now:
+                self._send_past_full_queues(data)
+        finally:
+            self._ticket = self._generation
+        self._messages += 1
+        self._bytes += size
+
+    def close(self):
+        if self._ticket in (BUSY, RESERVED) and self._generation == fork_generation:
+            self._refuse()
+        if self._is_here():
+            self._leave()
+        self._ticket = CLOSED
+
+
+cdef class Receiver(Guard):
+    """See the type stub (guard.pyi)."""
+
+    cdef public bint _direct
+    cdef public int64_t _received
+    cdef public int64_t _timeout_ms
+    cdef public int _news
+
+    def __cinit__(self):
+        self._timeout_ms = FOR_EVER
+
+    def _open(self, call, not_now, int news):
+        self._received = 0
+        self._news = news
+        Guard._open(self, call, not_now)
+
+    def _receive_one(self, bint non_blocking):
+        cdef int64_t nap_ms, deadline
+        try:
+            return self._call(ZMQ_DONTWAIT)
+        except self._not_now:
+            nap_ms = self._tend()
+            if non_blocking or self._timeout_ms == 0:
+                raise
+        deadline = deadline_after(self._timeout_ms)
+        while True:
+            in_time = self._sleep([self._news], deadline, nap_ms)
+            try:
+                return self._call(ZMQ_DONTWAIT)
+            except self._not_now:
+                if not in_time:
+                    raise
+                nap_ms = self._tend()
+
+    def receive(self, bint non_blocking=False):
+        self._take()
+        try:
+            message = self._receive_one(non_blocking) if self._direct else self._next(non_blocking)
+            self._received += 1
+            return message
+        except self._not_now:
+            return None
+        finally:
+            self._give_back()
+
+    def close(self):
+        if not self._is_here():
+            self._ticket = CLOSED
+            return
+        self._closing = True
+        if self._ticket == BUSY:
+            self._wake()
+            if self._user == PyThread_get_thread_ident():
+                return  # in a signal handler, on top of our own wait: that will see _closing
+        while self._ticket == BUSY:
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        if self._ticket != CLOSED:
+            self._leave()

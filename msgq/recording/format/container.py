@@ -1,0 +1,46 @@
+"""The container that MCAP is, as far as the `mcap` library does not write it fast or alone: the bytes of records,
+and the end of a file. Format: https://mcap.dev/spec.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from mcap import records
+from mcap.data_stream import RecordBuilder
+from mcap.opcode import Opcode
+
+from msgq.recording.format.scan import crc32
+
+MAGIC = b"\x89MCAP0\r\n"
+HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+CHUNK = struct.Struct("<QQQII")  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
+MESSAGE_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+FOOTER_BYTES = HEAD.size + 20 + len(MAGIC)  # of the footer, to the file's end
+
+
+def encoded(*parts: Any) -> bytes:
+    """Return records of the library's as bytes."""
+    builder = RecordBuilder()
+    for part in parts:
+        part.write(builder)
+    return bytes(builder.end())
+
+
+def summary(start: int, groups: list[tuple[Opcode, bytes]]) -> bytes:
+    """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
+
+    Parameters
+    ----------
+    start : where in the file it will be.
+    groups : records of one kind each, as bytes.
+    """
+    offsets, here = [], start
+    for opcode, data in groups:
+        if data:
+            offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=here, group_length=len(data)))
+            here += len(data)
+    data = b"".join(data for _, data in groups) + encoded(*offsets)
+    footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, here)
+    return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MAGIC

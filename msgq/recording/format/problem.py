@@ -1,0 +1,40 @@
+"""What of a file was skipped, and why."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_TEXT_MAX = 4096  # characters of what is said of a problem: names in a file may be of any length
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a file that was skipped.
+
+    Attributes
+    ----------
+    path : the file.
+    offset : where in it, in bytes.
+    reason : what is wrong there.
+    errno : where nothing is wrong with the file itself, but the system would not read it, or not all that it had; else
+        None.
+    """
+
+    path: str
+    offset: int
+    reason: str
+    errno: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("path", "reason"):  # names of files are bytes; what is no text could not go into any table
+            object.__setattr__(self, name, valid_text(getattr(self, name)[:_TEXT_MAX]))
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.offset}: {self.reason}"
+
+
+def valid_text(path: str | Path) -> str:
+    """Return a path as text that can be written everywhere: bytes that are no text are replaced."""
+    return os.fsencode(path).decode(errors="replace")

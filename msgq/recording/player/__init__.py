@@ -1,0 +1,1 @@
+"""From logs onto the bus, or into programs in virtual time."""

@@ -1,0 +1,361 @@
+"""The player: the messages of a log, at their times, on the endpoints that they came from."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from types import MappingProxyType
+from typing import Protocol, Self
+
+from msgq.errors import InvalidValueError, RecordingError, StateError, WaitTimeoutError
+from msgq.recording.player.outlets import Outlets
+from msgq.recording.player.schedule import TIMES, Played, played, timed, with_ticks
+from msgq.recording.reader.reader import LogReader
+from msgq.units import NS_PER_S
+
+_LONG_S = 60.0  # a wait of its own in longer ones
+_LOOK_S = 0.1  # between two looks for readers
+
+
+class Clock(Protocol):
+    """What the player's time is; tests have one of their own."""
+
+    def now_ns(self) -> int:
+        """Return a time that never goes back."""
+
+    def wait(self, changed: threading.Condition, seconds: float) -> None:
+        """Wait so long, or until notified; the condition is held by the caller."""
+
+
+class _RealClock:
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wait(self, changed: threading.Condition, seconds: float) -> None:
+        changed.wait(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerStats:
+    """What a player has done so far.
+
+    Attributes
+    ----------
+    messages, bytes : sent, and of their payloads; without those of the clock endpoint.
+    passes : how often the log was played to its end.
+    position : seconds from the beginning of the log to what was played last.
+    late_ns, late_max_ns : how much later than its time the last message was sent, and the worst one since the last
+        pause, step or seek.
+    """
+
+    messages: int
+    bytes: int
+    passes: int
+    position: float
+    late_ns: int
+    late_max_ns: int
+
+
+class Player:
+    """Plays a log: ``Player("log").run()``.
+
+    Each message has a deadline on the real clock, which follows from its time in the log alone, so that no error adds
+    up. What is late is sent at once. All rings are there, with the log's schemas, before the first message is sent;
+    each is large enough for the largest message of its endpoint.
+
+    `run` plays in the calling thread; any other thread may call the other methods meanwhile. A player plays once.
+
+    Attributes
+    ----------
+    endpoints : the names to which it sends, without the clock's.
+    skipped : what it does not play, as the name cannot be an endpoint: a picture's topic, or one of ROS, with "/".
+    begin, end : what is played, in seconds from the beginning of the log.
+    """
+
+    def __init__(
+        self,
+        log: LogReader | str | PathLike[str],
+        *,
+        start: float = 0.0,
+        duration: float | None = None,
+        by: str = "publish_time",
+        rate: float = 1.0,
+        loops: int | None = 1,
+        remap: Mapping[str, str] = MappingProxyType({}),
+        paused: bool = False,
+        wait_for_readers: bool | Iterable[str] = False,
+        clock_endpoint: str | None = None,
+        clock_hz: float = 100.0,
+        backend: str | None = None,
+        prefix: str | None = None,
+        segment_size: int = 0,
+        take_over: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """Look through the log, and connect a publisher for each endpoint.
+
+        Parameters
+        ----------
+        log : a path, or a `LogReader`, which may choose endpoints and times and consist of several files.
+        start : seconds from the log's beginning to where each pass begins.
+        duration : seconds of the log that are played; None: to its end.
+        by : the time that counts, "publish_time" or "log_time".
+        rate : how much faster than it was recorded; inf: as fast as possible.
+        loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
+        remap : new names of endpoints.
+        paused : wait for `resume`, or for `step`.
+        wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
+            need one.
+        clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
+        clock_hz : how often, for each second of the log.
+        backend : "msgq", "zmq" or "fake"; None: the one that MSGQ_BACKEND names.
+        prefix : of the endpoints; None: the one in force.
+        segment_size : bytes of new rings; 0: 1 MiB, or what the largest message needs.
+        take_over : also play where a living process publishes, which ends its publishing.
+        clock : a time of its own, for tests.
+
+        Raises
+        ------
+        RecordingError : the log cannot be read, or has no message of what was chosen.
+        InvalidValueError : a value that is not possible.
+        MultiplePublishersError : a living process publishes there.
+        SegmentSizeError : a ring exists and is too small.
+        IpcError : as `PubSocket.connect`.
+        """
+        _check(rate, clock_hz, start, duration, loops, by)
+        self._pid = os.getpid()
+        self._rate, self._by, self._loops, self._remap = rate, by, loops, dict(remap)
+        self._tick = (clock_endpoint, clock_hz)
+        self._clock: Clock = clock or _RealClock()
+        self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, by)
+        infos = self._log.endpoints
+        self._outlets = Outlets(infos, self._remap, clock_endpoint, backend, prefix, segment_size, take_over)
+        self.endpoints = tuple(name for name in self._outlets.sockets if name != clock_endpoint)
+        self.skipped = self._outlets.skipped
+        self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
+        if unknown := set(self._awaited) - set(self.endpoints):
+            self._outlets.close()
+            raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
+        self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
+        self._changed = threading.Condition()
+        self._paused, self._stopping, self._running = paused, False, False
+        self._steps = 0
+        self._target_ns: int | None = None  # of a seek
+        self._next_ns = self._position_ns = self._begin_ns
+        self._messages = self._bytes = self._passes = self._late_ns = self._late_max_ns = 0
+        self._anchor(self._begin_ns)
+
+    # ---- what any thread may ask ----
+
+    def pause(self) -> None:
+        """Send nothing, until `resume` or `step`."""
+        with self._changed:
+            if not self._paused:
+                self._paused = True
+                self._position_ns = self._now_in_log()
+                self._changed.notify_all()
+
+    def resume(self) -> None:
+        """Go on where it was."""
+        with self._changed:
+            if self._paused:
+                self._paused, self._steps = False, 0
+                self._anchor(self._position_ns)
+                self._changed.notify_all()
+
+    def step(self, count: int = 1) -> None:
+        """Send the next messages at once, one after the other; pauses, if it is not paused yet.
+
+        Raises
+        ------
+        InvalidValueError : `count` is less than 1.
+        """
+        if count < 1:
+            raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
+        with self._changed:
+            self.pause()
+            self._steps += count
+            self._changed.notify_all()
+
+    def seek(self, position: float) -> None:
+        """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
+        with self._changed:
+            target = self._first_ns + round(position * NS_PER_S)
+            self._target_ns = min(max(target, self._begin_ns), self._end_ns)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let `run` end soon."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    @property
+    def paused(self) -> bool:
+        """Whether it waits for `resume` or `step`."""
+        return self._paused
+
+    def stats(self) -> PlayerStats:
+        """Return what was done so far."""
+        position = (self._position_ns - self._first_ns) / NS_PER_S
+        return PlayerStats(self._messages, self._bytes, self._passes, position, self._late_ns, self._late_max_ns)
+
+    def close(self) -> None:
+        """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
+
+        In a forked child, whose parent may be in `run`, it closes the child's publishers only.
+        """
+        if self._pid == os.getpid():
+            with self._changed:
+                self.stop()
+                while self._running:
+                    self._changed.wait()
+        self._outlets.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- the thread that plays ----
+
+    def run(self) -> PlayerStats:
+        """Play to the end, or until `stop`; close the publishers, and return the last figures.
+
+        Raises
+        ------
+        StateError : it played already, or another thread is in `run`.
+        MultiplePublishersError : another process took an endpoint over.
+        KeyboardInterrupt : Ctrl-C; the publishers are closed.
+        """
+        with self._changed:
+            if self._running or self._outlets.closed:
+                raise StateError("a player plays once; make another one")
+            self._running = True
+        try:
+            self._wait_for_readers()
+            begin: int | None = self._begin_ns
+            with self._changed:
+                self._anchor(self._begin_ns)
+            while begin is not None:
+                begin = self._pass(begin)
+        finally:
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+            self._outlets.close()
+        return self.stats()
+
+    def _wait_for_readers(self) -> None:
+        for name in self._awaited:
+            while not self._stopping:
+                try:
+                    self._outlets.sockets[name].wait_for_readers(timeout=_LOOK_S, n=1)
+                    break
+                except WaitTimeoutError:
+                    continue
+
+    def _pass(self, begin_ns: int) -> int | None:
+        """Play from a place in the log to its end; return where to go on, None: nowhere."""
+        clock_endpoint = self._tick[0]
+        sockets = self._outlets.sockets
+        for time_ns, endpoint, data in self._stream(begin_ns):
+            is_tick = endpoint == clock_endpoint
+            if not self._await(max(time_ns, begin_ns), is_tick):  # published before, and recorded after we begin
+                break
+            sockets[endpoint].send(data)
+            if not is_tick:
+                self._messages += 1
+                self._bytes += len(data)
+        with self._changed:
+            if self._stopping:
+                return None
+            if self._target_ns is not None:
+                target, self._target_ns = self._target_ns, None
+                self._anchor(target)
+                return target
+            self._passes += 1
+            if self._passes == self._loops:
+                return None
+            # The next pass begins when this one was to end, not when it happened to be done: nothing adds up.
+            self._origin = (self._begin_ns, self._due(self._position_ns))
+            self._next_ns = self._position_ns = self._begin_ns
+            return self._begin_ns
+
+    def _stream(self, begin_ns: int) -> Iterator[Played]:
+        messages = played(self._log.between(begin_ns), self._by, self._remap)
+        endpoint, rate_hz = self._tick
+        return messages if endpoint is None else with_ticks(messages, endpoint, rate_hz, begin_ns)
+
+    def _await(self, time_ns: int, is_tick: bool) -> bool:
+        """Wait until it is time for a message; False: it is not to be sent any more."""
+        with self._changed:
+            self._next_ns = time_ns
+            while not self._stopping and self._target_ns is None:
+                if self._paused and self._steps:
+                    self._steps -= not is_tick  # what the clock says is no step of its own
+                    self._anchor(time_ns)
+                    return True
+                if self._paused:
+                    self._changed.wait(_LONG_S)
+                    continue
+                late_ns = self._clock.now_ns() - self._due(time_ns)
+                if late_ns >= 0:
+                    self._position_ns = time_ns
+                    self._late_ns, self._late_max_ns = late_ns, max(late_ns, self._late_max_ns)
+                    return True
+                self._clock.wait(self._changed, min(-late_ns / NS_PER_S, _LONG_S))
+            return False
+
+    # ---- log time and real time ----
+
+    def _anchor(self, log_ns: int) -> None:
+        """Let a time of the log be now."""
+        self._origin = (log_ns, self._clock.now_ns())
+        self._position_ns, self._late_ns, self._late_max_ns = log_ns, 0, 0
+
+    def _due(self, log_ns: int) -> int:
+        """Return when it is a time of the log."""
+        log_origin, origin = self._origin
+        return origin + round((log_ns - log_origin) / self._rate)
+
+    def _now_in_log(self) -> int:
+        """Return which time of the log it is; not beyond the next message, if that is late."""
+        if math.isinf(self._rate):
+            return self._next_ns
+        log_origin, origin = self._origin
+        return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_ns)
+
+
+def _check(rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, by: str) -> None:
+    """Refuse values that are not possible."""
+    if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
+        text = f"rate {rate}, clock_hz {clock_hz}, start {start}, duration {duration} are not possible"
+        raise InvalidValueError(f"{text}; start is 0 or more, the others more than 0")
+    if (loops is not None and loops < 1) or by not in TIMES:
+        raise InvalidValueError(f"loops {loops}, by {by!r} are not possible; give 1 or more, {' or '.join(TIMES)}")
+
+
+def _range(
+    log: LogReader | str | PathLike[str], start: float, duration: float | None, by: str
+) -> tuple[LogReader, int, int, int]:
+    """Return the log with what is to be played; when it begins; when what is played begins and ends."""
+    reader = log if isinstance(log, LogReader) else LogReader(log)
+    first = next(timed(reader, by), None)
+    if first is None:
+        raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+    first_ns = first[0]
+    begin_ns = first_ns + round(start * NS_PER_S)
+    chosen = reader.between(begin_ns, None if duration is None else begin_ns + round(duration * NS_PER_S))
+    end_ns = chosen.end_time
+    if end_ns is None:
+        last_ns = reader.end_time or first_ns
+        text = f"start {start} s, duration {duration} s; the log takes {(last_ns - first_ns) / NS_PER_S:.9g} s"
+        raise RecordingError(f"there is nothing to play: {text}")
+    return chosen, first_ns, begin_ns, end_ns

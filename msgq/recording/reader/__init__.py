@@ -1,0 +1,1 @@
+"""Logs: messages, decoded, copied and compared."""

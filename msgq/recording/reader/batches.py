@@ -1,0 +1,106 @@
+"""Logs as Arrow batches: chunk after chunk, below Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.errors import InvalidValueError
+from msgq.recording.format.scan import Columns
+from msgq.recording.reader.contents import Contents
+
+NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
+_TYPES = dict.fromkeys((*NAMES, "offset"), pa.int64()) | {
+    "endpoint": pa.dictionary(pa.int32(), pa.string()),
+    "data": pa.binary(),
+    "channel": pa.int32(),
+}
+_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
+
+
+def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of batches with these columns; None is all of them."""
+    names = NAMES if columns is None else tuple(columns)
+    if unknown := [name for name in names if name not in _TYPES]:
+        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_TYPES)}")
+    return pa.schema([(name, _TYPES[name]) for name in names])
+
+
+class _Batch:
+    """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
+
+    def __init__(self, contents: Contents, schema: pa.Schema, rows: int, room: int) -> None:
+        self._contents, self._schema = contents, schema
+        self.columns = Columns(rows)
+        self._ends = np.zeros(rows + 1, np.int32)
+        self._wants_data = "data" in schema.names
+        self._data = np.empty(room if self._wants_data else 0, np.uint8)
+        self._used = 0
+        self._gathered = 0
+        self._places: list[int] = []  # offsets of stretches, and of each the rows
+        self._counts: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        return self.columns.rows == self.columns.capacity
+
+    @property
+    def used(self) -> int:
+        """Bytes of payloads."""
+        return self._used
+
+    def gather(self, content: bytes, place: int) -> None:
+        """Copy the payloads of the rows that came since; place : of the stretch that they are in."""
+        first, self._gathered = self._gathered, self.columns.rows
+        self._places.append(place)
+        self._counts.append(self._gathered - first)
+        if not self._wants_data:
+            return
+        needed = self._used + self.columns.payload_bytes(first)
+        if needed > len(self._data):
+            more = np.empty(max(needed, 2 * len(self._data)), np.uint8)
+            more[: self._used] = self._data[: self._used]
+            self._data = more
+        self._used = self.columns.gather(content, first, self._data, self._used, self._ends[1:])
+
+    def finish(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self._array(name) for name in self._schema.names], schema=self._schema)
+
+    def _array(self, name: str) -> Any:
+        rows = self.columns.rows
+        if name == "data":
+            buffers = [None, pa.py_buffer(self._ends[: rows + 1]), pa.py_buffer(self._data[: self._used])]
+            return pa.Array.from_buffers(pa.binary(), rows, buffers)
+        if name == "endpoint":
+            names, of_code = self._contents.endpoint_codes()
+            return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(names, pa.string()))
+        if name == "epoch":
+            epochs = np.array([channel.epoch for channel in self._contents.channels], np.int64)
+            return pa.array(epochs[self.columns.code[:rows]])
+        if name == "offset":
+            return pa.array(np.repeat(np.array(self._places, np.int64), self._counts))
+        return pa.array(getattr(self.columns, "code" if name == "channel" else name)[:rows])
+
+
+def batches(
+    contents: Contents, columns: Sequence[str] | None, rows: int, size: int = _BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
+    schema = arrow_schema(columns)
+    room = 1 << 20
+    batch = _Batch(contents, schema, rows, room)
+    for file, stretch in contents.stretches():
+        content = file.content(stretch)
+        position = 0
+        while content is not None and position < len(content):
+            if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
+                yield batch.finish()
+                room = max(1 << 20, min(batch.used + batch.used // 8, size))
+                batch = _Batch(contents, schema, rows, room)
+            position = file.scan(stretch, content, position, batch.columns, contents.start, contents.end)
+            batch.gather(content, stretch.offset)
+    if batch.columns.rows:
+        yield batch.finish()

@@ -1,0 +1,257 @@
+"""Frames of visionipc as messages of a recording, in the form that viewers know: ROS 2's sensor_msgs, in CDR.
+
+Formats: https://docs.ros.org/en/rolling/p/sensor_msgs/ (Image, CompressedImage); CDR as in OMG's DDS-RTPS.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from msgq import naming
+from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
+from msgq.impl.ground import clock
+from msgq.schema import Schema
+from visionipc import FrameFormat, VisionBuf, VisionIpcClient, get_endpoint_name
+
+RAW, JPEG = "raw", "jpeg"
+_HEADER = "std_msgs/Header header\n"
+_SEPARATOR = "=" * 80
+_OF_HEADER = f"""
+{_SEPARATOR}
+MSG: std_msgs/Header
+builtin_interfaces/Time stamp
+string frame_id
+{_SEPARATOR}
+MSG: builtin_interfaces/Time
+int32 sec
+uint32 nanosec
+"""
+IMAGE = Schema(
+    "sensor_msgs/msg/Image",
+    "cdr",
+    (
+        f"{_HEADER}uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
+        f"{_OF_HEADER}"
+    ).encode(),
+)
+COMPRESSED_IMAGE = Schema(
+    "sensor_msgs/msg/CompressedImage", "cdr", f"{_HEADER}string format\nuint8[] data{_OF_HEADER}".encode()
+)
+#: What ROS calls our formats; NV12, YUV420P and RAW have no name there.
+_ENCODINGS = {
+    FrameFormat.RGB24: "rgb8",
+    FrameFormat.BGR24: "bgr8",
+    FrameFormat.RGBA: "rgba8",
+    FrameFormat.GRAY8: "mono8",
+    FrameFormat.GRAY16: "mono16",
+    FrameFormat.BAYER8: "bayer_rggb8",
+}
+_POLL_MS = 100.0
+_WAITING_MAX = 8  # frames; a recorder that does not come for them has trouble enough
+
+
+@dataclass(frozen=True, slots=True)
+class FrameChoice:
+    """A stream of frames to record.
+
+    Attributes
+    ----------
+    server, stream : name and type.
+    rate : frames a second at most; None: every one that can be had.
+    form : "raw", as they are; "jpeg", compressed by OpenCV.
+    quality : of JPEG, 1 to 100.
+    """
+
+    server: str
+    stream: int = 0
+    rate: float | None = None
+    form: str = RAW
+    quality: int = 85
+
+    def __post_init__(self) -> None:
+        if self.form not in (RAW, JPEG) or not 1 <= self.quality <= 100 or (self.rate is not None and self.rate <= 0):
+            raise InvalidValueError(f"{self} is not possible; give raw or jpeg, a quality of 1 to 100, a rate above 0")
+        if self.form == JPEG:
+            _opencv()
+
+    @property
+    def endpoint(self) -> str:
+        """The topic under which the frames are recorded."""
+        return f"{get_endpoint_name(self.server, self.stream)}/{'image' if self.form == RAW else 'compressed'}"
+
+    @property
+    def schema(self) -> Schema:
+        """Of the messages."""
+        return IMAGE if self.form == RAW else COMPRESSED_IMAGE
+
+
+def _opencv() -> Any:
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingLibraryError("JPEG needs OpenCV: pip install 'msgq-bus[frames]'") from error
+    return cv2
+
+
+class _Cdr:
+    """Writes CDR. Alignment counts from behind the encapsulation's four bytes."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(b"\0\1\0\0")
+
+    def put(self, form: str, value: int) -> None:
+        size = struct.calcsize(f"<{form}")
+        self.data += bytes(-(len(self.data) - 4) % size) + struct.pack(f"<{form}", value)
+
+    def text(self, text: str) -> None:
+        self.sequence(text.encode() + b"\0")
+
+    def sequence(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        self.put("I", len(view))
+        self.data += view
+
+
+def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
+    """Return a frame as the message that is recorded.
+
+    Raises
+    ------
+    MissingLibraryError : OpenCV is needed for this format, and not installed.
+    RecordingError : OpenCV cannot compress it.
+    """
+    cdr = _Cdr()
+    cdr.put("i", frame.timestamp_sof // 10**9 & 0x7FFFFFFF)
+    cdr.put("I", frame.timestamp_sof % 10**9)
+    cdr.text(str(frame.frame_id))
+    if choice.form == JPEG:
+        cv2 = _opencv()
+        done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, choice.quality])
+        if not done:
+            raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", choice.endpoint)
+        cdr.text("jpeg")
+        cdr.sequence(data)
+        return bytes(cdr.data)
+    cdr.put("I", frame.height)
+    cdr.put("I", frame.width)
+    cdr.text(_encoding(frame))
+    cdr.put("B", 0)
+    cdr.put("I", frame.stride)
+    cdr.sequence(frame.view)
+    return bytes(cdr.data)
+
+
+def _encoding(frame: VisionBuf) -> str:
+    if frame.format is FrameFormat.FLOAT32:
+        return f"32FC{frame.image.shape[2]}"
+    return _ENCODINGS.get(frame.format, frame.format.name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFrame:
+    """A frame on its way into a chunk. Times in ns since the epoch."""
+
+    data: bytes
+    publish_time: int
+
+
+class FrameReceiver:
+    """Receives one stream in a thread of its own, and keeps messages until they are fetched.
+
+    Attributes
+    ----------
+    choice : what is received.
+    lost : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What a rate
+        passes over is no loss.
+    error : what ended it; None: nothing.
+    wanted : False: frames are let go, and are no loss.
+    """
+
+    def __init__(self, choice: FrameChoice, prefix: str) -> None:
+        self.choice = choice
+        self.error: Exception | None = None
+        self._dropped = 0
+        self._missed: int | None = 0
+        self._passed_over = 0  # by the client, so far, wanted or not
+        self._prefix = prefix
+        self._waiting: deque[RecordedFrame] = deque()
+        self.wanted = True
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="msgq frames", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> int | None:
+        """Of the frames that were wanted; see the class."""
+        return None if self._missed is None else self._missed + self._dropped
+
+    def fetch(self) -> list[RecordedFrame]:
+        """Return what has come since the last call."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def _run(self) -> None:
+        try:
+            with naming.chosen(self._prefix):
+                self._receive()
+        except Exception as error:  # OpenCV's, too; the recorder shows it
+            self.error = error
+
+    def _receive(self) -> None:
+        period = 0.0 if self.choice.rate is None else 1 / self.choice.rate
+        following = time.monotonic()
+        with VisionIpcClient(self.choice.server, self.choice.stream, period > 0) as client:
+            while not self._over and not _connected(client):
+                time.sleep(_POLL_MS / 1000)
+            while not self._over:
+                if (delay := following - time.monotonic()) > 0:
+                    time.sleep(min(delay, _POLL_MS / 1000))
+                    continue
+                frame = client.recv(_POLL_MS)
+                if not period:
+                    self._count(client.lost)
+                if frame is None:
+                    continue
+                following = max(following + period, time.monotonic())
+                with frame:
+                    stamp = frame.timestamp_eof or frame.timestamp_sof
+                    self._keep(RecordedFrame(message(frame, self.choice), _since_epoch(stamp)))
+
+    def _count(self, passed_over: int | None) -> None:
+        if passed_over is None or self._missed is None:
+            self._missed = None
+            return
+        if self.wanted:
+            self._missed += passed_over - self._passed_over
+        self._passed_over = passed_over
+
+    def _keep(self, frame: RecordedFrame) -> None:
+        if not self.wanted:
+            return
+        if len(self._waiting) >= _WAITING_MAX:
+            self._dropped += 1
+        else:
+            self._waiting.append(frame)
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self._over = True
+        self._thread.join()
+
+
+def _since_epoch(stamp: int) -> int:
+    """Return a time of CLOCK_BOOTTIME in ns since the epoch; now, if it is none or cannot be one."""
+    now = clock.time_ns()
+    found = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return found if stamp and found < 1 << 64 else now
+
+
+def _connected(client: VisionIpcClient) -> bool:
+    try:
+        return client.connect(False)
+    except IpcError:  # it is just starting, or has not made the stream yet
+        return False

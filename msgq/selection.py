@@ -1,0 +1,116 @@
+r"""Which endpoints are meant: the one meaning of names and patterns, wherever endpoints are chosen.
+
+In a program, a `str` is a name, which selects exactly itself, whatever signs are in it; a compiled expression selects
+each name in which it is found (`re.Pattern.search`).
+
+A person writes text: an argument, an option, a line of a file. `chosen` says what it means. Text without any of
+``*?+|^$\()[]{}`` is a name. Other text is a pattern: a regular expression for whole names. In it, ``*`` and ``?`` after
+a single plain character, or after nothing, stand for any text and for any one character, as a shell has them, and
+``[!`` begins a set of what must not be there. So ``camera*`` and ``camera.*`` are the same. The endpoint that is called
+like a pattern, letter for letter, is selected as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgq.errors import InvalidValueError
+
+Choice = str | re.Pattern[str]
+
+SIGNS = frozenset("*?+|^$\\()[]{}")  # of patterns; a dot is common in names
+_WILD = {"*": ".*", "?": "."}
+_FLAGS = re.compile(r"\(\?[ailmsu]+\)")
+#: What a pattern is made of: an escaped character, a set, the beginning of a group or a mark in it, anything else.
+_PART = re.compile(r"(\\.)|(\[[!^]?\]?(?:\\.|[^\]\\])*\])|(\(\?(?:[:=!>]|<[=!]|P?<?\w*>?))|(.)", re.DOTALL)
+
+
+class Selection:
+    """Endpoints that are chosen by name or expression, without others that are not wanted.
+
+    Parameters
+    ----------
+    wanted : names, which select exactly themselves, and compiled expressions, which are searched for in names; None:
+        every endpoint.
+    unwanted : the same, of what is left out all the same.
+
+    Notes
+    -----
+    It never changes, can be pickled, and may be used by many threads.
+    """
+
+    def __init__(
+        self, wanted: Choice | Iterable[Choice] | None = None, unwanted: Choice | Iterable[Choice] = ()
+    ) -> None:
+        self._all = wanted is None
+        self.names, self.expressions = _sorted(wanted or ())
+        self._not_names, self._not_expressions = _sorted(unwanted)
+
+    def __contains__(self, endpoint: str) -> bool:
+        if endpoint in self._not_names or any(one.search(endpoint) for one in self._not_expressions):
+            return False
+        return self._all or endpoint in self.names or any(one.search(endpoint) for one in self.expressions)
+
+
+def _sorted(choices: Choice | Iterable[Choice]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    every = [choices] if isinstance(choices, (str, re.Pattern)) else list(choices)
+    names = frozenset(one for one in every if isinstance(one, str))
+    return names, tuple(one for one in every if not isinstance(one, str))
+
+
+def expression(text: str) -> re.Pattern[str]:
+    """Compile a regular expression that a person wrote, to be searched for in names.
+
+    Raises
+    ------
+    InvalidValueError : it is none.
+    """
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def chosen(text: str) -> Choice:
+    """Return what a person means who writes this: a name, or a pattern for whole names, see above.
+
+    Raises
+    ------
+    InvalidValueError : it has signs of a pattern, and is none.
+    """
+    if SIGNS.isdisjoint(text):
+        return text
+    flags = _FLAGS.match(text)
+    start = flags.end() if flags else 0
+    pattern = _translated(text[start:])
+    try:
+        re.compile(text[:start] + pattern)  # alone: what is wrong with it is said of nothing else
+        return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        hint = f"the endpoint that is called so is {re.escape(text)}"
+        raise InvalidValueError(f"{text!r} is no regular expression: {_reason(error)}; {hint}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong, without the position: it is that in a pattern which was changed."""
+    return error.msg if isinstance(error, re.error) else str(error)
+
+
+def _translated(pattern: str) -> str:
+    """Return a pattern as Python's `re` has it."""
+    parts = []
+    repeats_nothing = True  # a `*` here would be the shell's: there is nothing before it, or one plain character
+    for escaped, characters, group, other in _PART.findall(pattern):
+        if repeats_nothing and other in _WILD:
+            parts.append(_WILD[other])
+            continue
+        parts.append(_set(characters) if characters else escaped or group or other)
+        repeats_nothing = bool(group) or (bool(other) and other not in "*?+.)]{}$")
+    return "".join(parts)
+
+
+def _set(characters: str) -> str:
+    """Return a set: what a shell negates with "!", and without the signs of which Python warns."""
+    inside = re.sub(r"(\\.)|([\[&|~])", lambda found: found[1] or f"\\{found[2]}", characters[1:-1], flags=re.DOTALL)
+    return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"

@@ -1,0 +1,63 @@
+"""A directory in whatever file system."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+from pyarrow.fs import FileSelector, FileType
+
+from msgq.spark.lake.message_files import open_path
+
+
+class Directory:
+    """Files below a path or URI, which need not be there yet. Places are relative to it.
+
+    Attributes
+    ----------
+    files, root : its file system, and its path there.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.files, self.root = open_path(uri)
+
+    def path(self, place: str) -> str:
+        """Return a place as the file system knows it."""
+        return f"{self.root}/{place}"
+
+    def has(self, place: str) -> bool:
+        """Return whether there is such a file or directory."""
+        return bool(self.files.get_file_info(self.path(place)).type != FileType.NotFound)
+
+    def names(self, place: str, kind: FileType) -> list[str]:
+        """Return the names of what is in a directory, sorted, without those that begin with a dot."""
+        found = self.files.get_file_info(FileSelector(self.path(place), allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == kind and not info.base_name.startswith("."))
+
+    def remove(self, place: str) -> None:
+        """Remove a directory, if it is there."""
+        if self.has(place):
+            self.files.delete_dir(self.path(place))
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, in place of one that may be there."""
+        path = self.path(target)
+        self.files.create_dir(path.rpartition("/")[0])
+        self.files.move(self.path(source), path)
+
+    def get(self, place: str, otherwise: Any = None) -> Any:
+        """Return what `put` left there."""
+        if not self.has(place):
+            return otherwise
+        with self.files.open_input_stream(self.path(place)) as file:
+            return json.loads(file.read())
+
+    def put(self, place: str, value: Any) -> None:
+        """Replace a small file of JSON at once. Several processes may, at one time."""
+        directory = place.rpartition("/")[0]
+        new = f"{directory}/.{uuid4().hex}"
+        self.files.create_dir(self.path(directory))
+        with self.files.open_output_stream(self.path(new)) as file:
+            file.write(json.dumps(value).encode())
+        self.files.move(self.path(new), self.path(place))

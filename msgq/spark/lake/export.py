@@ -1,0 +1,107 @@
+"""Rows back to a log, which everything that reads recordings can play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidValueError
+from msgq.recording.format.definitions import schema_of
+from msgq.recording.format.new_log import LogWriter, new_log
+from msgq.schema import Schema
+from msgq.spark.lake.directory import Directory
+from msgq.spark.lake.schema_texts import read_schemas
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_INTEGER = ("bigint", "int", "smallint", "tinyint")
+_NEEDED = {"endpoint": ("string",), "log_time": _INTEGER, "data": ("binary", "string")}
+_KEPT = {
+    "epoch": _INTEGER,
+    "sequence": _INTEGER,
+    "publish_time": _INTEGER,
+    "encoding": ("string",),
+    "schema": ("string",),
+    "schema_id": _INTEGER,
+}
+_ORDER = ("log_time", "endpoint", "epoch", "sequence")
+_PART_BYTES = 64 << 20  # of rows that are on the driver at once; the next ones are fetched meanwhile
+_ROW_BYTES = 100  # without the payload
+
+
+def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
+    """Write rows as an MCAP file, in the order of log_time; return how many.
+
+    Parameters
+    ----------
+    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, encoding, schema (its name)
+        and schema_id. Those in which one of the first three is NULL are left out. Never all collected: the driver holds
+        about 128 MiB of them.
+    path : of the file, which must not exist.
+    lake : the directory of the lake that has the texts of their schemas; None: names and encodings are all there is.
+
+    Raises
+    ------
+    InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
+    RecordingError : the file exists, or cannot be written.
+    """
+    ordered = _ordered(_messages(rows))
+    with new_log(path) as writer:
+        channels = _Channels(writer, {} if lake is None else read_schemas(Directory(lake)))
+        for row in ordered.toLocalIterator(prefetchPartitions=True):
+            values = row.asDict()
+            time, published, sequence = values["log_time"], values.get("publish_time"), values.get("sequence") or 0
+            published = time if published is None else published
+            if min(time, published) < 0:
+                text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
+                raise InvalidValueError(text, values["endpoint"])
+            writer.add(channels.number(values), sequence % 2**32, time, published, bytes(values["data"]))
+    return writer.messages
+
+
+def _messages(rows: DataFrame) -> DataFrame:
+    """Return the columns that make messages. Raises InvalidValueError where they cannot."""
+    types = dict(rows.dtypes)
+    if missing := [name for name in _NEEDED if name not in types]:
+        text = f"there is no column {missing[0]!r}; messages have {', '.join(_NEEDED)}"
+        raise InvalidValueError(f"{text}, as SELECT * FROM messages gives them")
+    known = {name: fit for name, fit in (_NEEDED | _KEPT).items() if name in types}
+    for name, fit in known.items():
+        if types[name] not in fit:
+            raise InvalidValueError(f"the column {name!r} is {types[name]}; of a message it is {' or '.join(fit)}")
+    chosen = rows.select(*known).dropna(subset=list(_NEEDED))
+    return chosen.withColumn("data", chosen["data"].cast("binary"))
+
+
+def _ordered(messages: DataFrame) -> DataFrame:
+    """Return them in order, in partitions of about the same size."""
+    from pyspark.sql import functions as F
+
+    size = messages.agg(F.sum(F.octet_length("data") + _ROW_BYTES)).collect()[0][0] or 0
+    parts = messages.repartitionByRange(size // _PART_BYTES + 1, "log_time")
+    return parts.sortWithinPartitions(*(name for name in _ORDER if name in messages.columns))
+
+
+class _Channels:
+    """The channels of a file: one for each endpoint, epoch and schema."""
+
+    def __init__(self, writer: LogWriter, texts: dict[int, Schema]) -> None:
+        self._writer, self._texts = writer, texts
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def number(self, values: dict[str, Any]) -> int:
+        """Return the channel of a row."""
+        key = tuple(values.get(name) for name in ("endpoint", "epoch", "encoding", "schema", "schema_id"))
+        if key not in self._numbers:
+            schema = self._schema(values)
+            self._numbers[key] = self._writer.new_channel(values["endpoint"], schema, values.get("epoch") or 0)
+        return self._numbers[key]
+
+    def _schema(self, values: dict[str, Any]) -> Schema | None:
+        """Return the schema with its text, if the lake has it; else what the row says."""
+        schema = self._texts.get(values.get("schema_id") or 0)
+        encoding = values.get("encoding")
+        if schema is not None or not encoding:
+            return schema
+        return schema_of(values.get("schema") or values["endpoint"], encoding, b"")

@@ -1,0 +1,40 @@
+"""All the way from a recording to a page: what stands above the lake and the report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgq.spark.lake import Lake
+from msgq.spark.report.report import write_report
+from msgq.spark.runtime.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_pipeline(
+    recording: str | os.PathLike[str],
+    lake: str | os.PathLike[str],
+    report_path: str | os.PathLike[str],
+    spark: SparkSession | None = None,
+) -> dict[str, Any]:
+    """Ingest a recording, make all tables, and write the report.
+
+    Parameters
+    ----------
+    recording : a file or directory.
+    lake : may exist.
+    report_path : of the page, written anew.
+    spark : None makes a session.
+
+    Returns
+    -------
+    The figures of the report, and "messages": how many are new in the lake.
+    """
+    opened = Lake(spark or session(), lake)
+    ingested = opened.ingest([recording])
+    opened.decode()
+    opened.refresh()
+    return {"messages": ingested.messages, **write_report(opened, Path(report_path))}

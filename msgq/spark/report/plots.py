@@ -1,0 +1,78 @@
+"""The plots of the report: rows, already few, to figures of plotly, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import plotly.graph_objects as go
+
+_Rows = Sequence[dict[str, Any]]
+
+
+def rates(rows: _Rows) -> str | None:
+    """Draw messages a second: endpoint, time in ns, rate."""
+    return _by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
+
+
+def losses(rows: _Rows) -> str | None:
+    """Draw lost messages: endpoint, time in ns, lost."""
+    return _by_endpoint(rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack")
+
+
+def latency(rows: _Rows) -> str | None:
+    """Draw percentiles over time: time in ns, p50, p90, p99, max in ns."""
+    if not rows:
+        return None
+    times = [_time(row["time"]) for row in rows]
+    names = ("p50", "p90", "p99", "max")
+    lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in names]
+    return _json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
+
+
+def distribution(rows: _Rows) -> str | None:
+    """Draw the percentiles of each endpoint, as a distribution: endpoint, min, p50, p90, p99, p999, max in ns."""
+    if not rows:
+        return None
+    names = ("min", "p50", "p90", "p99", "p999", "max")
+    share = [0.0, 50.0, 90.0, 99.0, 99.9, 100.0]
+    lines = [go.Scatter(x=[row[name] / 1e3 for name in names], y=share, name=row["endpoint"]) for row in rows]
+    return _json(
+        lines, xaxis={"title": "us from published to recorded", "type": "log"}, yaxis={"title": "% of messages within"}
+    )
+
+
+def hops(rows: _Rows) -> str | None:
+    """Draw the tree of hops: parent (None at the root), endpoint, messages, p50 and p99 in ns."""
+    edges = [row for row in rows if row["parent"] is not None]
+    if not edges:
+        return None
+    names = list(dict.fromkeys(name for row in edges for name in (row["parent"], row["endpoint"])))
+    link = {
+        "source": [names.index(row["parent"]) for row in edges],
+        "target": [names.index(row["endpoint"]) for row in edges],
+        "value": [row["messages"] for row in edges],
+        "label": [f"p50 {row['p50'] / 1e3:,.0f} us, p99 {row['p99'] / 1e3:,.0f} us" for row in edges],
+    }
+    return _json([go.Sankey(node={"label": names}, link=link)])
+
+
+def _by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
+    if not rows:
+        return None
+    found: dict[str, tuple[list[datetime], list[float]]] = {}
+    for row in rows:
+        times, values = found.setdefault(row["endpoint"], ([], []))
+        times.append(_time(row["time"]))
+        values.append(row[value])
+    return _json([trace(*columns, name) for name, columns in found.items()], yaxis={"title": title}, **layout)
+
+
+def _time(time: int) -> datetime:
+    return datetime.fromtimestamp(time / 1e9, UTC)
+
+
+def _json(traces: Sequence[Any], **layout: Any) -> str:
+    text: str = go.Figure(traces, {"template": "none", "height": 420, "showlegend": True, **layout}).to_json()
+    return text

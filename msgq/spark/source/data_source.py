@@ -1,0 +1,117 @@
+"""The source "msgq": MCAP recordings, ours and anybody's, as tables; and the live bus as a stream.
+
+There is no `pushFilters`, on purpose: Spark (4.3) plans a reader once for each `load`, and the filters of one query
+then act in all others on the same table. What prunes is: the options `endpoints`, `exclude`, `start` and `end`, and
+the columns of the schema that the user gives. `msgq.spark.read` does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import Problem
+from msgq.spark.decode.payloads import value_type
+from msgq.spark.source import arrow_batches
+from msgq.spark.source.options import Options
+from msgq.spark.source.partitions import Partition, file_partitions, log_rows, refuse_unread
+
+
+class RecordingSource(DataSource):
+    """Recordings: batch, and stream of those that are being written.
+
+    Options: path, endpoints, exclude, start, end, decode, problems, partitionBytes; of streams also
+    maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
+    docs/spark.md.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` calls it."""
+        return "msgq"
+
+    @cached_property
+    def _wanted(self) -> Options:
+        return Options.parse(self.options)
+
+    def schema(self) -> StructType:
+        """Return the columns there are: with `decode`, by the schema of the endpoint, or its first messages."""
+        return arrow_batches.spark_schema(self._columns())
+
+    def _columns(self) -> pa.Schema:
+        if self._wanted.problems:
+            return arrow_batches.PROBLEMS
+        if self._wanted.decode is None:
+            return arrow_batches.MESSAGES
+        if self._wanted.live:
+            text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
+            raise InvalidValueError(text, self._wanted.decode)
+        for path in reversed(self._wanted.files([])):
+            for log in self._wanted.opened([path], []):
+                value = value_type(log)
+                if value is not None:
+                    return arrow_batches.decoded_schema(value)
+        where = ", ".join(self._wanted.paths)
+        text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
+        raise RecordingError(text, self._wanted.decode or "")
+
+    def _columns_of(self, wanted: StructType) -> pa.Schema:
+        if self._wanted.problems:
+            return arrow_batches.arrow_schema(wanted, arrow_batches.PROBLEMS)
+        known = arrow_batches.MESSAGES if self._wanted.decode is None else arrow_batches.decoded_schema(pa.null())
+        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *arrow_batches.PLACES]))
+
+    def reader(self, schema: StructType) -> RecordingReader:
+        """Return what reads; schema : the columns wanted, no others are made."""
+        if self._wanted.live:
+            raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
+        return RecordingReader(self._wanted, self._columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what reads recordings that grow, or the bus."""
+        if self._wanted.live:
+            from msgq.spark.source.live_stream import LiveStreamReader
+
+            return LiveStreamReader(self._wanted, self._columns_of(schema))
+        from msgq.spark.source.file_stream import RecordingStreamReader
+
+        return RecordingStreamReader(self._wanted, self._columns_of(schema))
+
+
+class RecordingReader(DataSourceReader):
+    """Reads what there was when it was planned. Made on the driver, used on workers."""
+
+    def __init__(self, options: Options, columns: pa.Schema) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the pieces, by the summaries of the files, or what takes their place."""
+        problems: list[Problem] = []
+        found: list[InputPartition] = list(file_partitions(self._options, self._options.files(problems), problems))
+        return found + ([Partition([], [], problems)] if problems and self._options.problems else [])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition.
+
+        Raises
+        ------
+        RecordingError : a file could be opened where the query was planned, and cannot be here (unless `failOnDataLoss`
+            is false, or problems are wanted).
+        """
+        if not isinstance(partition, Partition):  # Spark makes one of its own where there are none
+            return
+        for log in partition.opened(self._options, partition.problems):
+            yield from log_rows(log, self._options, self._columns)
+            refuse_unread(self._options, log.problems)
+        refuse_unread(self._options, partition.problems)
+        if self._options.problems:
+            yield from arrow_batches.problem_rows(partition.problems, self._columns)

@@ -1,0 +1,179 @@
+"""What has come from the bus and is not in a committed batch: small recordings, in files of a bounded size."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import tempfile
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from msgq.recording.format import conventions
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.format.writer import Compressor, Segment
+from msgq.spark.source.bus_feed import BusFeed
+
+_CHUNK_BYTES = 4 << 20
+_DIRECTORY = "msgq-live-"
+_TURN_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
+
+
+class BufferedFile(NamedTuple):
+    """A file. `end`: how many messages have come up to its end."""
+
+    path: Path
+    end: int
+    size: int
+
+
+class LiveBuffer:
+    """Takes messages in a thread of its own, from construction to `close`. Its methods are for one other thread.
+
+    While more than `room` bytes wait to be planned, nothing is taken: what is lost then is lost in the ring, which
+    counts it.
+
+    Attributes
+    ----------
+    run : a name that no other buffer has.
+    lost : messages that were published and not taken; None: unknown.
+    """
+
+    def __init__(self, feed: BusFeed, root: Path, room: int) -> None:
+        """Begin. root : where to make the directory of the files."""
+        self.run = uuid4().hex
+        self._kept: deque[BufferedFile] = deque()
+        self._feed, self._room = feed, room
+        self._directory, self._lock = _new_directory(root)
+        self._compressor = Compressor("none", None)
+        self._count = self._planned = self._waiting_bytes = self._written = 0
+        self._asked = self._stopping = False
+        self.lost = feed.lost()
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._take, name="msgq live", daemon=True)
+        self._thread.start()
+
+    def latest(self, start: int, size: int | None) -> int:
+        """Return how many messages have come so far; they are planned, then.
+
+        Parameters
+        ----------
+        start : as many were planned before.
+        size : bytes, at least one file: count no further than this from `start` on. None: all.
+
+        Raises
+        ------
+        What ended the thread: the disk is full.
+        """
+        with self._changed:
+            self._asked = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._asked or self._is_full or self._error is not None)
+            if self._error is not None:
+                raise self._error
+            for file in self._kept:
+                if file.end > self._planned and (size is None or size > 0 or self._planned == start):
+                    self._planned = file.end
+                    self._waiting_bytes -= file.size
+                    size = None if size is None else size - file.size
+            self._changed.notify_all()
+            return self._planned
+
+    @property
+    def _is_full(self) -> bool:
+        return self._waiting_bytes >= self._room
+
+    def files(self, start: int, end: int) -> list[BufferedFile]:
+        """Return what came between two counts, at both of which a file ends."""
+        with self._changed:
+            return [file for file in self._kept if start < file.end <= end]
+
+    def forget(self, end: int) -> None:
+        """Remove what was committed: the messages up to a count."""
+        with self._changed:
+            while self._kept and self._kept[0].end <= end:
+                self._kept.popleft().path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the thread, and remove the files."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        os.close(self._lock)
+
+    def _take(self) -> None:
+        try:
+            self._take_all()
+        except Exception as error:  # whatever it is, who plans batches must hear of it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        finally:
+            self._feed.close()
+
+    def _take_all(self) -> None:
+        chunk = Chunk(_CHUNK_BYTES, self._feed.largest)
+        while not self._stopping:
+            full = self._feed.take(chunk, _TURN_S)
+            asked = self._asked
+            if len(chunk) and (full or asked):
+                self._write(chunk)
+                chunk.clear()
+            if not len(chunk) and chunk.room < _CHUNK_BYTES + self._feed.largest:
+                chunk = Chunk(_CHUNK_BYTES, self._feed.largest)
+            with self._changed:
+                self.lost = self._feed.lost()
+                self._asked = self._asked and not asked
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._stopping or not self._is_full)
+
+    def _write(self, chunk: Chunk) -> None:
+        path = self._directory / f"{self._written:09}{conventions.SUFFIX}"
+        self._written += 1
+        metadata = {"run": self.run, "host": platform.node()}
+        segment = Segment(path, self._compressor, metadata)
+        try:
+            segment.write_chunk(chunk, self._feed.channels)
+        finally:
+            segment.close({}, synced=False)
+        with self._changed:
+            self._count += len(chunk)
+            self._kept.append(BufferedFile(path, self._count, chunk.used))
+            self._waiting_bytes += chunk.used
+
+
+def _new_directory(root: Path) -> tuple[Path, int]:
+    """Make a directory, locked by the descriptor that is returned; remove those whose process was killed.
+
+    Spark kills the process when a query is stopped, so that nothing can be removed then.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    whole = _locked(root)  # nobody removes what is not locked yet
+    try:
+        for former in root.glob(f"{_DIRECTORY}*"):
+            with suppress(BlockingIOError):
+                os.close(_locked(former, fcntl.LOCK_NB))
+                shutil.rmtree(former, ignore_errors=True)
+        made = Path(tempfile.mkdtemp(prefix=_DIRECTORY, dir=root))
+        return made, _locked(made)
+    finally:
+        os.close(whole)
+
+
+def _locked(directory: Path, flags: int = 0) -> int:
+    """Return a descriptor that holds the directory's lock; it goes with the process."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,118 @@
+"""The live bus as a stream: a lossy peek, each message at most once.
+
+The bus forgets, but Spark may ask for a batch again. So the driver takes messages from the bus by itself, and keeps
+them in files until their batch is committed. They end with the query: after a restart, batches that were planned and
+not committed are empty, and their messages count as lost.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkFiles
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from msgq.errors import MissingLibraryError, RecordingError
+from msgq.spark.source.bus_feed import open_feed
+from msgq.spark.source.live_buffer import LiveBuffer
+from msgq.spark.source.options import Options
+from msgq.spark.source.partitions import Partition, log_rows, packed
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+except ModuleNotFoundError as missing:
+    raise MissingLibraryError("streams need pyspark 4.2 or later") from missing
+
+
+#: Where a stream is. "run": the buffer that knows these messages, another one with each start of the query. "messages":
+#: how many were planned since the query's first start. "lost": how many were published and are in no batch, as far as
+#: subscribers are told; None: unknown.
+Offset = dict[str, Any]
+
+
+class LiveStreamReader(DataSourceStreamReader):
+    """Reads what is published while a query runs. Lives on the driver, apart from `read`."""
+
+    def __init__(self, options: Options, columns: pa.Schema) -> None:
+        self._options = options
+        self._columns = columns
+        self._before: Offset | None = None  # where the query was when it was started again
+        self._forgotten: dict[int, int] = {}  # messages of batches that were planned before, by their end
+
+    @cached_property
+    def _buffer(self) -> LiveBuffer:
+        """Made with the first use: Spark makes readers that only `read`, as well."""
+        root = Path(SparkFiles.getRootDirectory())  # the session's own, which Spark removes in the end
+        return LiveBuffer(open_feed(self._options), root, self._options.buffer_bytes)
+
+    def initialOffset(self) -> Offset:
+        """Return the present."""
+        return {"run": self._buffer.run, "messages": 0, "lost": self._buffer.lost}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return what `maxBytesPerTrigger` says."""
+        limit = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return how far the next batch goes."""
+        if start["run"] != self._buffer.run:
+            lost = start["lost"]
+            self._before = {**start, "lost": None if lost is None else lost + sum(self._forgotten.values())}
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        count = self._buffer.latest(start["messages"] - self._base, size)
+        lost = self._buffer.lost
+        if self._before is not None:
+            lost = None if lost is None or self._before["lost"] is None else lost + self._before["lost"]
+        if (self._base + count, lost) == (start["messages"], start["lost"]):
+            return start
+        return {"run": self._buffer.run, "messages": self._base + count, "lost": lost}
+
+    @property
+    def _base(self) -> int:
+        """How many messages were planned before the buffer was made."""
+        return 0 if self._before is None else self._before["messages"]
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the files between two offsets; none where they ended with a former life of the query."""
+        if end["run"] != self._buffer.run:
+            self._forgotten[end["messages"]] = end["messages"] - start["messages"]
+            return []
+        files = self._buffer.files(start["messages"] - self._base, end["messages"] - self._base)
+        size = self._options.piece_bytes(sum(file.size for file in files))
+        return [Partition([], paths, []) for paths in packed(((file.path, file.size) for file in files), size)]
+
+    def commit(self, end: Offset) -> None:
+        """Remove what is not needed any more."""
+        if end["run"] == self._buffer.run:
+            self._buffer.forget(end["messages"] - self._base)
+
+    def stop(self) -> None:
+        """End the subscription."""
+        buffer: LiveBuffer | None = self.__dict__.pop("_buffer", None)
+        if buffer is not None:
+            buffer.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition.
+
+        Raises
+        ------
+        RecordingError : the worker is not on the driver's machine.
+        """
+        if not isinstance(partition, Partition):
+            return
+        for path in partition.paths:
+            try:
+                log = self._options.log(path)
+            except RecordingError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                text = f"{path} is not on this machine: the live bus is for workers on the driver's machine; give a"
+                raise RecordingError(f"{text} local master, or record the bus and stream the recording") from error
+            yield from log_rows(log, self._options, self._columns)

@@ -1,0 +1,212 @@
+"""The options of the source "msgq", from the text that Spark hands on."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.recording import LogReader, Problem
+from msgq.recording.format.conventions import SUFFIX
+from msgq.selection import Choice, chosen
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PARTITION_BYTES = 256 << 20
+_PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
+_CHUNK_BYTES = 1 << 20  # what does not fit goes to the next: without this room there would be one task more
+NAMES = (
+    "path",
+    "paths",
+    "endpoints",
+    "exclude",
+    "start",
+    "end",
+    "decode",
+    "problems",
+    "partitionBytes",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "live",
+    "backend",
+    "prefix",
+    "bufferBytes",
+)
+_OF_RECORDINGS = ("path", "paths", "start", "end", "problems", "failOnDataLoss")
+_OF_BUS = ("backend", "prefix", "bufferBytes")
+_BUFFER_BYTES = 256 << 20
+_LOWER = {name.lower(): name for name in NAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is to be read.
+
+    Attributes
+    ----------
+    paths : files, directories of whatever depth, and patterns of both.
+    endpoints, exclude : names and expressions, as LogReader takes them; None: all.
+    start, end : start <= log_time < end, ns since the epoch; None: no bound.
+    decode : the endpoint whose payloads become values; None: none.
+    problems : what could not be read, instead of messages.
+    partition_bytes : of a partition, before compression; None: by the size and the cores.
+    max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
+    fail_on_data_loss : whether a query stops where a file that it was to read is gone.
+    live : the bus instead of recordings; then there are no paths.
+    backend, prefix : of the bus; None: those in force where the session was started.
+    buffer_bytes : of messages of the bus that wait for a batch.
+    """
+
+    paths: tuple[str, ...]
+    endpoints: tuple[Choice, ...] | None = None
+    exclude: tuple[Choice, ...] | None = None
+    start: int | None = None
+    end: int | None = None
+    decode: str | None = None
+    problems: bool = False
+    partition_bytes: int | None = None
+    max_bytes_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    live: bool = False
+    backend: str | None = None
+    prefix: str | None = None
+    buffer_bytes: int = _BUFFER_BYTES
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """Return the options that a user wrote; names in any case.
+
+        Raises
+        ------
+        InvalidValueError : there is no such option, or its value makes no sense.
+        """
+        if unknown := [name for name in given if name.lower() not in _LOWER]:
+            raise InvalidValueError(f"the source msgq has no option {unknown[0]!r}; there are {', '.join(NAMES)}")
+        options = {_LOWER[name.lower()]: text for name, text in given.items()}
+        live = _flag("live", options.get("live", "false"))
+        if unfit := [name for name in (_OF_RECORDINGS if live else _OF_BUS) if name in options]:
+            about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
+            raise InvalidValueError(f"the option {unfit[0]!r} is about {about}")
+        paths = tuple(json.loads(options["paths"])) if "paths" in options else ()
+        if "path" in options:
+            paths = (options["path"], *paths)
+        if not paths and not live:
+            raise InvalidValueError("the source msgq needs a path: load('recordings'), or option('path', ...)")
+        return cls(
+            tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
+            _names(options.get("endpoints")) if options.get("decode") is None else (options["decode"],),
+            _names(options.get("exclude")),
+            _time("start", options.get("start")),
+            _time("end", options.get("end")),
+            options.get("decode"),
+            _flag("problems", options.get("problems", "false")),
+            _bytes("partitionBytes", options.get("partitionBytes")),
+            _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
+            _flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
+            live,
+            options.get("backend"),
+            options.get("prefix"),
+            _bytes("bufferBytes", options.get("bufferBytes")) or _BUFFER_BYTES,
+        )
+
+    def files(self, problems: list[Problem]) -> list[Path]:
+        """Return the files, sorted; what has none is noted.
+
+        Raises
+        ------
+        RecordingError : nothing is at a path.
+        """
+        found: dict[Path, None] = {}
+        for text in self.paths:
+            named = [Path(text)] if os.path.exists(text) else [Path(path) for path in sorted(glob.glob(text))]
+            if not named:
+                raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
+            for path in named:
+                inside = _inside(path, problems) if path.is_dir() else [path]
+                if not inside:
+                    problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
+                found.update(dict.fromkeys(inside))
+        return list(found)
+
+    def log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
+        """Return a reader of one file. Raises RecordingError where it is none."""
+        only, but = self.endpoints, self.exclude
+        return LogReader(path, endpoints=only, exclude=but, start=self.start, end=self.end, span=span)
+
+    def opened(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
+        """Return a reader of each file; those that cannot be read are noted."""
+        logs = []
+        for path in paths:
+            try:
+                logs.append(self.log(path))
+            except RecordingError as error:
+                problems.append(Problem(str(path), 0, str(error), error.errno))
+        return logs
+
+    def piece_bytes(self, total: int) -> int:
+        """Return how large a partition of so many bytes should be."""
+        if self.partition_bytes is not None:
+            return self.partition_bytes
+        cores = len(os.sched_getaffinity(0))
+        rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
+        return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
+
+
+def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
+    """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
+
+    def note(error: OSError) -> None:
+        text = f"cannot look into {error.filename}: {error.strerror}"
+        problems.append(Problem(str(error.filename), 0, text, error.errno))
+
+    walk = os.walk(directory, onerror=note)
+    return sorted(Path(top, name) for top, _, names in walk for name in names if name.endswith(SUFFIX))
+
+
+def _names(text: str | None) -> tuple[Choice, ...] | None:
+    """Read names and patterns, separated by commas or as a JSON list."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if text.startswith("["):  # a list, or a pattern that begins so
+        with contextlib.suppress(ValueError):
+            names = json.loads(text)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValueError(f"the endpoints are {text}; give names, separated by commas, or a JSON list of them")
+    return tuple(map(chosen, names))
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"-?\d{1,40}", text.strip()):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        hint = "give nanoseconds since the epoch, or a time as 2026-01-31T12:00:00"
+        raise InvalidValueError(f"{name} is {text!r}; {hint}") from None
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidValueError(f"{name} is {text!r}; give true or false")
+    return text.lower() == "true"
+
+
+def _bytes(name: str, text: str | None) -> int | None:
+    """Read 1000, 64k, 256m, 1g."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
+    if not found or not int(found[1]):
+        raise InvalidValueError(f"{name} is {text!r}; give a number of bytes, as 1048576 or 256m")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]

@@ -1,0 +1,105 @@
+"""The tasks of a query: pieces of recordings, about the same size, and the rows of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from msgq.errors import RecordingError
+from msgq.recording import LogReader, Problem
+from msgq.recording.format.walk import opened
+from msgq.spark.source import arrow_batches
+from msgq.spark.source.options import Options
+
+_T = TypeVar("_T")
+_OPENED_MAX = 256  # files that are opened where the query is planned
+_WHOLE_BYTES = 512 << 20  # on disk; larger files are split
+_END = 2**62
+
+
+class Partition(InputPartition):
+    """One task: pieces of files that were opened when it was planned, and files that are not opened yet."""
+
+    def __init__(self, logs: list[LogReader], paths: list[Path], problems: list[Problem]) -> None:
+        super().__init__(None)
+        self.logs = logs
+        self.paths = paths
+        self.problems = problems  # that are known so far
+
+    def opened(self, options: Options, problems: list[Problem]) -> Iterator[LogReader]:
+        """Give readers of all of it; files that cannot be read are noted."""
+        yield from self.logs
+        yield from options.opened(self.paths, problems)
+
+
+def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a piece of a file."""
+    if options.problems:
+        for _ in log.batches([]):
+            continue
+        yield from arrow_batches.problem_rows(log.problems, columns)
+    elif options.decode is not None:
+        yield from arrow_batches.decoded_rows(log, columns)
+    else:
+        yield from arrow_batches.message_rows(log, columns)
+
+
+def refuse_unread(options: Options, problems: list[Problem]) -> None:
+    """Raise RecordingError where a file that was planned could not be read, unless problems or losses are fine."""
+    unread = next((problem for problem in problems if problem.errno), None)
+    if unread is not None and options.fail_on_data_loss and not options.problems:
+        text = f"{unread}, though it was there when this was planned; put recordings where all workers see them, or go"
+        raise RecordingError(f"{text} on without it: option('failOnDataLoss', 'false')", errno=unread.errno)
+
+
+def file_partitions(options: Options, paths: Sequence[Path], problems: list[Problem]) -> Iterator[Partition]:
+    """Give partitions of files, about the same size; note what is known to be skipped.
+
+    Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
+    those that need no splitting.
+    """
+    sizes = _sizes(paths) if len(paths) > _OPENED_MAX else {}
+    whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
+    room = options.piece_bytes(sum(sizes.values()))
+    for group in packed(((path, sizes[path]) for path in whole), room):
+        yield Partition([], group, [])
+    logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
+    for log in logs:
+        problems += log.problems
+    yield from log_partitions(options, logs)
+
+
+def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
+    """Return the bytes of those files that can be opened here; no worker needs to look for the faults of the others."""
+    sizes = {}
+    for path in paths:
+        with suppress(RecordingError), opened(path) as fd:
+            sizes[path] = os.fstat(fd).st_size
+    return sizes
+
+
+def log_partitions(options: Options, logs: list[LogReader]) -> Iterator[Partition]:
+    """Give partitions of about the same size: pieces of large files, several small ones together."""
+    size = options.piece_bytes(sum(log.size for log in logs))
+    for group in packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
+        yield Partition(group, [], [])
+
+
+def packed(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+    """Give what has a size, in its order, in groups of `room` at most; what is larger alone."""
+    group: list[_T] = []
+    left = room
+    for one, size in sized:
+        if group and size > left:
+            yield group
+            group, left = [], room
+        group.append(one)
+        left -= size
+    if group:
+        yield group

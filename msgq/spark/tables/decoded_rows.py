@@ -1,0 +1,141 @@
+"""Rows of silver: messages decoded by their schemas, with a column for each field. On workers, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.recording.reader.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.schema import Schema
+from msgq.spark.decode.arrow_types import distinct_names
+from msgq.spark.decode.payloads import Decoder, Values
+from msgq.spark.source.arrow_batches import MESSAGES, PLACES, gathered
+
+_ROWS = 65536
+_BYTES = 16 << 20  # of payloads that are decoded at once
+#: What each row of silver begins with.
+FIXED = pa.schema(
+    [
+        *(MESSAGES.field(name) for name in ("run", "epoch", "sequence", "publish_time", "log_time")),
+        ("element", pa.int32()),
+    ]
+)
+#: Messages that could not be decoded.
+UNDECODED = pa.schema(
+    [
+        *(MESSAGES.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
+        ("reason", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+#: What is needed of messages.
+NEEDED = pa.schema(
+    [*(MESSAGES.field(name) for name in (*FIXED.names[:-1], "endpoint", "encoding", "data")), PLACES.field("schema_id")]
+)
+_TAKEN = (*FIXED.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
+
+
+class Decoded(NamedTuple):
+    """What became of some messages of one endpoint.
+
+    Attributes
+    ----------
+    rows : `FIXED`, and the fields of what was decoded.
+    undecoded : `UNDECODED`.
+    """
+
+    endpoint: str
+    rows: pa.Table
+    undecoded: pa.Table
+
+
+class RowDecoder:
+    """Makes rows of silver. One thread at a time."""
+
+    def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
+        """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
+        self._schemas = schemas
+        self._decoder = Decoder(value)
+
+    def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
+        """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are."""
+        for group in _groups(messages):
+            encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
+            if not encoding:
+                continue
+            schema = self._schemas.get(number) if number is not None else None
+            if encoding not in ENCODINGS:
+                yield _set_aside(group, f"nothing here decodes {encoding!r}")
+            elif schema is None and encoding not in SELF_DESCRIBING:
+                yield _set_aside(group, f"{encoding} needs the text of its schema, which is not in the lake")
+            else:
+                data = group.column("data").combine_chunks()
+                for values in self._decoder.values(schema or Schema("message", encoding), data):
+                    yield _of_values(group, values)
+
+
+def _groups(messages: pa.Table) -> Iterator[pa.Table]:
+    """Give the messages of each endpoint, encoding and schema, so many at once."""
+    if not messages.num_rows:
+        return
+    messages = messages.combine_chunks()
+    code = np.zeros(messages.num_rows, np.int64)
+    for name in ("endpoint", "encoding", "schema_id"):
+        values = messages.column(name).dictionary_encode(null_encoding="encode").combine_chunks()
+        code = code * len(values.dictionary) + np.asarray(values.indices)
+    borders = np.flatnonzero(np.diff(code)) + 1
+    if len(borders) >= len(np.unique(code)):
+        order = np.argsort(code, kind="stable")
+        messages, code = messages.take(pa.array(order)), code[order]
+        borders = np.flatnonzero(np.diff(code)) + 1
+    for begin, end in zip([0, *borders.tolist()], [*borders.tolist(), len(code)], strict=True):
+        group = messages.slice(begin, end - begin)
+        step = min(_ROWS, max(1, _BYTES * len(group) // max(1, group.column("data").nbytes)))
+        for first in range(0, len(group), step):
+            yield group.slice(first, step)
+
+
+def _set_aside(group: pa.Table, reason: str) -> Decoded:
+    """Keep aside what nothing here could decode; the payloads are in bronze."""
+    count = len(group)
+    columns = [group.column(name) for name in UNDECODED.names[:-2]]
+    undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=UNDECODED)
+    return Decoded(group.column("endpoint")[0].as_py(), FIXED.empty_table(), undecoded)
+
+
+def _of_values(group: pa.Table, values: Values) -> Decoded:
+    endpoint = group.column("endpoint")[0].as_py()
+    if values.rows is not None:
+        group = group.take(pa.array(values.rows))
+    undecoded = UNDECODED.empty_table()
+    value, element = values.value, values.element
+    if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
+        failed = values.reason.is_valid()
+        columns = [group.column(name).filter(failed) for name in UNDECODED.names[:-2]]
+        more = [values.reason.filter(failed), values.data.filter(failed)]
+        undecoded = pa.table([*columns, *more], schema=UNDECODED)
+        good = values.reason.is_null()
+        group, value = group.filter(good), value.filter(good)
+        element = None  # those of several elements have no reason
+    element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
+    names = field_names(value.type)
+    arrays = value.flatten() if pa.types.is_struct(value.type) else [value] * len(names)
+    columns = [*(group.column(name) for name in FIXED.names[:-1]), pa.array(element), *arrays]
+    return Decoded(endpoint, pa.table(columns, [*FIXED.names, *names]), undecoded)
+
+
+def field_names(value: pa.DataType) -> list[str]:
+    """Return the names of the columns that a value becomes: its fields, or itself."""
+    if pa.types.is_null(value):
+        return []
+    if not pa.types.is_struct(value):
+        return ["value"]
+    return distinct_names([field.name for field in value], _TAKEN)
+
+
+def gathered_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Give messages as they come through Spark, `NEEDED`, in larger pieces: each has groups of its own."""
+    return gathered(batches, 4 * _ROWS, 4 * _BYTES)

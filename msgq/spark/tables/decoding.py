@@ -1,0 +1,97 @@
+"""Silver: the messages of an endpoint decoded, a column for each field; and those that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+    from msgq.schema import Schema
+    from msgq.spark.tables.decoded_rows import Decoded
+
+_Batches = Iterable["pyarrow.RecordBatch"]
+
+
+def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Schema] | None = None) -> DataFrame:
+    """Return the messages of one endpoint decoded.
+
+    Input: messages; where their encoding needs the text of a schema (struct, protobuf) with `schema_id`, which
+    ``columns=`` of `msgq.spark.read` gives.
+
+    Parameters
+    ----------
+    value : what a message says, as a type of Spark or its text: "struct<x: double, n: bigint>", or of a single value
+        "double". Fields that a message does not have are NULL; those that are not named here are left out.
+    schemas : their texts by `schema_id`.
+
+    Output: run, epoch, sequence, publish_time, log_time; element: int, counts the values of a message that has several;
+    then the fields, or `value`. A field whose name is one of these, in any case, or that of a timestamp of theirs or
+    `date`, has a _ behind it. What cannot be decoded, or is not of this type, is left out: see `undecoded`.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from msgq.spark.source.arrow_batches import spark_schema
+    from msgq.spark.tables.decoded_rows import FIXED, field_names
+
+    kind = to_arrow_type(_type(value))
+    fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
+    names = field_names(kind)
+    columns = pa.schema([*FIXED, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
+
+    def rows(batches: _Batches) -> Iterator[Any]:
+        for decoded in _decoded(batches, schemas, kind):
+            if decoded.rows.num_rows:
+                yield from decoded.rows.cast(columns).to_batches()
+
+    return _needed(messages).mapInArrow(rows, spark_schema(columns))
+
+
+def undecoded(
+    messages: DataFrame, value: DataType | str | None = None, schemas: Mapping[int, Schema] | None = None
+) -> DataFrame:
+    """Return the messages that `silver` leaves out, and why; of any endpoints, those without an encoding excepted.
+
+    Input and parameters as there; value : None is whatever they are.
+
+    Output: run, endpoint, epoch, sequence, log_time, reason, data: the payload, NULL where nothing here knows the
+    encoding.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from msgq.spark.source.arrow_batches import spark_schema
+    from msgq.spark.tables.decoded_rows import UNDECODED
+
+    kind = None if value is None else to_arrow_type(_type(value))
+
+    def rows(batches: _Batches) -> Iterator[Any]:
+        for decoded in _decoded(batches, schemas, kind):
+            yield from decoded.undecoded.to_batches()
+
+    return _needed(messages).mapInArrow(rows, spark_schema(UNDECODED))
+
+
+def _type(value: DataType | str) -> DataType:
+    return value if isinstance(value, DataType) else DataType.fromDDL(value)
+
+
+def _needed(messages: DataFrame) -> DataFrame:
+    from msgq.spark.tables.decoded_rows import NEEDED
+
+    if "schema_id" not in messages.columns:
+        messages = messages.withColumn("schema_id", F.lit(None).cast("long"))
+    return messages.select(*NEEDED.names)
+
+
+def _decoded(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[Decoded]:
+    from msgq.spark.tables.decoded_rows import RowDecoder, gathered_messages
+
+    decoder = RowDecoder(schemas or {}, kind)
+    for table in gathered_messages(batches):
+        yield from decoder.decoded(table)

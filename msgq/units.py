@@ -1,0 +1,10 @@
+"""Units of time, and the limits that time-outs have everywhere. (In Cython they are constants of C.)"""
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+NS_PER_DAY = 86_400 * NS_PER_S
+
+#: A time-out, in milliseconds or seconds: no end.
+FOR_EVER = -1
+#: The longest time-out that has an end. Stock's are 32 bits.
+TIMEOUT_MAX_MS = 2**31 - 1

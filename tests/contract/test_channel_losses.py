@@ -1,0 +1,173 @@
+"""Channels: what a subscriber misses is counted, and told once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from msgq.errors import LostMessagesError
+from tests.contract.conftest import Channels
+
+
+def lap(publisher: object, messages: int, first: int = 0) -> None:
+    """Publish so many numbers."""
+    for number in range(first, first + messages):
+        publisher.send(number.to_bytes(4, "little"))  # type: ignore[attr-defined]
+
+
+def test_who_is_lapped_goes_on_at_the_oldest_that_will_still_be_there(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32)
+    lap(pub, 100)
+    # The order has 32, the newest at position 131; two of them may be overwritten a moment later.
+    assert sub.receive(0) == (70).to_bytes(4, "little")
+    assert (sub.lost, sub.resets, sub.position, sub.received) == (70, 1, 32 + 71, 1)
+    assert len(sub.receive_many()) == 29
+    assert sub.lost + sub.received == 100
+
+
+def test_or_at_the_present(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32, on_lapped="newest")
+    lap(pub, 100)
+    assert sub.receive(0) is None
+    assert (sub.lost, sub.resets, sub.position) == (100, 1, 132)
+    pub.send(b"next")
+    assert sub.receive(0) == b"next"
+
+
+def test_nobody_is_lapped_by_what_the_channel_holds(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32)
+    lap(pub, 32)
+    assert len(sub.receive_many()) == 32
+    assert (sub.lost, sub.resets) == (0, 0)
+
+
+def test_one_message_more_laps(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32)
+    lap(pub, 33)
+    assert sub.receive(0) == (3).to_bytes(4, "little")
+    assert (sub.lost, sub.resets) == (3, 1)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_fewer_slots_than_the_capacity_withdraw_older_messages(channels: Channels, slots: int) -> None:
+    pub, sub = channels.pair(capacity=32, publisher={"slots": slots})
+    lap(pub, 10)
+    assert pub.withdrawn == 10 - slots
+    assert sub.receive_many() == [number.to_bytes(4, "little") for number in range(10 - slots, 10)]
+    assert (sub.lost, sub.resets) == (10 - slots, 0)
+
+
+def test_the_messages_of_others_stay(channels: Channels) -> None:
+    channel = channels.open(capacity=32)
+    sub, plenty, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
+    for number in range(5):
+        plenty.send(b"p%d" % number)
+        scarce.send(b"s%d" % number)
+    assert sub.receive_many() == [b"p0", b"p1", b"p2", b"p3", b"p4", b"s4"]
+    assert sub.lost == 4
+
+
+def test_conflating_counts_what_it_passes_over(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32, conflate=True)
+    lap(pub, 5)
+    assert sub.receive(0) == (4).to_bytes(4, "little")
+    assert sub.receive(0) is None
+    assert (sub.lost, sub.received, sub.resets) == (4, 1, 0)
+    lap(pub, 1000, 5)
+    assert sub.receive(0) == (1004).to_bytes(4, "little")
+    assert (sub.lost, sub.received, sub.resets) == (4 + 999, 2, 0)
+
+
+def test_conflating_keeps_the_newest_that_is_not_ones_own(channels: Channels) -> None:
+    channel, other = channels.open(), channels.open()
+    sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
+    for number in range(3):
+        theirs.send(b"theirs %d" % number)
+        mine.send(b"mine")
+    assert sub.receive(0) == b"theirs 2"
+    assert sub.receive(0) is None
+
+
+# ---- on_lost="raise" ----
+
+
+def test_a_loss_is_raised_once_and_says_how_much(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32, on_lost="raise")
+    lap(pub, 40)
+    with pytest.raises(LostMessagesError, match="10 messages were lost") as caught:
+        sub.receive(0)
+    assert caught.value.lost == 10
+    assert caught.value.endpoint == channels.token
+    assert sub.receive(0) == (10).to_bytes(4, "little")
+    sub.receive_many()
+    lap(pub, 33)
+    with pytest.raises(LostMessagesError) as caught:
+        sub.receive(0)
+    assert caught.value.lost == 3
+    assert sub.lost == 13
+
+
+def test_a_view_and_a_buffer_raise_it_too(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=16, on_lost="raise")
+    lap(pub, 20)
+    with pytest.raises(LostMessagesError):
+        sub.receive_view(0)
+    assert bytes(sub.receive_view(0)) == (5).to_bytes(4, "little")
+    sub.receive_many()
+    lap(pub, 20)
+    with pytest.raises(LostMessagesError):
+        sub.receive_into(bytearray(4), 0)
+    assert sub.receive_into(bytearray(4), 0) == 4
+
+
+def lose_in_the_middle(channels: Channels) -> tuple[object, object]:
+    """Return a publisher, and a subscriber that raised a loss: a message, a loss of two, and a message are ahead."""
+    channel = channels.open(capacity=16)
+    sub, pub, scarce = channel.subscriber(on_lost="raise"), channel.publisher(), channel.publisher(slots=1)
+    lap(pub, 20)
+    with pytest.raises(LostMessagesError):
+        sub.receive(0)
+    sub.receive_many()
+    pub.send(b"aaaa")
+    for message in (b"bbbb", b"cccc", b"dddd"):
+        scarce.send(message)
+    return pub, sub
+
+
+@pytest.mark.parametrize("call", ["receive_many", "receive_array"])
+def test_a_bulk_ends_before_a_loss_and_the_next_call_tells_it(channels: Channels, call: str) -> None:
+    _pub, sub = lose_in_the_middle(channels)
+    bulk = getattr(sub, call)
+    arguments = ("S4",) if call == "receive_array" else ()
+    assert list(bulk(*arguments)) == [b"aaaa"]
+    with pytest.raises(LostMessagesError) as caught:
+        bulk(*arguments)
+    assert caught.value.lost == 2  # not what was told before
+    assert list(bulk(*arguments)) == [b"dddd"]
+
+
+def test_a_poller_finds_it_ready_and_the_receive_raises(channels: Channels) -> None:
+    pub, sub = channels.pair(capacity=32, on_lost="raise", on_lapped="newest")
+    poller = channels.Poller()
+    poller.registerSocket(sub)
+    lap(pub, 40)
+    assert poller.poll(0) == [sub]
+    with pytest.raises(LostMessagesError) as caught:
+        sub.receive(0)
+    assert caught.value.lost == 40
+    assert poller.poll(0) == []
+
+
+# ---- arrays ----
+
+
+def test_an_array_ends_before_a_loss(channels: Channels) -> None:
+    channel = channels.open(capacity=16)
+    sub, pub, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
+    for number in range(3):
+        pub.send(np.uint32(number).tobytes())
+    scarce.send(np.uint32(98).tobytes())
+    scarce.send(np.uint32(99).tobytes())
+    assert sub.receive_array("u4").tolist() == [0, 1, 2]
+    assert sub.receive_array("u4").tolist() == [99]
+    assert sub.lost == 1

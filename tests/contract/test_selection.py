@@ -1,0 +1,195 @@
+"""A name or a pattern selects the same endpoints wherever endpoints are chosen."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.bridge import Bridge
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader, Player, Recorder, compare
+from msgq.selection import Selection, chosen
+from msgq.spark.source.options import Options
+from tests.command import run
+from tests.recording.logs import channel, chunk, message, write
+
+NAMES = ("a+b", "aab", "cam", "camer", "camera", "camera.front", "camera_rear", "gps", "imu0", "imu[0]", "imux")
+#: What a person writes, and what of NAMES that selects.
+SELECTED = {
+    "camera": {"camera"},
+    "camera.front": {"camera.front"},
+    "camera.*": {"camera", "camera.front", "camera_rear"},
+    "camera*": {"camera", "camera.front", "camera_rear"},
+    r"camera\..*": {"camera.front"},
+    "*a": {"camera"},
+    "cam|gps": {"cam", "gps"},
+    "(cam|gps).*": {"cam", "camer", "camera", "camera.front", "camera_rear", "gps"},
+    "imu?": {"imu0", "imux"},
+    "imu[!0]": {"imux"},
+    "a+b": {"a+b", "aab"},
+    "imu[0]": {"imu0", "imu[0]"},
+    r"imu\[0\]": {"imu[0]"},
+    "(?i)GPS": {"gps"},
+    ".*": set(NAMES),
+    "nobody": set(),
+}
+BAD = ("(", "a(", "[", "+a", "a\\", "a)|(b", "[z-a]", "(?P<n>a)(?P<n>b)")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of all endpoints, with a message of each."""
+    path = tmp_path_factory.mktemp("selection") / "log.mcap"
+    numbered = list(enumerate(NAMES, 1))
+    channels = [channel(number, name) for number, name in numbered]
+    return write(path, chunk(*channels, *(message(number, 0, number, b"x") for number, _ in numbered)))
+
+
+@pytest.fixture
+def bus(prefix: str) -> Iterator[dict[str, msgq.PubSocket]]:
+    """Publishers of all endpoints."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(msgq.pub_sock(name, 4096)) for name in NAMES}
+
+
+@pytest.fixture
+def bus_without_publishers(bus: dict[str, msgq.PubSocket]) -> None:
+    for socket in bus.values():
+        socket.close()
+
+
+def said(*arguments: object) -> set[str]:
+    """What a verb says about endpoints, a line each."""
+    lines = map(json.loads, run(*arguments, "--json").stdout.splitlines())
+    return {line["endpoint"] for line in lines if "endpoint" in line}
+
+
+every_text = pytest.mark.parametrize("text", SELECTED)
+
+
+@every_text
+def test_by_itself_and_on_another_machine(text: str) -> None:
+    selection = pickle.loads(pickle.dumps(Selection([chosen(text)])))
+    assert {name for name in NAMES if name in selection} == SELECTED[text]
+    assert {name for name in NAMES if name not in Selection(None, [chosen(text)])} == SELECTED[text]
+
+
+@every_text
+def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
+    assert set(LogReader(log, endpoints=[chosen(text)]).endpoints) == SELECTED[text]
+    assert set(LogReader(log, exclude=[chosen(text)]).endpoints) == set(NAMES) - SELECTED[text]
+    whole = LogReader(log)
+    assert set(compare(whole, whole, endpoints=[chosen(text)]).endpoints) == SELECTED[text]
+    assert said("bag", "info", log, "--endpoint", text) == SELECTED[text]
+    run("bag", "filter", log, "--endpoint", text, "-o", tmp_path / "some.mcap")
+    assert set(LogReader(tmp_path / "some.mcap").endpoints) == SELECTED[text]
+
+
+@every_text
+def test_on_spark(text: str, log: Path) -> None:
+    """Its workers get pickles."""
+    for written in (text, json.dumps([text])):
+        options = pickle.loads(pickle.dumps(Options.parse({"path": str(log), "endpoints": written})))
+        assert set(options.log(log).endpoints) == SELECTED[text]
+
+
+@every_text
+def test_on_the_bus(text: str, bus: dict[str, msgq.PubSocket]) -> None:
+    assert said("list", text, "--interval", 0) == SELECTED[text]
+    assert said("top", text, "--once", "--interval", 0.01) == SELECTED[text]
+
+
+@every_text
+def test_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
+    with Recorder(tmp_path / "a.mcap", [chosen(text)]):
+        for socket in bus.values():
+            socket.send(b"x")
+    assert set(LogReader(tmp_path / "a.mcap").endpoints) == SELECTED[text]
+
+
+@every_text
+def test_of_a_player(text: str, log: Path, prefix: str) -> None:
+    if SELECTED[text]:
+        with Player(LogReader(log, endpoints=[chosen(text)])) as player:
+            assert set(player.endpoints) == SELECTED[text]
+
+
+@every_text
+def test_of_a_bridge(text: str, bus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    with Bridge([text]) as bridge:
+        bridge.run(0)
+        assert {flow.topic for flow in bridge.flows()} == SELECTED[text]
+
+
+@every_text
+def test_of_a_check(text: str, bus: Any, tmp_path: Path) -> None:
+    file = tmp_path / "expected.toml"
+    file.write_text(f"seconds = 0.01\n[endpoints.'{text}']\n")
+    lines = map(json.loads, run("check", file, "--json", code=not SELECTED[text]).stdout.splitlines())
+    assert {line["endpoint"] for line in lines if line["ok"]} == SELECTED[text]
+
+
+def test_a_verb_records_what_a_pattern_selects(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    run("record", "camera.*", "-o", path, "--seconds", 0.01, "--json")
+    assert (
+        json.loads(run("record", "camera.*", "-o", tmp_path / "b", "--seconds", 0, "--json").stdout)["endpoints"] == 3
+    )
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: str, tmp_path: Path) -> None:
+    file = tmp_path / "expected.toml"
+    file.write_text(f"[endpoints.'{text}']")
+    choosing: list[Callable[[], object]] = [
+        partial(chosen, text),
+        partial(Bridge, [text]),
+        partial(Options.parse, {"path": "p", "endpoints": text}),
+    ]
+    for choose in choosing:
+        with pytest.raises(InvalidValueError, match=r"no regular expression: [^\n]*the endpoint that is called so is"):
+            choose()
+    for words in (
+        ("list", text),
+        ("record", text, "-o", tmp_path / "a.mcap"),
+        ("bag", "info", log, "--endpoint", text),
+        ("check", file),
+    ):
+        (line,) = (line for line in run(*words, code=2).stderr.splitlines() if line.startswith("Error"))
+        assert f"{text!r} is no regular expression" in line
+
+
+def test_a_name_in_a_program_selects_exactly_itself() -> None:
+    for name in ("a+b", "imu[0]", "(", "camera.*"):
+        assert [one for one in (*NAMES, "(", "camera.*") if one in Selection([name])] == [name]
+
+
+def test_an_expression_in_a_program_is_searched_for() -> None:
+    assert {name for name in NAMES if name in Selection(re.compile("era"), re.compile("t$"))} == {
+        "camera",
+        "camera_rear",
+    }
+
+
+def test_everything_and_nothing() -> None:
+    assert "any" in Selection()
+    assert "any" not in Selection([])
+    assert "any" not in Selection(None, ["any"])
+
+
+@every_text
+def test_of_what_is_cleaned(text: str, bus_without_publishers: None) -> None:
+    if SELECTED[text]:
+        assert said("clean", "--dry-run", text) == SELECTED[text]
+    else:
+        assert "there is no nobody" in run("clean", "--dry-run", text, code=1).stderr

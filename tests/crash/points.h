@@ -1,0 +1,137 @@
+/* Points: each access to shared memory, of the headers that are included after this one, is followed by one.
+ *
+ * A point has a name such as "mq_publisher_commit: stored &p->ring->write_pointer". Once the plan is armed, the N-th
+ * point whose name matches PATTERN (fnmatch) raises SIGNAL. N = 0 prints the names instead. A driver has its own actions
+ * and takes "SIGNAL PATTERN N OPERATION..." from its command line; each operation is a word and up to two numbers.
+ */
+#ifndef POINTS_H
+#define POINTS_H
+
+#include <fnmatch.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+#include "ground/futex.h"
+#include "ground/life.h"
+
+static struct {
+    const char *pattern;
+    long at, seen;
+    int signal;
+    bool armed;
+} plan;
+
+static void point(const char *function, const char *what, const char *which) {
+    char name[256];
+    if (!plan.armed)
+        return;
+    snprintf(name, sizeof name, "%s: %s %s", function, what, which);
+    if (fnmatch(plan.pattern, name, 0) != 0)
+        return;
+    if (plan.at == 0)
+        puts(name);
+    else if (++plan.seen == plan.at)
+        raise(plan.signal);
+}
+
+static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
+    memcpy(shared, from, n / 2);
+    point(function, "half copied to", which);
+    memcpy((char *)shared + n / 2, (const char *)from + n / 2, n - n / 2);
+    point(function, "copied to", which);
+}
+
+static inline void copy_out(void *to, const void *shared, size_t n, const char *function, const char *which) {
+    memcpy(to, shared, n / 2);
+    point(function, "half copied from", which);
+    memcpy((char *)to + n / 2, (const char *)shared + n / 2, n - n / 2);
+    point(function, "copied from", which);
+}
+
+#define POINT(what, which) point(__func__, what, #which)
+#define VALUE_THEN(value, what, which)                                                                                 \
+    ({                                                                                                                 \
+        __typeof__(value) value_ = (value);                                                                            \
+        POINT(what, which);                                                                                            \
+        value_;                                                                                                        \
+    })
+#define mq_store_relaxed_u64(word, value) (mq_store_relaxed_u64(word, value), POINT("stored", word))
+#define mq_store_release_u64(word, value) (mq_store_release_u64(word, value), POINT("stored", word))
+#define mq_load_relaxed_u64(word) VALUE_THEN(mq_load_relaxed_u64(word), "loaded", word)
+#define mq_load_acquire_u64(word) VALUE_THEN(mq_load_acquire_u64(word), "loaded", word)
+#define mq_load_seq_cst_u64(word) VALUE_THEN(mq_load_seq_cst_u64(word), "loaded", word)
+#define mq_load_seq_cst_u32(word) VALUE_THEN(mq_load_seq_cst_u32(word), "loaded", word)
+#define mq_fetch_or_u64(word, bits) VALUE_THEN(mq_fetch_or_u64(word, bits), "set", word)
+#define mq_fetch_and_u64(word, bits) VALUE_THEN(mq_fetch_and_u64(word, bits), "cleared", word)
+#define mq_compare_exchange_u64(word, a, b) VALUE_THEN(mq_compare_exchange_u64(word, a, b), "exchanged", word)
+#define mq_load_relaxed_u32(word) VALUE_THEN(mq_load_relaxed_u32(word), "loaded", word)
+#define mq_compare_exchange_u32(word, a, b) VALUE_THEN(mq_compare_exchange_u32(word, a, b), "exchanged", word)
+#define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
+#define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
+#define mq_row_hold(roll, row, shared) VALUE_THEN(mq_row_hold(roll, row, shared), "held", row)
+#define mq_row_let_go(hold) (mq_row_let_go(hold), POINT("let go of", hold))
+#define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
+#define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)
+#define mq_copy_out(to, shared, n) copy_out(to, shared, n, __func__, #shared)
+
+static mq_self self;
+
+static void fail(const char *why) {
+    printf("failed: %s\n", why);
+    exit(1);
+}
+
+/* Map a file. What it is goes into *roll: where the locks of those who live in it are. */
+static inline void *map(const char *path, int *fd, size_t *bytes, mq_roll *roll) {
+    struct stat found;
+    if ((*fd = open(path, O_RDWR | O_CLOEXEC)) < 0 || fstat(*fd, &found) != 0)
+        fail(path);
+    *bytes = (size_t)found.st_size;
+    *roll = (mq_roll){.path = path, .device = found.st_dev, .inode = found.st_ino};
+    void *address = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (address == MAP_FAILED)
+        fail("mmap");
+    return address;
+}
+
+/* What every driver can do. */
+static bool perform_common(const char *name) {
+    if (!strcmp(name, "arm"))
+        plan.armed = true;
+    else if (!strcmp(name, "disarm"))
+        plan.armed = false;
+    else if (!strcmp(name, "ready")) {
+        puts("ready");
+        getchar();
+    } else
+        return false;
+    return true;
+}
+
+static void begin(void) {
+    alarm(50); /* nobody waits for ever, whatever a test forgets */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (mq_read_self(&self) != 0)
+        fail("/proc/self");
+    srandom((unsigned)getpid());
+}
+
+/* SIGNAL PATTERN N OPERATION..., the rest of a command line. */
+static void run(char **arguments, void (*perform)(const char *name, uint64_t a, uint64_t b)) {
+    plan.signal = atoi(arguments[0]);
+    plan.pattern = arguments[1];
+    plan.at = atol(arguments[2]);
+    for (char **operation = arguments + 3; *operation; operation++) {
+        unsigned long long a = 0, b = 0;
+        char name[16] = "";
+        sscanf(*operation, "%15[a-z]:%llu:%llu", name, &a, &b);
+        if (!perform_common(name))
+            perform(name, a, b);
+    }
+}
+
+#endif

@@ -1,0 +1,56 @@
+"""Processes that are killed while they make a channel, join it and grow, around each system call."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from msgq.channel import Channel
+from tests.crash.test_creation_killed import CALLS
+from tests.stress.roles import fork
+from tests.support import SHM, run_child
+
+
+def die_in_turn(plans: dict[str, str]) -> dict[str, int]:
+    """Child: fork one process for each channel, which dies as planned; return their exit codes."""
+    codes = {}
+    for endpoint, plan in plans.items():
+        if (pid := fork()) == 0:
+            os.environ["MSGQ_TEST_CALLS"] = plan
+            with Channel(endpoint, capacity=4) as channel, channel.publisher(slot_bytes=64) as publisher:
+                publisher.send(b"small")
+                publisher.send(bytes(1000))
+            os._exit(0)
+        codes[endpoint] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return codes
+
+
+def test_killed_around_each_system_call(tools: Path, endpoint: str) -> None:
+    """What: a process dies before or after each call that makes the hub and two pools; then others use the channel.
+
+    Why: a file must be complete before it has a name, and a pool must have a row before that.
+
+    Failure would mean: a file stays that nobody removes, or others trip over it, or wait for a dead one.
+    """
+    plans = {
+        f"{endpoint}-{when}-{call}-{at}": f"{int(signal.SIGKILL)} {when} {call} {at}"
+        for when in ("before", "after")
+        for call in CALLS
+        for at in range(1, 8)
+    }
+    codes = run_child(die_in_turn, plans, env={"LD_PRELOAD": str(tools / "interpose.so")})
+    assert set(codes.values()) <= {0, -signal.SIGKILL}, codes
+    assert [*codes.values()].count(-signal.SIGKILL) >= 2 * 3 * 3, "the hub and two pools: is that different now?"
+    for name in plans:
+        with Channel(name, capacity=4) as channel:
+            subscriber = channel.subscriber()
+            with channel.publisher() as publisher:
+                for number in range(40):
+                    publisher.send(bytes([number]))
+                    assert subscriber.receive(0) == bytes([number]), name
+                channel.publisher().close()
+                assert len([*SHM.glob(f"msgqpool_{name}:*")]) <= 2, f"{name}: files of the dead"
+            subscriber.close()
+            channel.unlink()
+    assert not [*SHM.glob(f"msgq*_{endpoint}*")]

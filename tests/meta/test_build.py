@@ -1,0 +1,77 @@
+"""The build notices every change: of stubs, of `.pxd` files, and of headers, also those that headers include."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.meta.sources import PACKAGES, ROOT
+from tools.building import docstrings as building
+from tools.fuzz.build import compiler
+
+PROGRAM = """
+import json
+from tools.building.extensions import extensions
+print(json.dumps({module.sources[0]: [module.include_dirs, module.depends] for module in extensions()}))
+"""
+Modules = dict[str, tuple[list[str], list[str]]]
+
+
+def described(folder: Path) -> Modules:
+    """Return the extension modules of a tree by their sources: where their headers are, what they depend on."""
+    command = [sys.executable, "-c", PROGRAM]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    found: Modules = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    return described(ROOT)
+
+
+def test_everything_that_is_compiled_is_a_dependency_of_some_module(modules: Modules) -> None:
+    wanted = {path for package in PACKAGES for ending in ("h", "pxd", "pyi") for path in package.rglob(f"*.{ending}")}
+    wanted = {path for path in wanted if path.read_text()}  # the others mark folders
+    known = {ROOT / path for _, depends in modules.values() for path in depends}
+    assert wanted - known == set()
+
+
+def test_a_module_depends_on_the_headers_that_the_compiler_reads(modules: Modules) -> None:
+    for source, (folders, depends) in modules.items():
+        texts = [(ROOT / path).read_text() for path in [source, *depends] if path.endswith((".pyx", ".pxd"))]
+        names = sorted(
+            {name for text in texts for name in re.findall(r'^cdef extern from "(\w+/?\w+\.h)"', text, re.M)}
+        )
+        program = "".join(f'#include "{name}"\n' for name in names)
+        command = [compiler(), "-MM", "-xc", "-D_GNU_SOURCE", *(f"-I{folder}" for folder in folders), "-"]
+        done = subprocess.run(command, cwd=ROOT, input=program, capture_output=True, text=True, check=True)
+        assert set(re.findall(r"[\w/]+\.h", done.stdout)) <= set(depends), source
+
+
+def test_headers_in_a_new_folder_are_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "msgq" / "impl" / "piece"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent, folder.parents[1]):
+        (package / "__init__.pxd").touch()
+    (folder / "inner.h").write_text("typedef int mq_inner;\n")
+    (folder / "outer.h").write_text('#include "piece/inner.h"\n')
+    (folder / "unrelated.h").touch()
+    (folder / "core.pxd").write_text('cdef extern from "piece/outer.h":\n    ctypedef int mq_inner\n')
+    (folder / "thing.pyx").write_text("from msgq.impl.piece.core cimport mq_inner\n")
+    [(_, depends)] = described(tmp_path).values()
+    assert {Path(path).name for path in depends} >= {"setup.py", "core.pxd", "outer.h", "inner.h"}
+    assert "msgq/impl/piece/unrelated.h" not in depends
+
+
+def test_a_cython_with_another_step_for_docstrings_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "Step", object)
+    with pytest.warns(UserWarning, match="may lack docstrings.*no visit_ClassDefNode, visit_DefNode"):
+        building.use_stubs()

@@ -1,0 +1,105 @@
+"""A channel's publishers and subscribers as threads of one process (channel.c), under the sanitizers and without.
+
+What, why, and what a failure would mean are at the top of channel.c, with what the thread sanitizer can and cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutated import mutated
+from tests.sanitizers.test_tsan import THREAD, WATCHDOG, check_counts, needs_tsan
+from tools.fuzz import build
+
+SOURCE = Path(__file__).with_name("channel.c")
+SECONDS = 2
+FLAGS = {"native": ("-O2",), "thread": THREAD, "address": build.SANITIZED}
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(2 * WATCHDOG)]
+
+
+def run(folder: Path, flags: tuple[str, ...], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
+    program = build.compile_program(SOURCE, folder / "channel", *flags)
+    command = [str(program), str(seconds), str(secrets.randbits(16))]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WATCHDOG)
+
+
+@pytest.mark.parametrize("name", ["native", pytest.param("thread", marks=needs_tsan), "address"])
+def test_no_message_is_torn_or_miscounted(tmp_path: Path, name: Any) -> None:
+    if name == "address" and not build.has_sanitizer("address,undefined"):
+        pytest.skip("the compiler has no address sanitizer")
+    done = run(tmp_path, FLAGS[name])
+    assert done.returncode == 0, done.stderr[-6000:]
+    counts = {what: int(count) for what, count in re.findall(r"(\w+) (\d+)", done.stdout)}
+    del counts["refused"]  # all slots are seldom held at once
+    check_counts(counts)
+
+
+EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
+RELAXED = {
+    "order": (
+        "ground/order.h",
+        EXCHANGE,
+        "__atomic_compare_exchange_n((uint64_t *)(void *)at, &entry, mq_entry(position, row, slot), false, "
+        "__ATOMIC_RELAXED, __ATOMIC_RELAXED)",
+    ),
+    "unpin": (
+        "ground/pool.h",
+        "mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));",
+        "atomic_fetch_and_explicit(&slots->pool->pins[slot].holders.value, ~(1ull << viewer), memory_order_relaxed);",
+    ),
+    "unpin of the other side": (
+        "ground/pool.h",
+        "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
+        "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
+    ),
+}
+
+
+@needs_tsan
+@pytest.mark.parametrize("edge", RELAXED)
+def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+    """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
+    mutated(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
+    done = run(tmp_path, FLAGS["thread"], 5)
+    assert done.returncode != 0
+    assert "data race" in done.stderr
+
+
+MISSING = {
+    "the look after a copy": (
+        "channel/subscriber.h",
+        "if (mq_load_relaxed_u64(mq_order_at(&s->order, m->position)) != m->entry)\n        return false;",
+        "",
+    ),
+    "the look after a pin": (
+        "channel/subscriber.h",
+        "if (!mq_order_stands(&s->order, m->position, m->entry)) {",
+        "if (0) {",
+    ),
+    "the look at pins": (
+        "channel/publisher.h",
+        "if (!mq_pin_holders(&p->slots, slot))\n        return (int)slot;",
+        "return (int)slot;",
+    ),
+    "helping": ("ground/order.h", "if (ahead == 0)", "if (0)"),
+    "the count of what is withdrawn": (
+        "channel/subscriber.h",
+        "mq_channel_lose(s, m->position + 1);\n            stuck",
+        "mq_channel_move(s, m->position + 1);\n            stuck",
+    ),
+}
+
+
+@pytest.mark.parametrize("piece", MISSING)
+def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+    """A test of the test."""
+    mutated(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
+    done = run(tmp_path, FLAGS["native"], 10)
+    assert done.returncode == 1
+    assert "channel:" in done.stderr

@@ -1,0 +1,93 @@
+"""A reader of another kind, as somebody would write it on waiting.pxd: it hears how often it was rung."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+from msgq.impl.ground.context cimport CLOSED
+from msgq.impl.ground.core cimport (
+    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_u32,
+)
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
+
+
+cdef extern from "ground/atomics.h" nogil:
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+    uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n)
+
+
+cdef struct Words:
+    mq_u32 rings
+    mq_u32 heard
+
+
+cdef int unheard(const void *reader) noexcept nogil:
+    cdef const Words *words = <const Words *> reader
+    return mq_load_acquire_u32(&words.rings) != mq_load_acquire_u32(&words.heard)
+
+
+cdef class Tower:
+    """What bells share: the word that they sleep on."""
+    cdef mq_u32 *attention
+
+    def __cinit__(self):
+        self.attention = <mq_u32 *> calloc(1, sizeof(mq_u32))
+
+    def __dealloc__(self):
+        free(self.attention)
+
+
+@cython.no_gc_clear
+cdef class Bell(Waitable):
+    cdef Tower _tower
+    cdef Words *_words
+    cdef readonly int naps          # how often it went to sleep
+    cdef readonly bint given_back
+
+    def __cinit__(self, Tower tower not None, str name):
+        self._tower, self._endpoint = tower, name
+        self._words = <Words *> calloc(1, sizeof(Words))
+        self._generation = self._ticket = fork_generation
+
+    def __dealloc__(self):
+        if self._ticket != CLOSED and self._generation == fork_generation:
+            self._leave()
+        free(self._words)
+
+    def ring(self):
+        mq_fetch_add_u32(&self._words.rings, 1)
+        if mq_attention_due_many(self._tower.attention):
+            mq_attention_wake_many(self._tower.attention)
+
+    def receive(self, bint non_blocking=False):
+        """The number of the next ring."""
+        self._enter()
+        while not self._has_more():
+            if non_blocking or not wait_ready([self], FOR_EVER):
+                self._settle_fd()
+                return None
+            self._enter()
+        number = mq_fetch_add_u32(&self._words.heard, 1)
+        self._settle_fd()
+        return number
+
+    cdef bint _has_more(self) noexcept:
+        return unheard(self._words)
+
+    cdef uint32_t _announce(self) noexcept:
+        return mq_attention_announce_many(self._tower.attention)
+
+    cdef mq_u32 *_word(self) noexcept:
+        return self._tower.attention
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        self.naps += 1
+        return 1000000000
+
+    cdef mq_lookout _lookout(self) noexcept:
+        return mq_lookout(unheard, self._words, self._tower.attention, mq_attention_announce_many)
+
+    cdef int _give_back(self) except -1:
+        self.given_back = True
+        return 0

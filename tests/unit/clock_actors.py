@@ -1,0 +1,71 @@
+"""Processes that ask for the host's clock, in a shared memory of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from msgq import naming
+from msgq.impl.ground import clock
+from tests.support import hear, say
+
+
+def look(user: int | None = None) -> dict[str, Any]:
+    warned: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("msgq").addHandler(handler)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    now = clock.time_ns()
+    return {
+        "offset": clock.offset_ns(),
+        "off_by": abs(now - time.time_ns()),
+        "trouble": clock.trouble(),
+        "warned": warned,
+    }
+
+
+def ask(folder: str, user: int | None = None) -> dict[str, Any]:
+    """Say what this process's clock is, as a user, with that folder in the place of /dev/shm."""
+    naming.SHARED_MEMORY = folder
+    return look(user)
+
+
+def ask_while_connecting(folder: str, trust: str) -> dict[str, Any]:
+    """Say the same when the first stamp is made by a connect that trusts these users."""
+    naming.SHARED_MEMORY = folder
+    with naming.chosen(trust=trust):
+        return look()
+
+
+def ask_together(folder: str) -> int:
+    """Wait until told to go, then say the offset."""
+    naming.SHARED_MEMORY = folder
+    say("ready")
+    hear()
+    return clock.offset_ns()
+
+
+def ask_again(folder: str) -> list[Any]:
+    """Say the offset before and after what the parent does meanwhile, then what a fork finds."""
+    naming.SHARED_MEMORY = folder
+    before = clock.offset_ns()
+    say("ready")
+    hear()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, str(clock.offset_ns()).encode())
+        os._exit(0)
+    os.wait()
+    return [before, clock.offset_ns(), int(os.read(reader, 100))]
+
+
+def main() -> None:
+    """For a process that `unshare` starts: folder on standard input, offset and time on standard output."""
+    naming.SHARED_MEMORY = hear()
+    say([clock.time_ns(), clock.offset_ns(), clock.trouble()])

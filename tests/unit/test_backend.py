@@ -1,0 +1,179 @@
+"""The backend is chosen when it is first used, and its classes are those that `msgq` has."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import msgq
+from msgq import api, backend
+from msgq.errors import BackendNotAvailableError
+from msgq.impl import fake
+from tests.support import DEADLINE
+
+MODULES = ("msgq", "msgq.api", "msgq.ipc_pyx")
+USES = (
+    *("msgq.Context", "msgq.PubSocket", "msgq.SubSocket", "msgq.Poller", "msgq.context", "msgq.api.PubSocket"),
+    *("msgq.pub_sock('e')", "msgq.sub_sock('e')", "msgq.PubMaster(['e'])", "msgq.SubMaster(['e'])"),
+)
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=DEADLINE)
+
+
+def chosen(name: str) -> str:
+    """Return code that imports msgq with this backend asked for."""
+    return f"import os; os.environ['MSGQ_BACKEND'] = {name!r}; import msgq, msgq.api, msgq.ipc_pyx\n"
+
+
+class TestBadName:
+    def test_it_does_not_break_the_import(self) -> None:
+        result = run_python("-c", chosen("pigeons") + "print(msgq.__version__, msgq.stats.topics('none-has-this'))")
+        assert result.stderr == ""
+        assert result.stdout == f"{msgq.__version__} []\n"
+
+    @pytest.mark.parametrize("use", USES)
+    def test_it_is_told_in_one_line_at_the_first_use(self, use: str) -> None:
+        code = f"try:\n    {use}\nexcept msgq.MsgqError as error:\n    print(type(error).__name__, error)"
+        text = "BackendNotAvailableError MSGQ_BACKEND='pigeons': not available; there is msgq, zmq, fake\n"
+        assert run_python("-c", chosen("pigeons") + code).stdout == text
+
+    def test_it_is_told_again_and_may_be_mended(self) -> None:
+        code = """
+for name in ("pigeons", "pigeons", "fake"):
+    os.environ["MSGQ_BACKEND"] = name
+    try:
+        print(msgq.PubSocket.__module__)
+    except ImportError as error:
+        print("no")
+"""
+        assert run_python("-c", chosen("pigeons") + code).stdout == "no\nno\nmsgq.impl.fake.publisher\n"
+
+
+@pytest.mark.parametrize("name", ["msgq", "zmq", "fake"])
+def test_the_names_are_of_the_chosen_backend(name: str, prefix: str) -> None:
+    code = f"""
+os.environ["OPENPILOT_PREFIX"] = {prefix!r}
+from msgq import Context, Poller, PubSocket, SubSocket, backend
+module = backend.load({name!r})
+assert (Context, Poller, PubSocket, SubSocket) == (module.Context, module.Poller, module.PubSocket, module.SubSocket)
+assert msgq.ipc_pyx.PubSocket is msgq.api.PubSocket is PubSocket
+assert isinstance(msgq.context, Context) and msgq.context is msgq.api.context
+with msgq.pub_sock("e") as pub, msgq.sub_sock("e") as sub:
+    assert (type(pub), type(sub)) == (PubSocket, SubSocket)
+os.environ["MSGQ_BACKEND"] = "pigeons"
+assert msgq.PubSocket is PubSocket
+print("well")
+"""
+    result = run_python("-c", chosen(name) + code)
+    assert result.stdout == "well\n", result.stderr
+
+
+class TestModules:
+    """As if the names had been there from the start."""
+
+    @pytest.mark.parametrize("module", MODULES)
+    def test_star_brings_all_names(self, module: str) -> None:
+        code = f"from {module} import *\nimport sys\nprint(set(sys.modules[{module!r}].__all__) - set(globals()))"
+        assert run_python("-c", code).stdout == "set()\n"
+
+    @pytest.mark.parametrize("module", MODULES)
+    def test_dir_has_all_names_before_they_are_used(self, module: str) -> None:
+        code = chosen("pigeons") + f"import sys; m = sys.modules[{module!r}]; print(set(m.__all__) - set(dir(m)))"
+        assert run_python("-c", code).stdout == "set()\n"
+
+    @pytest.mark.parametrize("module", MODULES)
+    def test_a_name_that_is_none_is_an_attribute_error(self, module: str) -> None:
+        with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'PigeonSocket'"):
+            _ = import_module(module).PigeonSocket
+
+    def test_help_shows_the_classes(self) -> None:
+        text = run_python("-c", "import msgq; help(msgq)").stdout
+        assert all(f"class {name}" in text for name in ("Context", "PubSocket", "SubSocket"))
+
+    def test_classes_can_be_pickled(self) -> None:
+        for kind in (msgq.Context, msgq.PubSocket, msgq.SubSocket, msgq.Poller):
+            assert pickle.loads(pickle.dumps(kind)) is kind
+
+    def test_a_name_that_was_used_is_in_the_module(self) -> None:
+        """So that further uses are as fast as those of any other."""
+        code = (
+            "import msgq; before = 'PubSocket' in vars(msgq); msgq.PubSocket; print(before, 'PubSocket' in vars(msgq))"
+        )
+        assert run_python("-c", code).stdout == "False True\n"
+
+
+class TestChoose:
+    def test_all_modules_follow(self) -> None:
+        before = msgq.PubSocket, api.PubSocket
+        former = backend.choose(fake)
+        try:
+            assert msgq.PubSocket is api.PubSocket is import_module("msgq.ipc_pyx").PubSocket is fake.PubSocket
+        finally:
+            assert backend.choose(former) is fake
+        assert (msgq.PubSocket, api.PubSocket) == before
+
+    def test_what_was_not_chosen_before_is_not_chosen_after(self) -> None:
+        code = """
+from msgq.simulation import Simulation
+with Simulation():
+    from msgq import PubSocket
+    print(PubSocket.__module__)
+try:
+    msgq.PubSocket
+except ImportError:
+    print("none")
+"""
+        assert run_python("-c", chosen("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
+
+    def test_a_lookup_that_another_thread_overtakes_leaves_nothing_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = {"__name__": "program"}
+        find, _ = backend.lazy(names)
+        former = backend.chosen()
+
+        def chosen_meanwhile() -> object:
+            assert backend.choose(fake) is former
+            return former
+
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(backend, "chosen", chosen_meanwhile)
+                assert find("PubSocket") is former.PubSocket
+            assert "PubSocket" not in names
+            assert find("PubSocket") is fake.PubSocket
+        finally:
+            backend.choose(former)
+            backend._lazy.remove(names)
+
+    def test_a_first_use_that_another_thread_overtakes_leaves_its_choice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        former = backend.choose(None)
+
+        def load_meanwhile() -> object:
+            assert backend.choose(fake) is None
+            return former
+
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(backend, "load", load_meanwhile)
+                assert backend.chosen() is fake
+            assert backend.chosen() is fake
+        finally:
+            backend.choose(former)
+
+
+def test_a_missing_library_is_one_line_of_the_command() -> None:
+    code = "import sys; sys.modules['zmq'] = None; from msgq.cli import main; main(['pub', 'e', 'x'])"
+    result = run_python("-c", chosen("zmq") + code)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "pip install 'msgq-bus[zmq]'" in result.stderr
+
+
+def test_unavailable_is_an_import_error_of_msgq() -> None:
+    with pytest.raises(BackendNotAvailableError, match="pigeons"):
+        backend.load("pigeons")

@@ -1,0 +1,141 @@
+"""Channels that are used or interrupted in the middle of their own calls: by signal handlers, forks, other threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from msgq import naming
+from msgq.channel import Channel
+from msgq.errors import ConcurrentUseError, EndpointClosedError
+from tests.support import DEADLINE, Child, in_fork, say, wait_asleep
+
+
+class Interruption:
+    """Runs a function once, when the path of a pool is asked for next (or later)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def arrange(self, action: Callable[[], None], which: int = 1) -> None:
+        real, calls = naming.pool_path, iter(range(1, which + 1))
+
+        def path(*args: Any) -> str:
+            if next(calls) == which:
+                self._monkeypatch.setattr(naming, "pool_path", real)
+                action()
+            return real(*args)
+
+        self._monkeypatch.setattr(naming, "pool_path", path)
+
+
+@pytest.fixture
+def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
+    return Interruption(monkeypatch)
+
+
+def test_a_first_view_while_a_pool_is_mapped_for_copies(endpoint: str, interruption: Interruption) -> None:
+    """A signal handler or another thread takes it; the pool is then mapped with pins that can be written."""
+
+    def child() -> None:
+        channel = Channel(endpoint)
+        publisher, subscriber = channel.publisher(), channel.subscriber()
+        publisher.send_many([b"1", b"2", b"3"])
+        seen: list[bytes] = []
+
+        def take_a_view() -> None:
+            with subscriber.receive_view(0) as view:  # type: ignore[union-attr]
+                seen.append(bytes(view))
+
+        interruption.arrange(take_a_view)
+        copy = subscriber.receive(0)
+        with subscriber.receive_view(0) as view:  # type: ignore[union-attr]
+            assert [*seen, copy, bytes(view)] == [b"1", b"2", b"3"]
+
+    assert in_fork(child) == 0  # and not killed by a write into pins that it may only read
+
+
+def wait_for_a_view(endpoint: str) -> list[int]:
+    """Fork in a signal handler while waiting; say the child's pid, and how it ended."""
+    subscriber = Channel(endpoint).subscriber(history=1)
+    subscriber.receive_view(0).release()  # type: ignore[union-attr]  # from now on it is a viewer
+    children: list[int] = []
+
+    def fork(*_: object) -> None:
+        children.append(os.fork())
+        if children[0]:
+            say(children[0])
+
+    signal.signal(signal.SIGUSR1, fork)
+    say(os.getpid())
+    with subscriber.receive_view(DEADLINE / 3) as view:  # type: ignore[union-attr]
+        seen = list(bytes(view))
+    if not children[0]:
+        os._exit(0 if seen == [1, 2] else 1)
+    return [*seen, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
+
+
+def test_a_child_that_a_handler_forks_in_a_wait_for_a_view_takes_views_of_its_own(endpoint: str) -> None:
+    publisher = Channel(endpoint).publisher()
+    publisher.send(b"before")
+    with Child(wait_for_a_view, endpoint) as child:
+        wait_asleep(child.hear())
+        child.kill(signal.SIGUSR1)
+        child.hear()  # it has forked
+        publisher.send(bytes([1, 2]))
+        assert child.result() == [1, 2, 0]
+
+
+def test_a_close_that_is_interrupted_has_closed_the_publisher(endpoint: str, interruption: Interruption) -> None:
+    """Else it would publish from a row that is another publisher's by then."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    publisher = Channel(endpoint).publisher()
+    interruption.arrange(interrupt)  # while it removes the pools of the dead, its own among them
+    with pytest.raises(KeyboardInterrupt):
+        publisher.close()
+    assert publisher.closed
+    with pytest.raises(EndpointClosedError):
+        publisher.send(b"")
+
+
+def test_a_publisher_that_is_closed_before_it_waits_for_a_slot_stays_closed(endpoint: str) -> None:
+    class ClosesIt(float):
+        """Is compared by Python code, as all time-outs: there signal handlers run, and other threads."""
+
+        def __ge__(self, other: float) -> bool:
+            publisher.close()
+            return True
+
+    channel = Channel(endpoint)
+    publisher, subscriber = channel.publisher(slots=1), channel.subscriber()
+    publisher.send(b"1")
+    with subscriber.receive_view(0), pytest.raises(EndpointClosedError):  # type: ignore[union-attr]
+        publisher.send(b"2", timeout=ClosesIt(0.1))
+    assert publisher.closed
+
+
+def test_nobody_sends_between_the_end_of_growing_and_the_message_that_made_it_grow(
+    endpoint: str, interruption: Interruption
+) -> None:
+    """What runs while the former pool is removed cannot close the publisher under the message."""
+    refused: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            publisher.close()
+        except ConcurrentUseError as error:
+            refused.append(error)
+
+    publisher = Channel(endpoint).publisher(slot_bytes=64)
+    removing = 2  # of the paths that are asked for: first that of the new pool, then that of the former one
+    interruption.arrange(close, removing)
+    assert publisher.send(bytes(65)) == publisher.send(b"") - 1
+    assert refused
+    assert not publisher.closed

@@ -1,0 +1,327 @@
+"""What others see of a channel: `Channel.diagnose`, `msgq.stats.channel`, `msgq.stats.channels`."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq import naming
+from msgq.channel import Channel, Node
+from msgq.errors import MsgqError, PoolExhaustedError, SegmentError
+from msgq.figures import ChannelStats, ChannelSubscriber
+from msgq.impl.channel import Subscriber
+from msgq.schema import Schema
+from tests.support import SHM, Child, Task, hear, in_fork, say
+
+
+@pytest.fixture
+def channel(endpoint: str) -> Iterator[Channel]:
+    with Channel(endpoint, capacity=16, node="tester") as channel:
+        yield channel
+
+
+def publish(name: str) -> None:
+    """Child: publish some messages, and stay."""
+    publisher = Channel(name, node="child").publisher()
+    publisher.send_many([b"x" * 10] * 5)
+    say("up")
+    hear()
+
+
+def watch(name: str) -> None:
+    """Child: hold two views, and stay."""
+    subscriber = Channel(name, node="watcher").subscriber(history=8)
+    views = [subscriber.receive_view(0) for _ in range(2)]
+    say(len(views))
+    hear()
+
+
+def one(channel: Channel, node: str) -> ChannelSubscriber:
+    (found,) = (one for one in channel.diagnose().subscribers if one.node == node and one.participant.alive)
+    return found
+
+
+def test_a_channel_that_nobody_has_used(channel: Channel) -> None:
+    found = channel.diagnose()
+    assert (found.name, found.prefix, found.path) == (channel.name, "", str(SHM / f"msgqchan_{channel.name}"))
+    assert (found.kind, found.capacity, found.stamps, found.max_publishers) == ("pubsub", 16, None, None)
+    assert (found.messages, found.publishers, found.subscribers, found.viewers) == (0, (), (), ())
+    assert (found.creator, found.created_ns) == (("tester", os.getpid()), channel.created_ns)
+    assert (found.hub_bytes, found.pool_bytes, found.orphans) == (os.stat(found.path).st_size, 0, ())
+
+
+def test_who_takes_part_and_what_they_did(channel: Channel) -> None:
+    channel.replace_schema(Schema("words", "text"))
+    with channel.publisher(slots=4, slot_bytes=100) as publisher, channel.subscriber() as subscriber:
+        publisher.send_many([b"x" * 10] * 3)
+        subscriber.receive(0)
+        found = channel.diagnose()
+        assert (found.max_publishers, found.max_subscribers, found.stamps, found.messages) == (63, None, True, 3)
+        assert found.schema == Schema("words", "text")
+        (row,) = found.publishers
+        assert (row.participant.pid, row.participant.alive, row.node) == (os.getpid(), True, "tester")
+        assert (row.slots, row.slot_bytes, row.sent, row.bytes, row.messages) == (4, 100, 3, 30, 3)
+        assert (row.refused, row.withdrawn, row.left, row.superseded) == (0, 0, False, False)
+        assert row.pool_bytes == found.pool_bytes == os.stat(row.path).st_size
+        (listed,) = found.subscribers
+        assert (listed.node, listed.cursor, listed.received, listed.lag, listed.lost) == ("tester", 17, 1, 2, 0)
+        publisher.send_many([b""] * 3)
+        (row,) = channel.diagnose().publishers
+        assert (row.withdrawn, row.messages) == (2, 4), "the pool has four slots"
+    (row,) = channel.diagnose().publishers
+    assert (row.left, row.participant.alive, row.messages) == (True, False, 4)
+    assert channel.diagnose().subscribers == ()
+
+
+def test_losses_are_told_before_they_are_noticed(channel: Channel) -> None:
+    """And as the subscriber itself tells them when it looks."""
+    node = Node("late")
+    early = node.subscribe(channel.name)  # before the first publisher: its cursor is not known
+    with channel.publisher(slots=8) as publisher:
+        publisher.send_many([b"x"] * 10)
+        history = Node("history").subscribe(channel.name, history=16)
+        publisher.send_many([b"x"] * 5)
+        plain = Node("plain").subscribe(channel.name)
+        publisher.send_many([b"x"] * 23)
+        told = {node: one(channel, node) for node in ("late", "history", "plain")}
+        for name, subscriber in (("late", early), ("history", history), ("plain", plain)):
+            received = len(subscriber.receive_many())
+            assert (told[name].lost, told[name].lag) == (subscriber.lost, received), name
+            seen = one(channel, name)
+            assert (seen.lost, seen.lag, seen.received) == (subscriber.lost, 0, received)
+            subscriber.close()
+    assert [told[name].lost for name in ("late", "history", "plain")] == [38 - 8, 28 - 8, 23 - 8]
+
+
+def test_what_is_passed_over_shows_at_once(channel: Channel) -> None:
+    """Also when nothing was received behind it: one's own messages, and what was withdrawn."""
+    with channel.publisher() as publisher, channel.subscriber(own=False) as subscriber:
+        publisher.send_many([b"x"] * 5)
+        assert subscriber.receive(0) is None
+        listed = one(channel, "tester")
+        assert (listed.cursor, listed.lag, listed.lost) == (subscriber.position, 0, 0)
+
+
+def test_the_subscriber_of_a_forked_child_is_seen_where_it_is(channel: Channel) -> None:
+    with channel.publisher() as publisher, channel.subscriber() as subscriber:
+        publisher.send_many([b"x"] * 5)
+        assert len(subscriber.receive_many(3)) == 3
+
+        def look() -> None:
+            subscriber.receive(0)
+            ours = [one for one in channel.diagnose().subscribers if one.participant.pid == os.getpid()]
+            assert [(one.cursor, one.lag) for one in ours] == [(subscriber.position, 1)]
+
+        assert in_fork(look) == 0
+        assert (one(channel, "tester").cursor, one(channel, "tester").lag) == (19, 2)
+
+
+def test_who_holds_which_views(channel: Channel) -> None:
+    with channel.publisher(slots=8) as publisher, channel.subscriber() as subscriber:
+        publisher.send_many([b"x"] * 3)
+        views = [subscriber.receive_view(0) for _ in range(3)]
+        (viewer,) = channel.diagnose().viewers
+        assert (viewer.node, viewer.views, viewer.outdated, viewer.oldest_ns) == ("tester", 3, 0, None)
+        assert viewer.participant.pid == os.getpid()
+        publisher.send_many([b"x"] * 8)
+        (viewer,) = channel.diagnose().viewers
+        assert views[0] is not None
+        assert (viewer.views, viewer.outdated, viewer.oldest_ns) == (3, 3, views[0].publish_time)
+        assert one(channel, "tester").held == 3
+        for view in views:
+            assert view is not None
+            view.release()
+        (viewer,) = channel.diagnose().viewers
+        assert (viewer.views, viewer.outdated) == (0, 0)
+    assert channel.diagnose().viewers == ()
+
+
+def test_the_dead_are_told_from_those_who_left(channel: Channel) -> None:
+    with Child(publish, channel.name) as child:
+        assert child.hear() == "up"
+        with Child(watch, channel.name) as watcher:
+            assert watcher.hear() == 2
+            watcher.kill()
+        child.kill()
+    found = channel.diagnose()
+    (row,) = found.publishers
+    assert (row.participant.pid, row.participant.alive, row.left, row.messages) == (child.pid, False, False, 5)
+    (dead,) = found.subscribers
+    assert (dead.participant.pid, dead.participant.alive, dead.lag, dead.received) == (watcher.pid, False, None, 2)
+    (viewer,) = found.viewers
+    assert (viewer.participant.alive, viewer.node, viewer.views) == (False, "watcher", 2)
+    assert {role for role, who in found.participants if who.alive is False} == {"publisher", "subscriber", "viewer"}
+
+
+def test_a_publisher_that_grew_has_several_rows(channel: Channel) -> None:
+    with channel.publisher(slots=4, slot_bytes=64) as publisher, publisher.loan(10):
+        publisher.send(b"x" * 1000)
+        small, large = sorted(channel.diagnose().publishers, key=lambda one: one.slot_bytes)
+        assert (small.superseded, small.left, small.participant.alive) == (True, False, True)
+        assert (large.superseded, large.left, large.sent) == (False, False, 1)
+
+
+def test_pools_of_nobody_are_orphans(channel: Channel) -> None:
+    path = Path(naming.pool_path(channel.name, "", 0x1234))
+    with channel.publisher():
+        assert channel.diagnose().orphans == ()
+        path.write_bytes(bytes(5000))
+        found = channel.diagnose()
+        assert found.orphans == (str(path),)
+        assert found.pool_bytes == sum(os.stat(one.path).st_size for one in found.publishers) + 5000
+    path.unlink()
+
+
+def test_a_pool_that_is_gone(channel: Channel) -> None:
+    with channel.publisher() as publisher:
+        publisher.send(b"x")
+        os.unlink(channel.diagnose().publishers[0].path)
+        (row,) = channel.diagnose().publishers
+        assert (row.pool_bytes, row.messages, row.participant.alive) == (None, 1, True)
+
+
+def test_a_look_leaves_no_trace(channel: Channel) -> None:
+    with channel.publisher() as publisher, channel.subscriber() as subscriber:
+        publisher.send(b"x")
+        view = subscriber.receive_view(0)
+        paths = [Path(channel.diagnose().path), Path(channel.diagnose().publishers[0].path)]
+        before = [path.read_bytes() for path in paths]
+        msgq.stats.channel(channel.name)
+        assert [path.read_bytes() for path in paths] == before
+        assert view is not None
+        view.release()
+
+
+def test_opened_tells_of_those_who_are_not_entered(endpoint: str) -> None:
+    channel = Channel(endpoint)
+    assert msgq.stats.channel(endpoint).opened
+    subscribers = [channel.subscriber() for _ in range(65)]
+    channel.close()
+    assert (len(msgq.stats.channel(endpoint).subscribers), msgq.stats.channel(endpoint).opened) == (64, True)
+    subscribers[64].close()
+    assert not msgq.stats.channel(endpoint).opened, "only those that are listed are left"
+    passive = Channel(endpoint, passive=True)
+    assert not msgq.stats.channel(endpoint).opened
+    passive.close()
+    for subscriber in subscribers:
+        subscriber.close()
+    assert msgq.stats.channel(endpoint).participants == ()
+
+
+def test_a_forked_child_does_not_hold_the_channel_open(channel: Channel) -> None:
+    def look() -> None:
+        channel.close()  # the parent's
+
+    assert in_fork(look) == 0
+    assert channel.diagnose().opened
+
+
+def test_the_kinds_of_channels(prefix: str) -> None:
+    with Node("a") as node:
+        node.advertise("plain")
+        node.join_broadcast("news")
+        node.create_mailbox("tag")
+        found = {one.name: one for one in msgq.stats.channels()}
+        kinds = {name: one.kind for name, one in found.items()}
+        assert kinds == {"a:mbx:tag": "mailbox", "news:broadcast": "broadcast", "plain": "pubsub"}
+        assert found["a:mbx:tag"].max_subscribers == 1
+        assert [one.name for one in msgq.stats.channels("")] != list(kinds)
+        assert prefix in naming.prefixes()
+        assert {one.prefix for one in found.values()} == {prefix}
+
+
+def test_files_that_are_no_channels_are_left_out(prefix: str) -> None:
+    Channel("good").close()
+    (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
+    assert [one.name for one in msgq.stats.channels()] == ["good"]
+    assert list(msgq.stats.channel_inodes()) == ["bad", "good"]
+    with pytest.raises(SegmentError, match="no such channel"):
+        msgq.stats.channel("absent")
+
+
+def random_bytes(path: Path, seed: int) -> None:
+    """Change words of a file at random, but not those by which it is known, and not its size."""
+    rng = random.Random(seed)
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        for _ in range(2000):
+            place = rng.randrange(64, len(memory) - 8, 8)
+            word = rng.choice([0, 1, 2**64 - 1, rng.getrandbits(64), rng.getrandbits(20), 2**63])
+            memory[place : place + 8] = word.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bytes_of_others_are_not_believed(channel: Channel, seed: int) -> None:
+    """Hub and pool are filled with noise: a look says something, or fails with an error of ours."""
+    with channel.publisher() as publisher, channel.subscriber() as subscriber:
+        publisher.send_many([b"x"] * 5)
+        subscriber.receive(0)
+        hub, pool = Path(channel.diagnose().path), Path(channel.diagnose().publishers[0].path)
+        good = hub.read_bytes(), pool.read_bytes()
+        for path in (hub, pool):
+            random_bytes(path, seed)
+        try:
+            found = channel.diagnose()
+            assert isinstance(found, ChannelStats)
+            assert repr(dataclasses.asdict(found))
+        except MsgqError:
+            pass
+        for path, before in zip((hub, pool), good, strict=True):
+            with open(path, "r+b") as file:
+                file.write(before)
+
+
+def test_looks_beside_live_traffic(channel: Channel) -> None:
+    """What: one thread publishes into a pool that is smaller than the order, another receives; this one looks.
+
+    Failure would mean: a figure that was never true, as more messages lost than were published.
+    """
+    over = threading.Event()
+    publisher, subscriber = channel.publisher(slots=8), channel.subscriber()
+
+    def send() -> None:
+        while not over.is_set():
+            publisher.send(b"x")
+
+    def take(subscriber: Subscriber) -> None:
+        while not over.is_set():
+            subscriber.receive(0)
+
+    tasks = [Task(send), Task(take, subscriber)]
+    try:
+        for _ in range(300):
+            before = channel.messages
+            found = channel.diagnose()
+            (listed,) = found.subscribers
+            assert before <= found.messages <= channel.messages
+            assert listed.lag is not None
+            assert listed.lag <= 16
+            assert listed.lost + listed.received <= channel.messages
+    finally:
+        over.set()
+        for task in tasks:
+            task.result()
+    listed = one(channel, "tester")
+    rest = len(subscriber.receive_many())
+    assert (listed.lost, listed.lag) == (subscriber.lost, rest)
+    publisher.close()
+    subscriber.close()
+
+
+def test_an_exhausted_pool_is_seen_as_refused(channel: Channel) -> None:
+    with channel.publisher(slots=1) as publisher, channel.subscriber() as subscriber:
+        publisher.send(b"x")
+        view = subscriber.receive_view(0)
+        with pytest.raises(PoolExhaustedError):
+            publisher.send(b"y")
+        (row,) = channel.diagnose().publishers
+        assert (row.refused, row.sent) == (1, 1)
+        assert view is not None
+        view.release()

@@ -1,0 +1,308 @@
+"""`msgq list`, `info`, `clean` and `doctor` on channels, with participants that live or died."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from msgq import channel_remains, naming, remains
+from msgq.channel import Channel, Node
+from msgq.cli.app import app
+from tests import command
+from tests.support import SHM, Child, Task, hear, say
+
+
+def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+
+
+def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+    return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
+
+
+def files(prefix: str) -> list[str]:
+    return sorted(path.name for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*"))
+
+
+def checked() -> tuple[str, str]:
+    result = command.run("doctor", "--json", code=None)
+    (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "channels")
+    return found["status"], found["text"]
+
+
+def take_part(name: str, role: str) -> None:
+    """Child: take part in a channel until killed."""
+    channel = Channel(name, node="child")
+    side = channel.publisher() if role == "publisher" else channel.subscriber(history=8)
+    if role == "publisher":
+        side.send_many([b"x"] * 3)  # type: ignore[union-attr]
+    if role == "viewer":
+        say([len(view) for view in iter(lambda: side.receive_view(0), None)])  # type: ignore[union-attr]
+    say("up")
+    hear()
+
+
+def killed(name: str, role: str) -> int:
+    with Child(take_part, name, role) as child:
+        while child.hear() != "up":
+            pass
+        child.kill()
+        return child.pid
+
+
+# ---- looking ----
+
+
+def test_channels_are_listed_beside_topics(prefix: str) -> None:
+    with Node("driver") as node, Child(take_part, "scans", "subscriber") as child:
+        publisher = node.advertise("scans")
+        node.join_broadcast("news")
+        assert child.hear() == "up"
+        publisher.send(b"abc")
+        text = command.run("list", "--interval", "0").output
+        assert [word in text for word in ("channel/scans", "channel, broadcast", "driver", str(child.pid))] == [
+            True
+        ] * 4
+        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        assert list(found) == ["channel/news:broadcast", "channel/scans"]
+        scans = found["channel/scans"]
+        assert (scans["kind"], scans["use"], scans["messages"], scans["bytes"]) == ("channel", "pubsub", 1, 3)
+        assert [one["participant"]["pid"] for one in scans["subscribers"]] == [child.pid]
+        assert (scans["rate"], scans["tolerance_s"]) == (None, None)
+        assert [one["endpoint"] for one in lines("list", "channel/sc*", "--interval", "0")] == ["channel/scans"]
+        assert lines("list", "scans", "--interval", "0") == []
+
+
+def test_info_tells_how_long_a_subscriber_may_pause(prefix: str) -> None:
+    over = Path(f"/dev/shm/msgqchan_{prefix}/scans")
+    with Channel("scans", capacity=64, node="driver") as channel, channel.publisher() as publisher:
+
+        def send() -> None:
+            while over.exists():
+                publisher.send(b"x" * 10)
+                time.sleep(0.001)  # the rate is measured
+
+        task = Task(send)
+        (found,) = lines("info", "channel/scans", "--interval", "0.2")
+        text = command.run("info", "channel/scans", "--interval", "0.2").output
+        channel.unlink()
+        task.result()
+    assert found["rate"] > 0
+    assert found["tolerance_s"] == pytest.approx(64 / found["rate"])
+    assert found["byte_rate"] == pytest.approx(10 * found["rate"], rel=0.2)
+    assert (found["capacity"], found["owner"], found["mode"]) == (64, os.geteuid(), "600")
+    assert "64 messages; at this rate a subscriber may pause for" in text
+    assert f"driver python {os.getpid()}" in text or f"driver pytest {os.getpid()}" in text
+
+
+def test_info_of_all_that_can_be_in_a_channel(prefix: str) -> None:
+    with Node("a") as node:
+        publisher = node.advertise("scans", slots=4, slot_bytes=64)
+        subscriber = node.subscribe("scans")
+        with publisher.loan(10):
+            publisher.send(b"x" * 100)
+            view = subscriber.receive_view(0)
+            assert view is not None
+            publisher.send_many([b"x"] * 8)
+            Path(naming.pool_path("scans", prefix, 7)).write_bytes(b"")
+            text = command.run("info", "channel/scans", "--interval", "0.01").output
+        view.release()
+    for word in ("grew, and has loans here", "1 slots, 1 of old messages", "orphan", "1 views held", "9 messages"):
+        assert word in text, text
+
+
+def test_a_channel_that_is_not_there(prefix: str) -> None:
+    assert "there is no channel/scans; `msgq list` shows" in command.run("info", "channel/scans", code=1).output
+    assert "there is no channel/scans; `msgq list` shows" in command.run("clean", "channel/scans", code=1).output
+    command.run("list", "channel/scans")
+
+
+def test_info_of_a_channel_that_nobody_has_published_in(prefix: str) -> None:
+    with Channel("scans", subscribers=1) as channel, channel.subscriber():
+        text = command.run("info", "channel/scans", "--interval", "0.01").output
+    assert "pubsub, publishers: any number, subscribers: at most 1\n" in text
+    assert "not settled" in text
+    assert "subscribers  1\n" in text
+
+
+def test_a_channel_is_no_topic_and_who_takes_it_for_one_is_told(prefix: str) -> None:
+    Channel("scans").close()
+    assert "there is no scans; did you mean channel/scans?" in command.run("info", "scans", code=1).output
+    for verb in ("echo", "hz"):
+        assert "only list, info and clean know channels" in command.run(verb, "channel/scans", code=2).output
+
+
+def test_the_shell_completes_names_of_channels(prefix: str) -> None:
+    Channel("scans").close()
+    completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+    for verb in ("list", "info", "clean"):
+        assert [item.value for item in completion.get_completions([verb], "chan")] == ["channel/scans"]
+    assert completion.get_completions(["echo"], "chan") == []
+
+
+# ---- removing ----
+
+
+def test_what_nobody_uses_is_removed_with_its_pools(prefix: str) -> None:
+    killed("dead", "publisher")
+    killed("dead", "subscriber")
+    Channel("unused").close()
+    with Channel("used") as channel, channel.publisher():
+        everything = {"channel/dead": "would remove", "channel/unused": "would remove", "channel/used": "kept"}
+        assert outcomes("--dry-run") == everything
+        assert len(files(prefix)) == 5
+        (dead,) = (one for one in lines("clean", "--dry-run") if one["endpoint"] == "channel/dead")
+        assert dead["bytes"] > 151552
+        assert outcomes("--force") == {"channel/dead": "removed", "channel/unused": "removed", "channel/used": "kept"}
+        assert [name.partition(":")[0] for name in files(prefix)] == ["used", "used"]
+    assert outcomes() == {"channel/used": "removed"}
+    assert not [path for path in naming.channel_directories(prefix) if os.path.exists(path)]
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber", "viewer", "opener", "unlisted"])
+def test_what_somebody_has_open_stays(prefix: str, role: str) -> None:
+    channel = Channel("used")
+    side: Any = None
+    if role == "publisher":
+        side = channel.publisher()
+    elif role in ("subscriber", "viewer"):
+        with channel.publisher() as publisher:
+            side = channel.subscriber()
+            publisher.send(b"x")
+            side = side.receive_view(0) if role == "viewer" else side
+    elif role == "unlisted":
+        subscribers = [channel.subscriber() for _ in range(65)]
+        side = subscribers.pop()
+        for subscriber in subscribers:
+            subscriber.close()
+    if role != "opener":
+        channel.close()
+    assert outcomes("--force") == {"channel/used": "kept"}
+    assert outcomes("channel/used", "--force", code=1) == {"channel/used": "kept"}
+    if role == "viewer":
+        side.release()
+    elif side is not None:
+        side.close()
+    channel.close()
+    assert outcomes("channel/used") == {"channel/used": "removed"}
+    assert files(prefix) == []
+
+
+def test_only_what_is_named_is_removed(prefix: str) -> None:
+    for name in ("one", "other"):
+        Channel(name).close()
+    assert outcomes("channel/o*r") == {"channel/other": "removed"}
+    assert files(prefix) == ["one"]
+
+
+def test_a_channel_that_is_opened_while_it_is_cleared(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens it then has another one, and nothing of it is missing."""
+    real = remains.reason
+    opened: list[Task] = []
+    Channel("scans").close()
+
+    def slow(stats: Any) -> remains.Users:
+        opened.append(Task(Channel, "scans"))
+        opened[0].wait_asleep()  # it waits for the lock
+        return remains.Users((), ())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel_remains, "users", lambda stats: slow(stats) if not opened else remains.Users((), ()))
+        (removal,) = channel_remains.clear_channels(["scans"], prefix)
+    assert (removal.removed, removal.reason) == (True, real((), ()))
+    with opened[0].result() as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
+        publisher.send(b"x")
+        assert (subscriber.receive(0), Channel("scans").messages) == (b"x", 1)
+
+
+def test_pools_without_a_channel_go(prefix: str) -> None:
+    with Channel("scans") as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
+        shutil.rmtree(SHM / f"msgqchan_{prefix}")
+        assert "is a pool whose channel is gone" in checked()[1]
+        assert outcomes("--dry-run") == {"channel/scans": "would remove"}
+        assert outcomes() == {"channel/scans": "removed"}
+        assert not [path for path in naming.channel_directories(prefix) if os.path.exists(path)]
+        publisher.send(b"x")
+        assert subscriber.receive(0) is None, "its pool was not mapped so far"
+        assert subscriber.lost == 1
+
+
+def test_pools_of_the_dead_go_when_their_messages_are_gone(prefix: str) -> None:
+    killed("scans", "publisher")
+    Path(naming.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
+    with Channel("scans") as channel, channel.subscriber():
+        assert outcomes() == {"channel/scans": "removed"}, "the orphan"
+        assert len(files(prefix)) == 2, "its messages are there"
+        with channel.publisher() as publisher:
+            killed("scans", "publisher")
+            publisher.send_many([b"x"] * 64)
+            before = len(files(prefix))
+            (kept, first, second) = lines("clean")
+            assert (kept["action"], first["action"], second["action"]) == ("kept", "removed", "removed")
+            assert "a pool without messages, whose publisher, process" in first["reason"]
+            assert len(files(prefix)) == before - 2
+            assert publisher.send(b"x") > 0
+
+
+def test_two_cleans_at_once(prefix: str) -> None:
+    for number in range(30):
+        killed(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
+    tasks = [Task(lambda: list(channel_remains.clear_channels([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
+    removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
+    assert sorted(removed) == sorted(f"channel/c{number}" for number in range(30))
+    assert files(prefix) == []
+
+
+def test_a_damaged_channel_is_kept_and_told(prefix: str) -> None:
+    Channel("good").close()
+    (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
+    assert outcomes() == {"channel/good": "removed"}
+    result = command.run("doctor", "--json", code=1)
+    assert "too few for a channel" in result.output
+
+
+# ---- the doctor ----
+
+
+def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
+    assert checked() == ("ok", "0 channels, nobody dead in them, and nothing left behind")
+    pid = killed("scans", "publisher")
+    status, text = checked()
+    assert status == "note"
+    assert f"channel/scans: publisher python {pid} (dead)" in text
+    result = command.run("doctor", "--fix", "--json", code=None)
+    assert "removed channel/scans: only the dead used it" in result.output
+    assert files(prefix) == []
+
+
+def test_the_doctor_sees_full_rows(prefix: str) -> None:
+    with Node("a") as node:
+        node.advertise("scans", publishers=1)
+        assert checked() == ("wrong", "channel/scans has 1 publishers, as many as it may")
+        node.create_mailbox("box")
+        assert "mbx" not in checked()[1], "a mailbox has one owner"
+
+
+def test_the_doctor_sees_views_that_are_kept_long(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Channel("scans", capacity=2) as channel, channel.publisher() as publisher:
+        subscriber = channel.subscriber()
+        publisher.send(b"x")
+        view = subscriber.receive_view(0)
+        assert view is not None
+        assert checked()[0] == "ok"
+        publisher.send_many([b"x"] * 2)
+        assert checked()[0] == "ok", "not for long"
+        monkeypatch.setattr(channel_remains, "KEPT_LONG_S", 0.0)
+        status, text = checked()
+        assert status == "note"
+        assert f"{os.getpid()} keeps 1 views of old messages" in text
+        view.release()
+        assert checked()[0] == "ok"
+        subscriber.close()

@@ -1,0 +1,266 @@
+"""The host's clock: one for all processes, which never steps, and whose file is believed only after a look."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import msgq
+from msgq import naming, stats
+from msgq.cli.app import app
+from msgq.impl.fake.clock import Clock
+from msgq.impl.ground import clock
+from tests.support import ROOT, SHM, Child, run_child
+from tests.unit import clock_actors
+
+ALICE, BOB = 65001, 65002
+HOUR = 3600 * 10**9
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become two other users")
+
+
+def packed(offset: int, magic: bytes = b"GSQCLCK1", version: int = 1) -> bytes:
+    return struct.pack("<8sQq40x", magic, version, offset)
+
+
+def an_hour_ago() -> int:
+    """Return the offset of a clock that was made before somebody set the wall clock forward by an hour."""
+    return clock.wall_offset_ns() - HOUR
+
+
+@pytest.fixture
+def shm(token: str) -> Iterator[Path]:
+    """A folder for children to take for /dev/shm."""
+    folder = SHM / f"shm-{token}"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def ask(shm: Path, user: int | None = None, **environment: str) -> dict[str, Any]:
+    found: dict[str, Any] = run_child(clock_actors.ask, str(shm), user, env=environment)
+    return found
+
+
+def leave(path: Path, data: bytes, owner: int = -1, mode: int = 0o444) -> None:
+    path.write_bytes(data)
+    path.chmod(mode)
+    os.chown(path, owner, -1)
+
+
+class TestAgreement:
+    def test_the_first_process_takes_the_offset_from_the_wall_clock_and_leaves_it(self, shm: Path) -> None:
+        found = ask(shm)
+        assert found["off_by"] < HOUR / 60
+        assert (found["trouble"], found["warned"]) == ("", [])
+        assert (shm / "msgqclock").read_bytes() == packed(found["offset"])
+        assert (shm / "msgqclock").stat().st_mode & 0o777 == 0o444
+        assert os.listdir(shm) == ["msgqclock"]
+
+    def test_all_later_ones_go_by_it_whatever_became_of_the_wall_clock(self, shm: Path) -> None:
+        offset = an_hour_ago()
+        leave(shm / "msgqclock", packed(offset))
+        found = ask(shm)
+        assert found["offset"] == offset
+        assert HOUR - 10**9 < found["off_by"] < HOUR + 60 * 10**9
+        assert found["trouble"] == ""
+
+    def test_processes_that_start_together_agree(self, shm: Path) -> None:
+        children = [Child(clock_actors.ask_together, str(shm)) for _ in range(4)]
+        try:
+            for child in children:
+                assert child.hear() == "ready"
+            for child in children:
+                child.say()
+            assert len({child.result() for child in children}) == 1
+        finally:
+            for child in children:
+                child.__exit__()
+
+    def test_a_running_process_does_not_step_when_shared_memory_is_wiped(self, shm: Path) -> None:
+        offset = an_hour_ago()
+        leave(shm / "msgqclock", packed(offset))
+        with Child(clock_actors.ask_again, str(shm)) as child:
+            assert child.hear() == "ready"
+            (shm / "msgqclock").unlink()
+            child.say()
+            assert child.result() == [offset] * 3, "before, after, and in a fork"
+        assert ask(shm)["offset"] > offset + HOUR / 2, "who starts afterwards makes another"
+
+
+BAD = {
+    "empty": b"",
+    "short": packed(1)[:63],
+    "long": packed(1) + b"\0",
+    "of zeros": bytes(64),
+    "foreign": packed(1, magic=b"elsewise"),
+    "of another version": packed(1, version=2),
+    "before the epoch": packed(-(2**62)),
+    "of the far future": packed(2**62 + 2**61),
+}
+
+
+class TestHostileFiles:
+    def refused(self, shm: Path) -> dict[str, Any]:
+        """See that the file is not believed, nobody is held up, and this user's processes agree all the same."""
+        first = ask(shm)
+        assert first["off_by"] < HOUR / 60
+        assert str(shm / "msgqclock") in first["trouble"]
+        assert ask(shm)["offset"] == first["offset"]
+        assert (shm / f"msgqclock_{os.geteuid()}").read_bytes() == packed(first["offset"])
+        return first
+
+    @pytest.mark.parametrize("what", BAD)
+    def test_bytes_that_are_no_clock_are_not_believed(self, shm: Path, what: Any) -> None:
+        leave(shm / "msgqclock", BAD[what])
+        assert "remove it" in self.refused(shm)["trouble"]
+
+    def test_a_file_that_others_may_write_is_not_believed(self, shm: Path) -> None:
+        leave(shm / "msgqclock", packed(an_hour_ago()), mode=0o664)
+        self.refused(shm)
+
+    @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+    def test_what_is_no_file_is_not_believed(self, shm: Path, make: Callable[[Path], None]) -> None:
+        make(shm / "msgqclock")
+        self.refused(shm)
+
+    def test_a_file_with_a_second_name_is_not_believed(self, shm: Path) -> None:
+        leave(shm / "msgqclock", packed(an_hour_ago()))
+        os.link(shm / "msgqclock", shm / "another")
+        self.refused(shm)
+
+    def test_with_both_files_bad_a_process_goes_by_its_own_and_says_so(self, shm: Path) -> None:
+        for path in (shm / "msgqclock", shm / f"msgqclock_{os.geteuid()}"):
+            leave(path, b"nonsense")
+        found = ask(shm)
+        assert found["off_by"] < HOUR / 60
+        assert "of its own" in found["trouble"]
+        assert len(found["warned"]) == 1
+
+    def test_who_makes_the_hosts_clock_takes_over_its_own(self, shm: Path) -> None:
+        """The stranger's file is gone, and what this user's processes stamp goes on as before."""
+        offset = an_hour_ago()
+        leave(shm / f"msgqclock_{os.geteuid()}", packed(offset))
+        assert ask(shm)["offset"] == offset
+        assert (shm / "msgqclock").read_bytes() == packed(offset)
+
+
+@needs_root
+class TestUsers:
+    def test_the_clock_of_root_is_everybodys(self, shm: Path) -> None:
+        offset = an_hour_ago()
+        leave(shm / "msgqclock", packed(offset))
+        assert [ask(shm, user)["offset"] for user in (None, ALICE, BOB)] == [offset] * 3
+
+    def test_a_strangers_is_not_believed_and_locks_nobody_out(self, shm: Path) -> None:
+        leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
+        for user in (BOB, None):
+            found = ask(shm, user)
+            assert found["off_by"] < HOUR / 60
+            assert f"user {ALICE}" in found["trouble"]
+            assert not found["warned"]
+        assert ask(shm, ALICE)["trouble"] == ""
+
+    def test_nor_is_one_in_the_place_of_ones_own(self, shm: Path) -> None:
+        for path in (shm / "msgqclock", shm / f"msgqclock_{BOB}"):
+            leave(path, packed(an_hour_ago()), ALICE)
+        found = ask(shm, BOB)
+        assert found["off_by"] < HOUR / 60
+        assert len(found["warned"]) == 1
+
+    def test_it_is_believed_by_who_trusts_its_owner(self, shm: Path) -> None:
+        offset = an_hour_ago()
+        leave(shm / "msgqclock", packed(offset), ALICE)
+        assert ask(shm, BOB, MSGQ_TRUST=str(ALICE))["offset"] == offset
+
+    def test_one_topics_trust_does_not_count(self, shm: Path) -> None:
+        """Or a process's clock would depend on which of its sockets connects first."""
+        leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
+        found = run_child(clock_actors.ask_while_connecting, str(shm), str(ALICE))
+        assert found["off_by"] < HOUR / 60
+        assert f"user {ALICE}" in found["trouble"]
+        os.unlink(shm / f"msgqclock_{os.geteuid()}")
+        offset = ask(shm, MSGQ_TRUST=str(ALICE))["offset"]
+        found = run_child(clock_actors.ask_while_connecting, str(shm), "", env={"MSGQ_TRUST": str(ALICE)})
+        assert found["offset"] == offset
+        assert found["trouble"] == ""
+
+    def test_where_nothing_can_be_made_a_process_goes_by_its_own(self, shm: Path) -> None:
+        shm.chmod(0o555)
+        found = ask(shm, BOB)
+        assert found["off_by"] < HOUR / 60
+        assert "Permission denied" in found["trouble"]
+        assert len(found["warned"]) == 1
+        assert not os.listdir(shm)
+
+    def test_what_is_there_is_used_where_nothing_can_be_made(self, shm: Path) -> None:
+        offset = an_hour_ago()
+        leave(shm / "msgqclock", packed(offset))
+        shm.chmod(0o555)
+        assert ask(shm, BOB)["offset"] == offset
+
+    def test_a_process_of_another_time_namespace_says_the_same_time(self, shm: Path) -> None:
+        """Its CLOCK_MONOTONIC is ahead; whoever of the two makes the file, both have the same time."""
+        command = ["unshare", "--time", "--monotonic", "5000", "--fork", sys.executable, "-c"]
+        code = "from tests.unit import clock_actors; clock_actors.main()"
+        for who_makes_it in ("within", "outside"):
+            (shm / "msgqclock").unlink(missing_ok=True)
+            if who_makes_it == "outside":
+                leave(shm / "msgqclock", packed(an_hour_ago()))
+            done = subprocess.run(
+                [*command, code],
+                input=json.dumps(str(shm)) + "\n",
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+                check=False,
+            )
+            if "unshare" in done.stderr:
+                pytest.skip(f"no time namespaces here: {done.stderr}")
+            there, offset_there, trouble = json.loads(done.stdout)
+            here = ask(shm)
+            assert trouble == ""
+            assert offset_there == here["offset"] - 5000 * 10**9
+            assert abs(here["offset"] + time.monotonic_ns() - there) < HOUR / 60
+
+
+class TestUse:
+    def test_a_topic_was_made_by_the_hosts_clock(self, endpoint: str) -> None:
+        before = clock.time_ns()
+        with msgq.pub_sock(endpoint):
+            made = stats.topic(endpoint).created_ns
+        assert made is not None
+        assert before <= made <= clock.time_ns()
+
+    def test_it_is_the_monotonic_clock_plus_the_offset(self) -> None:
+        before = time.monotonic_ns()
+        now = clock.time_ns() - clock.offset_ns()
+        assert before <= now <= time.monotonic_ns()
+
+    def test_the_wall_clocks_offset_is_told_beside_it(self) -> None:
+        assert abs(clock.wall_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 10**9
+
+    def test_stamps_are_virtual_in_virtual_time(self) -> None:
+        virtual = Clock(lambda ns: None)
+        with virtual.patched():
+            assert clock.time_ns() == 0
+        assert clock.time_ns() > HOUR
+
+    def test_no_verb_takes_it_for_rubbish(self, prefix: str) -> None:
+        clock.time_ns()
+        before = (SHM / "msgqclock").stat().st_ino
+        for words in (["clean"], ["clean", "--all-prefixes", "--dry-run"], ["doctor", "--fix"], ["list"]):
+            assert "msgqclock" not in CliRunner().invoke(app, words).output
+        assert (SHM / "msgqclock").stat().st_ino == before
+        assert not [name for name in naming.prefixes() if "clock" in name]

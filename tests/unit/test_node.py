@@ -1,0 +1,64 @@
+"""A node: its name, what it takes part in, and its end."""
+
+from __future__ import annotations
+
+import pytest
+
+import msgq
+from msgq.errors import EndpointClosedError, EndpointNameError, StateError
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 48, "\u00e4" * 24])
+def test_a_name_that_does_not_fit_is_refused_at_once(name: str) -> None:
+    with pytest.raises(EndpointNameError):
+        msgq.Node(name)
+
+
+def test_a_name_that_does_not_fit_is_called_that_of_a_node(prefix: str) -> None:
+    with pytest.raises(TypeError, match="node None is NoneType; give str or bytes"):
+        msgq.Node(None)  # type: ignore[arg-type]
+    with pytest.raises(EndpointNameError, match="node '' has 0 bytes"):
+        msgq.Node("a").open_mailbox("", "questions")
+    with pytest.raises(EndpointNameError, match="tag 'a:b' has a ':'"):
+        msgq.Node("a").create_mailbox("a:b")
+
+
+def test_a_setting_that_there_is_not_is_refused_with_those_that_are(prefix: str) -> None:
+    with msgq.Node("a") as node:
+        for again in (False, True):
+            with pytest.raises(TypeError, match=r"called 'history'; there are .*slots"):
+                node.advertise("x", history=1)
+            with pytest.raises(TypeError, match=r"called 'hist'; there are .*history"):
+                node.subscribe("x", hist=1)
+            assert again == bool(node.channels)
+            node.advertise(b"x")
+        assert list(node.channels) == ["x"]
+        with pytest.raises(StateError, match="prefix: counts when the node opens the channel first"):
+            node.advertise("x", prefix="other")
+
+
+def test_a_node_tells_its_channels_by_their_full_names(prefix: str) -> None:
+    with msgq.Node("a" * 47) as node:
+        node.advertise("lidar")
+        node.join_broadcast("chat")
+        node.create_mailbox("answers")
+        node.open_mailbox("b", "questions")
+        assert sorted(node.channels) == ["a" * 47 + ":mbx:answers", "b:mbx:questions", "chat:broadcast", "lidar"]
+        for channel in node.channels.values():
+            channel.unlink()
+        with pytest.raises(msgq.errors.SegmentError):
+            msgq.Channel("lidar", create=False)
+
+
+def test_a_node_closes_what_it_made(prefix: str) -> None:
+    node = msgq.Node("a")
+    publisher, subscriber = node.advertise("x"), node.subscribe("x")
+    channel = node.channels["x"]
+    node.close()
+    assert publisher.closed
+    assert subscriber.closed
+    assert node.channels == {}
+    with pytest.raises(EndpointClosedError):
+        publisher.send(b"")
+    with pytest.raises(StateError):
+        channel.publisher()

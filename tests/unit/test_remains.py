@@ -1,0 +1,126 @@
+"""`msgq.remains`: who uses a topic, what the dead left, and what of it goes; without the command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+import msgq
+from msgq import naming, remains
+from msgq.errors import SegmentError
+from msgq.remains import Removal
+from tests.support import SHM, Child, hear, say
+
+HEADER_BYTES, PUBLISHER_UID = 384, 16
+
+
+def publisher(endpoint: str) -> None:
+    """Child: publish until killed."""
+    with msgq.pub_sock(endpoint, 4096):
+        say("up")
+        hear()
+
+
+def killed_publisher(endpoint: str) -> int:
+    with Child(publisher, endpoint) as child:
+        assert child.hear() == "up"
+        child.kill()
+        return child.pid
+
+
+def stock_ring(prefix: str, endpoint: str) -> None:
+    """What a stock publisher leaves: a ring without a side segment."""
+    (SHM / f"msgq_{prefix}").mkdir(mode=0o700, exist_ok=True)
+    header = bytearray(HEADER_BYTES)
+    struct.pack_into("<Q", header, PUBLISHER_UID, 4711)
+    path = SHM / f"msgq_{prefix}" / endpoint
+    path.write_bytes(bytes(header) + bytes(1 << 16))
+    path.chmod(0o600)
+
+
+def there(endpoint: str, prefix: str) -> bool:
+    return os.path.exists(naming.ring_path(endpoint, prefix))
+
+
+@pytest.fixture
+def alive(prefix: str) -> Iterator[msgq.PubSocket]:
+    with msgq.pub_sock("alive", 4096) as socket:
+        yield socket
+
+
+def test_users_and_the_dead_are_told_apart(alive: msgq.PubSocket, prefix: str) -> None:
+    pid = killed_publisher("left")
+    living, unknown = remains.users(msgq.stats.topic("alive"))
+    assert ([word.split()[-1] for word in living], unknown) == ([str(os.getpid())], ())
+    assert remains.dead(msgq.stats.topic("alive")) == []
+    assert remains.users(msgq.stats.topic("left")) == ((), ())
+    ((role, participant),) = remains.dead(msgq.stats.topic("left"))
+    assert (role, participant.pid) == ("publisher", pid)
+    assert str(participant).endswith(f" {pid} (dead)")
+
+
+def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, prefix: str) -> None:
+    killed_publisher("left")
+    stock_ring(prefix, "stock")
+    names = ["alive", "left", "nobody", "stock"]
+    asked = {one.endpoint: one for one in remains.clear_topics(names, prefix, remove=False)}
+    assert {name: (one.removed, one.forcible) for name, one in asked.items()} == {
+        "alive": (False, False),
+        "left": (True, False),
+        "stock": (False, True),
+    }
+    assert there("left", prefix)
+    done = {one.endpoint: one for one in remains.clear_topics(names, prefix)}
+    assert done == asked
+    assert [there(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
+    forced = {one.endpoint: one.removed for one in remains.clear_topics(names, prefix, force=True)}
+    assert forced == {"alive": False, "stock": True}
+    assert not there("stock", prefix)
+
+
+def test_a_topic_that_cannot_be_read_is_kept(prefix: str) -> None:
+    (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
+    (SHM / f"msgq_{prefix}" / "short").write_bytes(bytes(100))
+    (kept,) = remains.clear_topics(["short"], prefix, force=True)
+    assert (kept.removed, kept.forcible) == (False, False)
+    with pytest.raises(SegmentError) as error:
+        msgq.stats.topic("short")
+    (flaw,) = remains.unreadable(prefix)
+    assert flaw == (str(error.value), True)
+
+
+def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.PubSocket, prefix: str) -> None:
+    msgq.pub_sock("unused", 4096).close()
+    killed_publisher("left")
+    msgq.pub_sock("halved", 4096).close()
+    os.unlink(naming.ring_path("halved", prefix))
+    assert remains.orphans(prefix) == ["halved"]
+    found = list(remains.repair(prefix))
+    assert [(one.endpoint, one.removed) for one in found] == [("halved", True), ("left", True)]
+    assert list(remains.repair(prefix)) == []
+    assert sorted(one.endpoint for one in msgq.stats.topics()) == ["alive", "unused"]
+
+
+def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
+    msgq.pub_sock("topic", 4096).close()
+    shutil.rmtree(naming.directories(prefix)[0])
+    size = os.stat(path := naming.side_path("topic", prefix)).st_size
+    wanted = [Removal("topic", prefix, path, size, "a side segment that has no ring")]
+    assert prefix in remains.orphaned_prefixes()
+    assert list(remains.clear_orphans(prefix, remove=False)) == wanted
+    assert os.path.exists(path)
+    assert list(remains.clear_orphans(prefix)) == wanted
+    assert not [place for place in naming.directories(prefix) if os.path.exists(place)]
+    assert prefix not in remains.orphaned_prefixes()
+
+
+def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:
+    assert remains.strangers(prefix) == []
+    os.chmod(naming.ring_path("alive", prefix), 0o622)
+    ((text, wrong),) = remains.strangers(prefix)
+    assert "mode 622" in text
+    assert not wrong

@@ -1,0 +1,270 @@
+"""Channels in a simulation: orders of deliveries, faults, waits in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.channel import Channel
+from msgq.errors import DeadlockError, InvalidValueError, LostMessagesError
+from msgq.simulation import Fault, Faults, Simulation, explore
+
+
+def scans(**options: Any) -> Any:
+    """Open the channel of these tests."""
+    return Channel("scans", **options)
+
+
+def publish(*messages: bytes) -> Any:
+    """Return a publisher that has sent these."""
+    publisher = scans().publisher()
+    publisher.send_many(messages)
+    return publisher
+
+
+class TestOrders:
+    @pytest.mark.parametrize("readers", [1, 2, 3, 4])
+    def test_every_order_of_the_deliveries_to_several_subscribers(self, readers: int) -> None:
+        seen: list[str] = []
+
+        def scenario(sim: Simulation) -> None:
+            order: list[str] = []
+            for reader in range(readers):
+                sim.on("channel/scans", lambda _, reader=reader: order.append(str(reader)))  # type: ignore[misc]
+            publish(b"message")
+            sim.run()
+            seen.append("".join(order))
+
+        found = explore(scenario)
+        assert found.complete
+        assert found.orders == len(set(seen)) == math.factorial(readers)
+
+    def test_every_order_of_several_publishers(self) -> None:
+        seen: set[tuple[bytes, ...]] = set()
+
+        def publisher(name: str) -> Generator[float, Any, None]:
+            side = scans().publisher()
+            for number in range(2):
+                yield 0.0
+                side.send(f"{name}{number}".encode())
+
+        def scenario(sim: Simulation) -> None:
+            subs = [scans().subscriber() for _ in range(2)]
+            sim.add(publisher, "a")
+            sim.add(publisher, "b")
+            sim.run()
+            got = [tuple(sub.receive_many()) for sub in subs]
+            assert got[0] == got[1]  # there is one order for all
+            seen.add(got[0])
+
+        assert explore(scenario).complete
+        assert len(seen) == math.comb(4, 2)
+
+    def test_a_bug_that_only_one_order_has_is_found_and_repeated(self) -> None:
+        def scenario(sim: Simulation) -> None:
+            order: list[str] = []
+            sim.on("channel/a", lambda _: order.append("a"))
+            sim.on("channel/b", lambda _: order.append("b"))
+            sim.play([(0.0, "channel/a", b""), (0.0, "channel/b", b"")])
+            sim.run()
+            assert order != ["b", "a"]
+
+        found = explore(scenario)
+        assert isinstance(found.error, AssertionError)
+        assert found.choices is not None
+        with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
+            scenario(sim)
+
+    def test_topics_and_channels_are_interleaved(self) -> None:
+        def scenario(sim: Simulation) -> None:
+            sim.on("topic", lambda _: None)
+            sim.on("channel/scans", lambda _: None)
+            sim.play([(0.0, "topic", b"")] * 2 + [(0.0, "channel/scans", b"")] * 2)
+            sim.run()
+
+        assert explore(scenario).orders == math.comb(4, 2)
+
+    def test_the_same_seed_is_the_same_run(self) -> None:
+        def run(seed: int) -> list[Any]:
+            with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1)) as sim:
+                got: list[Any] = []
+                for reader in range(2):
+                    sim.on("channel/scans", lambda data, reader=reader: got.append((reader, data)))  # type: ignore[misc]
+                sim.play((0.1 * number, "channel/scans", b"%d" % number) for number in range(40))
+                sim.run()
+            return got
+
+        assert run(3) == run(3)
+        assert run(3) != run(4)
+
+    def test_what_was_sent_is_kept_under_the_channels_name(self) -> None:
+        with Simulation() as sim:
+            publish(b"1", b"2")
+            assert sim.sent_on("channel/scans") == [b"1", b"2"]
+            assert sim.sent[0].node == "main"
+
+
+class TestFaults:
+    def run(self, *script: Fault, count: int = 4, **options: Any) -> tuple[Any, list[bytes]]:
+        """Return a subscriber, and what it got of so many messages, one each second."""
+        with Simulation(script=script) as sim:
+            sub = scans().subscriber(**options)
+            got: list[bytes] = []
+
+            def reader() -> Generator[Any, bytes, None]:
+                while True:
+                    got.append((yield sub))
+
+            sim.add(reader)
+            sim.play((float(number), "channel/scans", b"%d" % number) for number in range(1, count + 1))
+            sim.run()
+        return sub, got
+
+    def test_none(self) -> None:
+        sub, got = self.run()
+        assert got == [b"1", b"2", b"3", b"4"]
+        assert (sub.lost, sub.received) == (0, 4)
+
+    @pytest.mark.parametrize("message", [1, 2, 4])
+    def test_drop(self, message: int) -> None:
+        sub, got = self.run(Fault("drop", "channel/scans", message=message))
+        assert got == [b"%d" % number for number in range(1, 5) if number != message]
+        assert sub.received == 3
+        assert sub.lost == 1
+
+    def test_a_drop_is_an_error_where_losses_are(self) -> None:
+        with pytest.raises(LostMessagesError) as caught:
+            self.run(Fault("drop", "channel/scans", message=2), on_lost="raise")
+        assert caught.value.lost == 1
+
+    def test_delay_keeps_the_order(self) -> None:
+        _, got = self.run(Fault("delay", "channel/scans", message=1, delay=2.5))
+        assert got == [b"1", b"2", b"3", b"4"]
+
+    def test_a_delay_that_is_longer_than_the_channel_holds_laps(self) -> None:
+        with Simulation(script=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
+            channel = scans(capacity=4)
+            sub = channel.subscriber()
+            publish(*(b"%d" % number for number in range(10)))
+            assert sub.receive(0) is None
+            sim.run(until=6)
+            assert sub.receive_many() == [b"6", b"7", b"8", b"9"]
+            assert (sub.lost, sub.resets) == (6, 1)
+
+    def test_duplicate(self) -> None:
+        sub, got = self.run(Fault("duplicate", "channel/scans", message=2))
+        assert got == [b"1", b"2", b"2", b"3", b"4"]
+        assert (sub.lost, sub.received) == (0, 5)
+
+    def test_lap(self) -> None:
+        with Simulation(script=[Fault("lap", "channel/scans", message=2)]) as sim:
+            sub = scans().subscriber()
+            publish(b"1", b"2", b"3")
+            sim.run()
+            assert sub.receive_many() == [b"3"]
+            assert (sub.lost, sub.resets) == (2, 1)
+
+    def test_restart_is_of_the_sender_alone(self) -> None:
+        starts: list[str] = []
+
+        def publisher(name: str, after: float) -> Generator[float, Any, None]:
+            starts.append(name)
+            side = scans().publisher()
+            yield after
+            side.send(name.encode())
+            yield 100.0
+
+        with Simulation(script=[Fault("restart", "channel/scans", message=2)]) as sim:
+            sim.add(publisher, "a", 1.0)
+            sim.add(publisher, "b", 2.0)
+            sim.run(until=10)
+        assert starts == ["a", "b", "b"]
+        assert sim.sent_on("channel/scans") == [b"a", b"b", b"b"]
+
+    def test_who_cannot_be_restarted(self) -> None:
+        script = [Fault("restart", "channel/scans", message=1)]
+        with Simulation(script=script), pytest.raises(InvalidValueError, match="'main'"):
+            publish(b"message")
+
+
+class TestWaits:
+    def test_a_publisher_waits_for_a_slot_until_a_view_is_released(self) -> None:
+        def holder() -> None:
+            view = scans().subscriber(history=1).receive_view()
+            sim.clock.sleep(2.0)
+            view.release()
+
+        def publisher() -> None:
+            side = scans().publisher(slots=1)
+            side.send(b"1")
+            sim.clock.sleep(0.5)
+            side.send(b"2", timeout=None)
+            times.append(sim.clock.time())
+
+        times: list[float] = []
+        with Simulation() as sim:
+            sim.add(publisher)
+            sim.add(holder)
+            sim.run()
+        assert times == [2.0]
+
+    def test_receive_with_a_time_out_takes_virtual_time(self) -> None:
+        with Simulation() as sim:
+            sub = scans().subscriber()
+            assert sub.receive(2.5) is None
+            assert sim.clock.time() == 2.5
+            with pytest.raises(DeadlockError, match="'scans'"):
+                sub.receive()
+
+    def test_stamps_are_virtual(self) -> None:
+        with Simulation() as sim:
+            sub = scans().subscriber()
+            sim.clock.sleep(1.5)
+            publish(b"message")
+            sub.receive()
+            assert sub.last.publish_time == 1_500_000_000
+
+    @pytest.mark.parametrize("kind", ["blocking", "generator"])
+    def test_a_poller_of_a_topic_and_a_channel(self, kind: str) -> None:
+        got: list[bytes] = []
+
+        def registered() -> Any:
+            poller = msgq.Poller()
+            poller.registerSocket(scans().subscriber())
+            msgq.sub_sock("topic", poller)
+            return poller
+
+        def take(ready: list[Any]) -> None:
+            got.extend(each.receive(0) for each in ready)
+
+        def blocking() -> None:
+            poller = registered()
+            while True:
+                take(poller.poll(-1))
+
+        def generator() -> Any:
+            poller = registered()
+            while True:
+                take((yield poller))
+
+        with Simulation() as sim:
+            sim.add(blocking if kind == "blocking" else generator)
+            sim.play([(1.0, "topic", b"topic"), (2.0, "channel/scans", b"channel")])
+            sim.run()
+        assert got == [b"topic", b"channel"]
+
+    def test_asyncio_would_wait_in_real_time(self) -> None:
+        with Simulation(), pytest.raises(DeadlockError, match="real time"):
+            scans().subscriber().fileno()
+
+    def test_a_simulation_ends_with_its_channels(self) -> None:
+        for _ in range(2):
+            with Simulation():
+                channel = scans(create=True)
+                sub, pub = channel.subscriber(), channel.publisher()
+            assert sub.closed
+            assert pub.closed

@@ -1,0 +1,137 @@
+"""What the measured processes do where there are many of them; see `roles`."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from tools.bench import control
+from tools.bench.adapters import adapter
+from tools.bench.adapters.base import Unsupported
+from tools.bench.job import Job
+from tools.bench.loops import compiled
+from tools.bench.machine import waited_ns
+from tools.bench.roles import Role
+
+BURST_GAP_NS = 10_000
+OVER = (1 << 64) - 1
+LOOK_S = 0.0002
+KILL_WITHIN_S = 0.003
+# A longest send counts when its process did not wait for its core meanwhile: that would be the time of another program.
+UNDISTURBED_NS = 20_000
+
+
+# ---------------------------------------------------------------------------------------------------------------- burst
+
+
+def burst_send(job: Job) -> Role:
+    """Publish at a steady rate. What is late does not hurry the next: a fast publisher must not lose more."""
+    pub = job.system_for("data").publisher()
+    yield None
+    pub.await_subscribers(job.subscribers)
+    loop, words = compiled("paced", job.message, send=pub.wake or pub.send), control.words(job.words_path)
+    while True:
+        count = int(job.seconds * 1e9 / BURST_GAP_NS)
+        loop(count, BURST_GAP_NS)
+        words[control.TOTAL] = count
+        yield {"sent": count}
+
+
+def burst_take(job: Job) -> Role:
+    """Take what comes, asleep until it does; the runner counts."""
+    sub = job.system_for("data").subscriber()
+    if sub.wait is None:
+        raise Unsupported("no way to wait for a while")
+    loop, words = compiled("count", job.message, take=sub.wait), control.words(job.words_path)
+    yield None
+    while True:
+        yield {"received": loop(words)}
+
+
+def load(job: Job) -> Role:
+    """Keep a core busy until the end."""
+    words = control.words(job.words_path)
+    yield None
+    while True:
+        while not words[control.TOTAL]:
+            pass
+        yield {}
+
+
+# ----------------------------------------------------------------------------------------------------------------- kill
+# The control words: how many victims were asked for, or that it is over; and the pid of the one that publishes now.
+
+
+def after_kill(job: Job) -> Role:
+    """Kill another publisher at any time, and publish: the longest send of as many as the topic keeps, twice."""
+    if 2 not in adapter(job.system).writers:
+        raise Unsupported("one publisher only")
+    system = job.system_for("data")
+    pub, held = system.publisher(), system.subscriber()
+    words, chance = control.words(job.words_path), random.Random(0)
+    longest, count, asked = compiled("longest", job.message, send=pub.send), 2 * job.depth + 2, 0
+    yield None
+    while True:
+        end_at = perf_counter_ns() + int(job.seconds * 1e9)
+        took: list[int] = []
+        asked = 0
+        while perf_counter_ns() < end_at or not took:
+            asked += 1
+            words[control.TOTAL] = asked
+            _await(lambda: words[control.RECEIVED] != 0)
+            time.sleep(chance.uniform(0, KILL_WITHIN_S))
+            os.kill(words[control.RECEIVED], signal.SIGKILL)
+            _await(lambda: words[control.RECEIVED] == 0)
+            before = waited_ns()
+            worst = longest(count)
+            if waited_ns() - before < UNDISTURBED_NS:
+                took.append(worst)
+        words[control.TOTAL] = OVER
+        yield {"value": max(took), "samples": took, "held": held is not None}
+
+
+def be_killed(job: Job) -> Role:
+    """Start a process that publishes whenever one is asked for. Nothing of the system is loaded here."""
+    words = control.words(job.words_path)
+    yield None
+    while True:
+        started = 0
+        while words[control.TOTAL] != OVER:
+            if words[control.TOTAL] == started:
+                time.sleep(LOOK_S)
+                continue
+            started += 1
+            pid = os.fork()
+            if not pid:
+                _publish_for_ever(job, words)
+            os.waitpid(pid, 0)
+            words[control.RECEIVED] = 0
+        yield {"killed": started}
+
+
+def _publish_for_ever(job: Job, words: memoryview) -> None:
+    """Be the victim: publish, say so, and go on."""
+    parent = os.getppid()
+    try:
+        pub = job.system_for("data").publisher()
+        loop = compiled("send", job.message, send=pub.send)
+        loop(1)
+        words[control.RECEIVED] = os.getpid()
+        while os.getppid() == parent:
+            loop(1000)
+    finally:
+        os._exit(1)
+
+
+def _await(happened: Callable[[], Any]) -> None:
+    """Wait for the other side; the process's own limit ends it when that has failed."""
+    while not happened():
+        time.sleep(LOOK_S)
+
+
+ROLES: dict[str, Callable[[Job], Role]] = {
+    role.__name__: role for role in (burst_send, burst_take, load, after_kill, be_killed)
+}

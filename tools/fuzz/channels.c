@@ -1,0 +1,276 @@
+/* Fuzzes a channel: publishers, subscribers that copy, look and conflate, and those who join, on words of the hub and of
+ * pools that a stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside
+ * the hub and the pools, that every call ends, that a cursor never goes back, that what is received and lost is what was
+ * passed, and that no slot of a publisher is lost or twice there.
+ */
+#include "hostile.h"
+
+/* Those of the ring never use them. */
+#define mq_load_seq_cst_u64(word) (fuzz_look(), mq_load_seq_cst_u64(word))
+#define mq_load_seq_cst_u32(word) (fuzz_look(), mq_load_seq_cst_u32(word))
+#define mq_fetch_or_u64(word, bits) (fuzz_look(), mq_fetch_or_u64(word, bits))
+#define mq_fetch_and_u64(word, bits) (fuzz_look(), mq_fetch_and_u64(word, bits))
+
+#include "channel/hub.h"
+#include "channel/subscriber.h"
+
+enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 100, PAGE = 4096, CAPACITY_MOST = 64 };
+
+static fuzz_memory hub_memory, pool_memory[PUBLISHERS];
+static mq_channel_publisher publishers[PUBLISHERS];
+static mq_roll roll = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
+static mq_self self = {.pid = 7, .name = "fuzz"};
+static char node[MQ_NODE_NAME] = "fuzz";
+static uint64_t capacity;
+
+typedef struct {
+    mq_channel_subscriber c;
+    uint64_t slots[4], held;
+    mq_slots pools[4];
+    bool joined;
+} reader;
+static reader readers[SUBSCRIBERS];
+
+static mq_hub *hub(void) { return (mq_hub *)(void *)hub_memory.writable; }
+
+/* ---- the stranger ---- */
+
+static uint64_t hostile_position(void) {
+    uint64_t tail = ((uint64_t *)(void *)&hub()->tail)[0];
+    switch (fuzz_below(5)) {
+    case 0: return fuzz_edge(3 * CAPACITY_MOST);
+    case 1: return tail + (fuzz_below(3) - 1) * (1ull << fuzz_below(64));
+    case 2: return fuzz_below(1ull << 44);
+    default: return tail + fuzz_below(4 * CAPACITY_MOST) - 2 * CAPACITY_MOST;
+    }
+}
+
+static uint64_t hostile_entry(void) {
+    unsigned row = fuzz_one_in(2) ? (unsigned)fuzz_below(PUBLISHERS) : (unsigned)fuzz_below(64);
+    unsigned slot = fuzz_one_in(2) ? (unsigned)fuzz_below(SLOTS_MAX) : (unsigned)fuzz_below(1 << 14);
+    return fuzz_one_in(8) ? fuzz_random() : mq_entry(hostile_position(), row, slot);
+}
+
+/* A word of what is mapped; the rest is nobody's. */
+static void store_in(fuzz_memory *memory, uint64_t offset, uint64_t value) {
+    if (offset + 8 <= memory->bytes)
+        __atomic_store_n((uint64_t *)(void *)(memory->writable + offset), value, __ATOMIC_RELAXED);
+}
+
+static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED); }
+
+static void scribble(void) {
+    fuzz_memory *pool = &pool_memory[fuzz_below(PUBLISHERS)];
+    bool circle;
+    switch (fuzz_below(10)) {
+    case 0: store(&hub()->tail, fuzz_one_in(4) ? 0 : hostile_position()); break;
+    case 1: store(&hub()->geometry, fuzz_one_in(2) ? 1ull << fuzz_below(17) : fuzz_random()); break;
+    case 2:
+    case 3: store(&hub()->entries[fuzz_below(capacity)], hostile_entry()); break;
+    case 4: /* a whole order of nonsense, or one in which each entry leads to the next */
+        circle = fuzz_one_in(4);
+        for (uint64_t i = 0; i < capacity; i++)
+            store(&hub()->entries[i], circle ? mq_entry(i * ((1ull << 44) / capacity) + i, 0, 0) : hostile_entry());
+        break;
+    case 5: store(&hub()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
+    case 6: store(hub_memory.writable + 8 * fuzz_below(sizeof(mq_hub) / 8), fuzz_edge(64)); break;
+    case 7: store_in(pool, 8 * fuzz_below(24 + 8 * SLOTS_MAX), fuzz_edge(64)); break;
+    default: /* a slot's length, mostly */
+        store_in(pool, PAGE + mq_pool_stride(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
+                 fuzz_edge(2 * SLOT_BYTES));
+    }
+}
+
+/* ---- publishers ---- */
+
+static void let_go(reader *r) {
+    while (r->held) {
+        r->held--;
+        mq_pin_clear(&r->pools[r->held], (uint32_t)r->slots[r->held], 5);
+    }
+}
+
+/* As make_pool and enter_channel, where the memory of its former pool serves again, which nobody has any more. */
+static void join(unsigned number) {
+    mq_channel_publisher *p = &publishers[number];
+    uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
+    size_t bytes = mq_pool_head(slots, PAGE) + slots * mq_pool_stride(SLOT_BYTES);
+    for (int i = 0; i < SUBSCRIBERS; i++) {
+        let_go(&readers[i]);
+        memset(readers[i].c.pools, 0, sizeof readers[i].c.pools);
+    }
+    fuzz_use(&pool_memory[number], bytes);
+    mq_channel_publisher_end(p);
+    memset(p, 0, sizeof *p);
+    mq_pool *pool = (mq_pool *)(void *)pool_memory[number].writable;
+    mq_pool_write(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
+    if (mq_pool_check(pool, bytes, 1, uid, &p->slots))
+        return; /* somebody wrote there before it had a name: there is no such publisher */
+    p->hub = hub();
+    p->roll = &roll;
+    p->row = &hub()->publishers[number];
+    p->number = number;
+    if (!mq_channel_order(hub(), &p->order))
+        return;
+    check(mq_channel_publisher_begin(p), "no memory");
+    mq_hub_enter(p->row, &self, true, &p->slots, bytes, 0, node);
+}
+
+static void publish(mq_channel_publisher *p) {
+    uint8_t message[SLOT_BYTES];
+    uint64_t position, size = fuzz_below(SLOT_BYTES + 1);
+    if (!p->published)
+        return;
+    int slot = mq_channel_take(p);
+    check(slot >= MQ_NO_SLOT && slot < (int)p->slots.slots, "a slot that is none");
+    check(p->free_count + p->limbo_count + p->published_count + (slot != MQ_NO_SLOT) == p->slots.slots,
+          "a slot is lost, or twice there");
+    if (slot == MQ_NO_SLOT)
+        return;
+    memset(message, slot, size);
+    mq_copy_in(mq_channel_payload(p, (uint32_t)slot), message, size);
+    mq_channel_status status = mq_channel_publish(p, (uint32_t)slot, size, 0, &position);
+    if (status == MQ_CHANNEL_CORRUPT)
+        mq_channel_give_back(p, (uint32_t)slot);
+    else if (status == MQ_CHANNEL_NOTIFY)
+        mq_attention_wake_many(&hub()->attention);
+}
+
+/* ---- subscribers ---- */
+
+/* As _map_pool. */
+static bool map_pool(reader *r, const mq_channel_message *m) {
+    check(m->row < MQ_PUBLISHERS, "a row that is none");
+    if (m->pool_uid == 0 || m->pool_uid > PUBLISHERS || fuzz_one_in(16))
+        return false;
+    fuzz_memory *from = &pool_memory[m->pool_uid - 1];
+    bool views = r == &readers[1];
+    mq_pool *pool = (mq_pool *)(void *)(views ? from->writable : from->readable);
+    return from->bytes && mq_pool_check(pool, from->bytes, 1, m->pool_uid, &r->c.pools[m->row]) == NULL;
+}
+
+/* As _look: the message at the cursor, or nothing. */
+static bool look(reader *r, mq_channel_message *m) {
+    for (int rounds = 0; rounds < 100; rounds++) { /* the stranger may send us from pool to pool */
+        mq_channel_status status = mq_channel_next(&r->c, m);
+        if (status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY)
+            return status == MQ_CHANNEL_OK;
+        if (status == MQ_CHANNEL_UNMAPPED && map_pool(r, m))
+            continue;
+        mq_channel_pass(&r->c, m);
+        if (status == MQ_CHANNEL_CORRUPT)
+            return false;
+    }
+    return false;
+}
+
+static void receive(reader *r) {
+    mq_channel_message m;
+    uint8_t copy[SLOT_BYTES];
+    if (!r->joined) {
+        memset(r, 0, sizeof *r);
+        r->c.hub = (const mq_hub *)(const void *)hub_memory.readable;
+        r->c.conflate = r == &readers[2];
+        r->c.newest = fuzz_one_in(2);
+        r->c.history = fuzz_one_in(2) ? fuzz_below(2 * CAPACITY_MOST) : fuzz_random();
+        if (!(r->joined = mq_channel_join(&r->c, true)))
+            return;
+        r->c.forgiven = 0;
+    }
+    uint64_t before = mq_channel_cursor(&r->c), lost = r->c.lost, received = r->c.received;
+    if (look(r, &m)) {
+        check(m.length <= SLOT_BYTES || m.length <= r->c.pools[m.row].slot_bytes, "a length beyond the slot");
+        if (r == &readers[1] && r->held < 4) {
+            mq_slots pool = r->c.pools[m.row];
+            if (mq_channel_hold(&r->c, &m, 5)) {
+                r->pools[r->held] = pool;
+                r->slots[r->held++] = m.number;
+                mq_copy_out(copy, mq_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
+            }
+        } else if (m.length <= SLOT_BYTES) {
+            mq_copy_out(copy, mq_slot_payload(m.slot), m.length);
+            mq_channel_accept(&r->c, &m);
+        }
+    }
+    uint64_t cursor = mq_channel_cursor(&r->c);
+    check(cursor - before < 1ull << 63, "the cursor goes back");
+    check(r->c.lost - lost + r->c.received - received == cursor - before, "the account is wrong");
+    if (fuzz_one_in(4))
+        let_go(r);
+}
+
+/* As sweep, become_viewer and settle: those who hold the lock. */
+static void under_lock(void) {
+    mq_order order;
+    uint64_t newest;
+    mq_inquiry inquiry = mq_inquire(&roll);
+    bool begun = mq_channel_order(hub(), &order);
+    for (unsigned i = 0; i < MQ_PUBLISHERS; i++)
+        if (mq_load_acquire_u64(&hub()->publishers[i].pool_uid) && mq_hub_life(hub(), &inquiry, (int)i) == MQ_DEAD) {
+            if (begun && mq_hub_references(&order, i, &newest) && fuzz_one_in(2))
+                mq_hub_withdraw(&order, i);
+            if (fuzz_one_in(2))
+                mq_hub_free(&hub()->publishers[i]);
+        }
+    mq_inquiry_end(&inquiry);
+    int row = mq_hub_vacant_viewer(hub(), &roll, 0);
+    check(row >= MQ_NO_ROW && row < MQ_VIEWERS, "a viewer's row that is none");
+    if (row >= 0 && publishers[0].published)
+        mq_hub_clear_pins(&publishers[0].slots, row);
+    mq_geometry g = mq_geometry_of(mq_load_acquire_u64(&hub()->geometry));
+    mq_hub_settle(hub(), g);
+}
+
+static void call(void) {
+    mq_u64 *cursor;
+    switch (fuzz_below(12)) {
+    case 0:
+        fuzz_op = "join";
+        join((unsigned)fuzz_below(PUBLISHERS));
+        break;
+    case 1:
+        fuzz_op = "under the lock";
+        under_lock();
+        break;
+    case 2:
+        fuzz_op = "has more";
+        cursor = &readers[fuzz_below(SUBSCRIBERS)].c.cursor;
+        mq_channel_has_more(&(mq_channel_outlook){(const mq_hub *)(const void *)hub_memory.readable, cursor, NULL});
+        break;
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+        fuzz_op = "publish";
+        publish(&publishers[fuzz_below(PUBLISHERS)]);
+        break;
+    case 7: readers[fuzz_below(SUBSCRIBERS)].joined &= !fuzz_one_in(4); break;
+    default: fuzz_op = "receive"; receive(&readers[fuzz_below(SUBSCRIBERS)]);
+    }
+}
+
+static void run_case(void) {
+    static const uint64_t rates[] = {0, 8, 64, 512};
+    fuzz_use(&hub_memory, sizeof(mq_hub));
+    memset(readers, 0, sizeof readers);
+    memset(publishers, 0, sizeof publishers);
+    capacity = 2ull << fuzz_below(6);
+    mq_hub_write(hub(), MQ_PUBSUB, 0, 7, node);
+    if (fuzz_one_in(4)) /* the stranger settles it */
+        scribble();
+    mq_hub_settle(hub(), (mq_geometry){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});
+    for (unsigned i = 0; i < PUBLISHERS; i++)
+        join(i);
+    fuzz_calls(OPS, call, rates);
+    for (unsigned i = 0; i < PUBLISHERS; i++)
+        mq_channel_publisher_end(&publishers[i]);
+}
+
+int main(int argc, char **argv) {
+    fuzz_map(&hub_memory, (sizeof(mq_hub) + PAGE - 1) & ~(size_t)(PAGE - 1));
+    for (int i = 0; i < PUBLISHERS; i++)
+        fuzz_map(&pool_memory[i], mq_pool_head(SLOTS_MAX, PAGE) +
+                                      ((SLOTS_MAX * mq_pool_stride(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));
+    fuzz_scribble = scribble;
+    return fuzz_main(argc, argv, run_case, OPS);
+}

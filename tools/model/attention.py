@@ -1,0 +1,169 @@
+"""Attention among several publishers (msgq/impl/ground/attention.h, the functions that end in `_many`).
+
+Each publisher has a word of its own, which it counts up; sleepers follow all of these words. A publisher may be killed,
+which is also how one looks to the others that is stopped for ever. Its message may be slept through: the others cannot
+know that it is there. A message whose publisher returned from its call may not.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+from random import Random
+
+from .addresses import ATTENTION
+from .machine import Machine
+from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
+from .ops import cas, fence, futex_wait, futex_wake, load, load_strong, load_x86, rmw, rmw_x86, store
+from .protocol import Scenario, mutations_of
+from .scheduler import Schedule
+from .task import Steps, Task
+from .truth import Violation
+
+Word = tuple[int, bool, bool]  # wakes so far, somebody may sleep, a wake is under way and nobody announced itself since
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The decisions of the protocol."""
+
+    publishes_by_exchange: bool = True  # else: by a release store
+    announcement_shows: bool = True  # to the wake that is under way; else: the flag alone is set
+    sleeper_fence: Order = SEQ_CST  # EDGE sleep: the flag is set, then the publishers' words are loaded
+    look_again: bool = True
+    wake_counts: bool = True  # before it wakes
+    flag_stands: bool = True  # until somebody has woken; else: it is cleared before the wake
+    clears_what_it_left: bool = True  # else: whatever the word has become
+
+
+PROTOCOL = Rules()
+
+
+def word_of(publisher: int) -> str:
+    """Messages that it published."""
+    return f"published[{publisher}]"
+
+
+def announce(word: Word, rules: Rules = PROTOCOL) -> Word:
+    """Somebody may sleep, whom a wake that is under way need not have found."""
+    return (word[0], True, word[2] and not rules.announcement_shows)
+
+
+def wake(location: str, rules: Rules = PROTOCOL) -> Steps[None]:
+    """The flag stands until the wake is over, so that nobody has to trust us to get that far."""
+    while True:
+        old: Word = yield load(location)
+        if not old[1]:
+            return  # somebody else has woken them
+        waking: Word = (old[0] + rules.wake_counts, True, True)
+        if (yield cas(location, old, waking)) == old:
+            break
+    yield futex_wake()
+    if rules.clears_what_it_left:
+        yield cas(location, waking, (waking[0], False, False))
+    else:
+        yield rmw(location, lambda word: (word[0], False, False))
+
+
+class Crowd:
+    """Some publishers and two sleepers, on one kind of CPU."""
+
+    def __init__(self, rng: Random, rules: Rules, traced: bool, *, x86: bool) -> None:
+        self.rng, self.rules, self.x86 = rng, rules, x86
+        count = 2 + self.below(2)
+        self.words = [word_of(publisher) for publisher in range(count)]
+        self.told = [0] * count  # messages whose publisher has returned from its call
+        self.cursors: dict[Task, list[int]] = {}
+        start: Word = (0, False, False)
+        machine = Machine({**dict.fromkeys(self.words, 0), ATTENTION: start}, rng, (0.0, 0.3, 0.6)[self.below(3)])
+        self.schedule = Schedule(rng, machine, traced)
+        for publisher in range(count):
+            stopped_within = 20 if self.below(2) else 0
+            task = self.schedule.spawn(f"publisher {publisher}", self.publish(publisher), stopped_within)
+            task.is_writer = True
+        for sleeper in range(2):
+            cursor = [0] * count
+            self.cursors[self.schedule.spawn(f"sleeper {sleeper}", self.follow(cursor))] = cursor
+
+    def below(self, limit: int) -> int:
+        """One of 0 .. limit - 1."""
+        return int(self.rng.random() * limit)
+
+    # ---- publishers ----
+
+    def publish(self, publisher: int) -> Steps[None]:
+        """A few messages, one after the other."""
+        for number in range(1, 2 + self.below(3)):
+            yield from self.count_up(self.words[publisher], number)
+            # EDGE sleep: the message is published, then attention is loaded.
+            word: Word = yield (load_x86 if self.x86 else load_strong)(ATTENTION)
+            if word[1]:
+                yield from wake(ATTENTION, self.rules) if self.rules.flag_stands else self.wake_alone()
+            self.told[publisher] = number
+
+    def count_up(self, word: str, number: int) -> Steps[None]:
+        """Publish one."""
+        if self.rules.publishes_by_exchange:
+            yield (rmw_x86 if self.x86 else rmw)(word, lambda _: number)
+        else:
+            yield store(word, number, RELEASE)
+
+    def wake_alone(self) -> Steps[None]:
+        """As the ring does it, which has one publisher at a time."""
+        yield rmw(ATTENTION, lambda word: (word[0] + 1, False, False))
+        yield futex_wake()
+
+    # ---- sleepers ----
+
+    def follow(self, cursor: list[int]) -> Steps[None]:
+        """Read what is there, and sleep."""
+        announced = partial(announce, rules=self.rules)
+        while True:
+            while (yield from self.take(cursor)):
+                pass
+            expected: Word = announced((yield rmw(ATTENTION, announced)))
+            yield fence(self.rules.sleeper_fence)
+            if not self.rules.look_again or not (yield from self.take(cursor)):
+                yield futex_wait(ATTENTION, partial(eq, expected))
+
+    def take(self, cursor: list[int]) -> Steps[bool]:
+        """Look at all publishers' words; False: nothing is new."""
+        before = cursor.copy()
+        for publisher, word in enumerate(self.words):
+            cursor[publisher] = yield load(word, ACQUIRE)
+        return cursor != before
+
+    # ---- the run ----
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self.schedule.run()
+        stopped = any(task.dead for task in self.schedule.tasks)
+        for task, cursor in self.cursors.items():
+            if any(seen < told for seen, told in zip(cursor, self.told, strict=True)):
+                text = f"{task.name} sleeps at {cursor}, and the publishers have gone on from {self.told}"
+                raise Violation("past" if stopped else "wake", text)
+
+
+def attention(rng: Random, rules: Rules, traced: bool) -> Crowd:
+    """Several publishers, some of which may stop for ever, and two sleepers, on AArch64."""
+    return Crowd(rng, rules, traced, x86=False)
+
+
+def attention_x86(rng: Random, rules: Rules, traced: bool) -> Crowd:
+    """The same on x86, where a load may overtake a store before it."""
+    return Crowd(rng, rules, traced, x86=True)
+
+
+SCENARIOS: dict[str, Scenario] = {"attention": attention, "attention_x86": attention_x86}
+
+mutation = mutations_of(PROTOCOL)
+ALL = [
+    mutation("many-release", "attention_x86", "published by a release store", publishes_by_exchange=False),
+    mutation("many-announce", "attention", "an announcement hides from a wake", announcement_shows=False),
+    mutation("many-sleeper-fence", "attention", "no fence: attention, the words", sleeper_fence="relaxed"),
+    mutation("many-no-look", "attention", "nobody looks again before the sleep", look_again=False),
+    mutation("many-count", "attention", "a wake is not counted", wake_counts=False),
+    mutation("many-clear-first", "attention", "the flag is cleared before the wake", flag_stands=False),
+    mutation("many-clear-all", "attention", "the flag is cleared, whose it may be", clears_what_it_left=False),
+]
+MUTATIONS = {each.name: each for each in ALL}

@@ -1,0 +1,155 @@
+"""What is done for each frame, on both sides. In C, since most frames come after a sleep, when the caches are cold."""
+
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from typing_extensions import Buffer, disjoint_base
+
+from msgq.impl.ground.views import Region, View
+from msgq.impl.ring import PubSocket
+from visionipc.impl.leases import ClientLeases, ServerLeases
+from visionipc.wire import Record
+
+_F = TypeVar("_F", bound=Frame)
+
+@disjoint_base
+class Outgoing:
+    """A server's stream: its buffers, leases and topic. One thread at a time; refuses a second frame meanwhile."""
+
+    @property
+    def endpoint(self) -> str:
+        """The topic."""
+
+    @property
+    def published(self) -> int:
+        """Frames that were sent."""
+
+    @property
+    def dropped(self) -> int:
+        """Frames that were not, because clients held all buffers."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        publisher: PubSocket,
+        leases: ServerLeases,
+        regions: list[Region],
+        size: int,
+        server_id: int,
+    ) -> None: ...
+    def scratch(self) -> View:
+        """Return memory for a frame that will be dropped. To be defined by the subclass."""
+
+    def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
+        """Copy a frame into a free buffer, and publish it; False: dropped. See `VisionIpcServer.send`.
+
+        Parameters
+        ----------
+        data : contiguous; copied without the GIL.
+        frame_id : 32 bits.
+        sof : when the exposure started, 64 bits.
+        eof : when it ended, 64 bits.
+
+        Raises
+        ------
+        MessageSizeError : `data` has another size.
+        InvalidValueError : a number has more bits.
+        ConcurrentUseError, EndpointClosedError, ForkedSocketError : the stream cannot be used now, or here.
+        """
+
+@disjoint_base
+class Draft:
+    """A buffer of a stream, from the beginning of a with block to its end; `OutgoingFrame` says what it is for."""
+
+    frame_id: int
+    timestamp_sof: int
+    timestamp_eof: int
+    valid: bool
+
+    @property
+    def _stream(self) -> Any: ...
+    @property
+    def _view(self) -> View | None: ...
+    @property
+    def dropped(self) -> bool:
+        """Clients hold all buffers."""
+
+    def __init__(self, stream: Outgoing) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@disjoint_base
+class Frame:
+    """What a client knows of a frame; made by `Incoming.take`. `VisionBuf` says what it is for."""
+
+    _view: View | None
+    @property
+    def _record(self) -> Record: ...
+    @property
+    def _region(self) -> Region: ...
+    @property
+    def fd(self) -> int:
+        """Descriptor of the buffer's memory."""
+
+    @property
+    def leased(self) -> bool:
+        """The server leaves the buffer alone."""
+
+    @property
+    def frame_id(self) -> int:
+        """As sent."""
+
+    @property
+    def timestamp_sof(self) -> int:
+        """As sent, nanoseconds."""
+
+    @property
+    def timestamp_eof(self) -> int:
+        """As sent, nanoseconds."""
+
+    @property
+    def valid_frame(self) -> bool:
+        """As sent."""
+
+@disjoint_base
+class Incoming:
+    """A client's stream, in one life of it: the buffers, mapped, and the client's leases."""
+
+    @property
+    def records(self) -> list[Record]:
+        """One a buffer, `wire.Record`."""
+
+    @property
+    def regions(self) -> list[Region]:
+        """The buffers' memory."""
+
+    @property
+    def fds(self) -> list[int]:
+        """The buffers' descriptors."""
+
+    @property
+    def leases(self) -> ClientLeases | None:
+        """The client's row; None when the server is stock."""
+
+    @property
+    def server_id(self) -> int:
+        """Of this life."""
+
+    def __init__(
+        self, records: list[Record], regions: list[Region], fds: list[int], leases: ClientLeases | None
+    ) -> None: ...
+    def take(self, packet: bytes, kind: type[_F]) -> _F | None:
+        """Return the frame that a packet announces, held.
+
+        Parameters
+        ----------
+        packet : as it came, see `wire.PACKET`.
+        kind : the class that the frame shall have.
+
+        Returns
+        -------
+        None : the packet is of another life of the stream, or none; or its buffer is being written again; or this is
+            a forked child.
+        """

@@ -1,0 +1,219 @@
+"""What is done for each frame, on both sides. In C, since most frames come after a sleep, when the caches are cold."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from msgq.impl.ground.context cimport CLOSED
+from msgq.impl.ground.core cimport mq_clock_ns, mq_copy_in
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ring.publisher cimport PubSocket
+from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
+from msgq.impl.ground.views cimport Region, View
+
+from msgq.errors import ConcurrentUseError, EndpointClosedError, InvalidValueError, MessageSizeError
+
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_BOOTTIME
+
+
+cdef struct Packet:  # wire.PACKET
+    uint64_t server_id
+    uint64_t buffer
+    uint32_t frame_id
+    uint32_t generation
+    uint64_t timestamp_sof
+    uint64_t timestamp_eof
+    uint8_t valid
+    uint8_t padding[7]
+
+
+cdef class Outgoing:
+    """See transfer.pyi."""
+
+    cdef readonly str endpoint
+    cdef readonly uint64_t published
+    cdef readonly uint64_t dropped
+    cdef PubSocket _publisher
+    cdef ServerLeases _leases
+    cdef list _regions
+    cdef list _views
+    cdef size_t _size
+    cdef uint64_t _server_id
+    cdef bint _busy
+
+    def __init__(self, str endpoint, PubSocket publisher not None, ServerLeases leases not None, list regions not None,
+                 size_t size, uint64_t server_id):
+        self.endpoint = endpoint
+        self._publisher = publisher
+        self._leases = leases
+        self._regions = regions
+        self._views = [View(region, size, True) for region in regions]
+        self._size = size
+        self._server_id = server_id
+
+    def scratch(self):
+        raise NotImplementedError
+
+    cdef int _begin(self) except -2:
+        """Take a buffer; -1: clients hold all."""
+        if self._busy:
+            raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
+        self._check_open()
+        self._busy = True
+        return self._leases.take()
+
+    cdef int _check_open(self) except -1:
+        if self._publisher._ticket == CLOSED:
+            raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
+        if self._publisher._ticket != fork_generation:
+            self._publisher._refuse()
+        return 0
+
+    cdef int _end(self, int buffer, frame_id, sof, eof, bint valid) except -1:
+        """Publish what was begun."""
+        cdef Packet packet
+        cdef uint64_t word
+        self._busy = False
+        memset(&packet, 0, sizeof(packet))
+        try:
+            packet.frame_id, packet.timestamp_sof, packet.timestamp_eof = frame_id, sof, eof
+        except OverflowError:
+            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
+            raise InvalidValueError(text, self.endpoint) from None
+        if buffer < 0:
+            self.dropped += 1
+            return 0
+        self._check_open()
+        word = packet.frame_id
+        mq_copy_in((<Region> self._regions[buffer]).address + self._size, &word, sizeof(word))
+        packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
+        packet.generation = self._leases.publish(buffer)
+        self._publisher._send_bytes(&packet, sizeof(packet))
+        self.published += 1
+        return 0
+
+    def send(self, data, frame_id, sof, eof):
+        cdef Py_buffer source
+        cdef int buffer
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            if <size_t> source.len != self._size:
+                text = f"the frame has {source.len} bytes, the stream's buffers {self._size}"
+                raise MessageSizeError(text, self.endpoint)
+            buffer = self._begin()
+            if buffer >= 0:
+                address = (<Region> self._regions[buffer]).address
+                with nogil:
+                    mq_copy_in(address, source.buf, source.len)
+            self._end(buffer, frame_id, sof, eof, True)
+            return buffer >= 0
+        finally:
+            PyBuffer_Release(&source)
+
+
+cdef class Draft:
+    """See transfer.pyi."""
+
+    cdef readonly Outgoing _stream
+    cdef readonly View _view
+    cdef int _buffer
+    cdef bint _entered
+    cdef readonly bint dropped
+    cdef public object frame_id
+    cdef public object timestamp_sof
+    cdef public object timestamp_eof
+    cdef public object valid
+
+    def __init__(self, Outgoing stream not None):
+        stream._check_open()
+        self._stream = stream
+        self.valid = True
+
+    def __enter__(self):
+        cdef Outgoing stream = self._stream
+        if self._entered:
+            raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
+        self._buffer = stream._begin()
+        self._entered = True
+        self.dropped = self._buffer < 0
+        if self.dropped:
+            try:
+                self._view = stream.scratch()
+            except BaseException:
+                stream._busy = False
+                raise
+        else:
+            self._view = stream._views[self._buffer]
+        self.frame_id = stream.published + stream.dropped
+        self.timestamp_sof = mq_clock_ns(CLOCK_BOOTTIME)
+        self.timestamp_eof = 0
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._view = None
+        if kind is not None:
+            self._stream._busy = False
+            return
+        eof = self.timestamp_eof or mq_clock_ns(CLOCK_BOOTTIME)
+        self._stream._end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+
+
+cdef class Frame:
+    """See transfer.pyi."""
+
+    cdef readonly object _record
+    cdef readonly Region _region
+    cdef public View _view
+    cdef readonly int fd
+    cdef readonly bint leased
+    cdef readonly uint32_t frame_id
+    cdef readonly uint64_t timestamp_sof
+    cdef readonly uint64_t timestamp_eof
+    cdef readonly bint valid_frame
+
+
+cdef class Incoming:
+    """See transfer.pyi."""
+
+    cdef readonly list records
+    cdef readonly list regions
+    cdef readonly list fds
+    cdef readonly ClientLeases leases
+    cdef readonly uint64_t server_id
+    cdef size_t _size
+    cdef int _generation
+
+    def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
+        if not records or not len(records) == len(regions) == len(fds):
+            raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
+        self._generation = fork_generation
+        self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
+        self.server_id = records[0].server_id
+        self._size = records[0].geometry.size
+
+    def take(self, bytes packet not None, kind not None):
+        cdef Packet p
+        cdef View view
+        cdef Frame frame
+        if PyBytes_GET_SIZE(packet) != sizeof(p) or self._generation != fork_generation:
+            return None
+        memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
+        if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
+            return None
+        if self.leases is not None:
+            view = lease(self.leases, self.regions[p.buffer], self._size, p.buffer, p.generation)
+            if view is None:
+                return None
+        else:
+            view = View.__new__(View)
+            view.show(self.regions[p.buffer], self._size, False)
+        frame = kind.__new__(kind)
+        frame._record, frame._region, frame._view = self.records[p.buffer], self.regions[p.buffer], view
+        frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
+        frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
+        frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
+        return frame
