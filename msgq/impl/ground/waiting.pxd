@@ -31,9 +31,11 @@ cdef class Waitable:
     cdef bint _ready(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _rouse(self) noexcept
+    cdef void _awake(self) noexcept
+    cdef void _occupy(self) noexcept
+    cdef void _vacate(self) noexcept
 
     # Its own:
-    cdef void _occupy(self) noexcept
     cdef int _end_if_closing(self) except -1
     cdef int _leave(self) except -1
     cdef int _settle_fd(self) except -1

@@ -10,6 +10,7 @@ while this thread occupies the object; a receive that finds something calls none
     _nap_ns      see to it that somebody can wake us; how long to sleep at most before another look, in ns. `slept_ns`:
                  how long this wait has lasted.
     _lookout     the same for the watcher thread, without the GIL (lookout.h).
+    _awake       the sleep that _announce told of is over, or did not come to be. Not every kind needs it.
     _give_back   leave all places: it is closed. `__dealloc__` of the kind calls _leave when it is still open.
 
 What it is in shared memory begins with a ticket (context.pxd): the kind sets `_ticket` and `_generation` to
@@ -103,6 +104,17 @@ cdef class Waitable:
         """End the sleep of another thread."""
         mq_futex_wake_all(mq_futex_word(self._word()))
 
+    cdef void _awake(self) noexcept:
+        pass
+
+    cdef void _occupy(self) noexcept:
+        """Keep other threads, and signal handlers, out."""
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+
+    cdef void _vacate(self) noexcept:
+        """Let them in again."""
+        self._ticket = self._generation
+
     # ---- coming and going ----
 
     @property
@@ -112,10 +124,6 @@ cdef class Waitable:
     @property
     def closed(self):
         return self._ticket == CLOSED
-
-    cdef void _occupy(self) noexcept:
-        """Keep other threads, and signal handlers, out."""
-        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
 
     cdef int _end_if_closing(self) except -1:
         """Do what a signal handler asked for while it was occupied."""
@@ -232,8 +240,9 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
     cdef unsigned count = 0
-    for each in waitables:
+    for each in waitables:  # what may raise comes before what is to be taken back
         shortest = min(shortest, each._nap_ns(slept_ns))
+    for each in waitables:
         expected = each._announce()
         if count < MQ_FUTEX_MANY:
             words[count].address = <uint64_t> <size_t> each._word()
@@ -258,7 +267,7 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1:
         ready = _sleep_until_ready(waitables, deadline)
     finally:
         for each in waitables:
-            each._ticket = each._generation
+            each._vacate()
             if each._closing and each._generation == fork_generation:
                 each._leave()
                 closed = each._endpoint
@@ -281,13 +290,16 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
         if generation != fork_generation:
             return True  # a handler forked, and this is the child: the caller enters them anew
         nap = _prepare_sleep(waitables, words, mq_now_ns() - started)
+        if nap:
+            until = mq_now_ns() + nap
+            if 0 <= deadline < until:
+                until = deadline
+            with nogil:
+                sleep_on(words, count, until)
+        for each in waitables:
+            (<Waitable> each)._awake()
         if nap == 0:
             return True
-        until = mq_now_ns() + nap
-        if 0 <= deadline < until:
-            until = deadline
-        with nogil:
-            sleep_on(words, count, until)
         if _any_has_more(waitables):
             return True
         if 0 <= deadline <= mq_now_ns():
