@@ -1,0 +1,1 @@
+"""Work queues over shared memory: each message goes to one consumer, the highest priority first."""
