@@ -1,0 +1,56 @@
+"""A job: a message that was taken. See job.pyi of msgq/impl/workqueue for the contract of each method."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import Self
+
+from msgq.errors import EndpointClosedError, LeaseExpiredError
+from msgq.impl.fake.bus import forked_error
+from msgq.impl.fake.workqueue_store import Claim, Queue
+
+
+class Job:
+    """A message that is this taker's until it is acknowledged."""
+
+    def __init__(self, queue: Queue, claim: Claim) -> None:
+        self._queue, self._claim = queue, claim
+        item = claim.item
+        self.data, self.priority, self.deliveries = item.data, item.priority, item.deliveries
+        self.sent_time, self.origin_time = item.sent_time, item.origin_time
+
+    def __del__(self) -> None:
+        if not self._queue.inherited:
+            self._claim.revoke()
+
+    def __repr__(self) -> str:
+        state = "lost" if self._claim.lost else "over" if self._claim.over else "open"
+        return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
+
+    def ack(self) -> None:
+        """Let the message go: it is done."""
+        self._end(True)
+
+    def nack(self) -> None:
+        """Give the message back to its place in the order."""
+        self._end(False)
+
+    def _end(self, acknowledged: bool) -> None:
+        if self._queue.inherited:
+            raise forked_error(self._queue.name)
+        self._claim.end(acknowledged)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._claim.over and not self._claim.lost:
+            return  # the block has ended it
+        if kind is None:
+            self.ack()
+            return
+        with contextlib.suppress(LeaseExpiredError, EndpointClosedError):  # it is back, as it is to be
+            self.nack()
