@@ -354,7 +354,7 @@ class MessageQueue(Waitable):
             return None
         claim = Claim(self._use(), self._queue.take(), lease_ns)
         self._bus.took(self._queue, claim.item.number)
-        return Job(self._queue, claim)
+        return Job(self, self._queue, claim)
 
     def peek(self) -> list[Message]:
         """Return what waits, the first first; it stays."""

@@ -12,10 +12,10 @@ from msgq.impl.fake.workqueue_store import Claim, Queue
 
 
 class Job:
-    """A message that is this taker's until it is acknowledged."""
+    """A message that is this taker's until it is acknowledged. It keeps the handle that it was taken with."""
 
-    def __init__(self, queue: Queue, claim: Claim) -> None:
-        self._queue, self._claim = queue, claim
+    def __init__(self, handle: object, queue: Queue, claim: Claim) -> None:
+        self._handle, self._queue, self._claim = handle, queue, claim
         item = claim.item
         self.data, self.priority, self.deliveries = item.data, item.priority, item.deliveries
         self.sent_time, self.origin_time = item.sent_time, item.origin_time
