@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq import naming, sharing
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
@@ -55,7 +55,7 @@ class MessageQueue(Waitable):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
-        self._prefix = naming.checked_prefix(prefix)
+        self._prefix, self._trust = naming.checked_prefix(prefix), trust
         with naming.chosen(trust=trust):
             sharing.trusted(wanted.name)
         naming.spin_us(spin_us, wanted.name)
@@ -72,7 +72,7 @@ class MessageQueue(Waitable):
         return f"<msgq fake MessageQueue {self._endpoint!r}, {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (self._endpoint, self._prefix, self._read, self._write, self._block)
+        return reopened, (self._endpoint, self._prefix, self._trust, self._read, self._write, self._block)
 
     # ---- what it is ----
 
@@ -281,10 +281,10 @@ class MessageQueue(Waitable):
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
         queue.send(data, priority, origin_time)
 
-    def wait_space(self, timeout: float | None = None) -> bool:
+    def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait until there is room for a message; tell whether there is."""
         self._use("write")
-        patience = self._patience(timeout, None)
+        patience = self._patience(timeout, deadline)
         if not self._queue.has_room() and patience:
             self._wait(self._queue.has_room, patience, "room for a message")
         return self._queue.has_room()
@@ -318,6 +318,15 @@ class MessageQueue(Waitable):
         """Take the next message."""
         return shown(self._taken()) if self._find(timeout, deadline) else None
 
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        received = self.receive()
+        if received is None:  # it does not block
+            raise StopIteration
+        return received
+
     def receive_many(self, limit: int | None = None) -> list[Message]:
         """Take the messages that are there."""
         most = options.checked_limit(limit, self._endpoint)
@@ -330,8 +339,8 @@ class MessageQueue(Waitable):
     def receive_into(
         self,
         buffer: WriteableBuffer,
-        *,
         timeout: float | None = None,
+        *,
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
         """Take the next message into memory of the caller's; return its length and priority."""
@@ -392,9 +401,11 @@ def missing_error(name: str) -> SegmentError:
     return SegmentError("there is no such queue", name, errno=errno.ENOENT)
 
 
-def reopened(name: str, prefix: str, read: bool, write: bool, block: bool) -> MessageQueue:
+def reopened(name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool) -> MessageQueue:
     """Return a handle of the same kind as one that was pickled."""
-    return MessageQueue(name, 0 if block else options.O_NONBLOCK, read=read, write=write, prefix=prefix)
+    queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
+    queue.block = block
+    return queue
 
 
 def _tell(handle: weakref.ref[MessageQueue], how: options.Notification, once: bool) -> None:

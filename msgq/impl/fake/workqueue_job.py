@@ -6,7 +6,7 @@ import contextlib
 from types import TracebackType
 from typing import Self
 
-from msgq.errors import EndpointClosedError, LeaseExpiredError
+from msgq.errors import EndpointClosedError
 from msgq.impl.fake.bus import forked_error
 from msgq.impl.fake.workqueue_store import Claim, Queue
 
@@ -25,32 +25,35 @@ class Job:
             self._claim.revoke()
 
     def __repr__(self) -> str:
-        state = "lost" if self._claim.lost else "over" if self._claim.over else "open"
+        state = "over" if self._claim.over else "open"
         return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
 
     def ack(self) -> None:
         """Let the message go: it is done."""
-        self._end(True)
+        self._check()
+        self._claim.end(True)
 
     def nack(self) -> None:
         """Give the message back to its place in the order."""
-        self._end(False)
+        self._check()
+        self._claim.end(False)
 
-    def _end(self, acknowledged: bool) -> None:
+    def _check(self) -> None:
         if self._queue.inherited:
             raise forked_error(self._queue.name)
-        self._claim.end(acknowledged)
+        self._claim.check()
 
     def __enter__(self) -> Self:
+        self._check()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._claim.over and not self._claim.lost:
-            return  # the block has ended it
+        if self._claim.over or self._queue.inherited:
+            return
         if kind is None:
             self.ack()
             return
-        with contextlib.suppress(LeaseExpiredError, EndpointClosedError):  # it is back, as it is to be
+        with contextlib.suppress(EndpointClosedError):  # it is back already
             self.nack()

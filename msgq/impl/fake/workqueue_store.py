@@ -48,8 +48,8 @@ class Claim:
 
     Attributes
     ----------
-    over : acknowledged, or given back by its taker.
-    lost : it came back without its taker, whose lease was over, or who closed the handle.
+    over : ended by its taker.
+    lost : it came back without its taker, whose lease was over, who closed the handle or forgot the job.
     """
 
     __slots__ = ("__weakref__", "_row", "item", "lost", "over")
@@ -62,36 +62,43 @@ class Claim:
             bus = row.queue.bus
             bus.clock.alarms[self] = (bus.clock.now_ns + lease_ns, self.revoke)
 
+    def check(self) -> None:
+        """Raise an error if it was ended, or its handle was closed."""
+        name = self._row.queue.name
+        if self.over:
+            raise errors.StateError("a job ends once; this one was acknowledged or given back", name)
+        if self._row.closed:
+            raise errors.EndpointClosedError("the handle was closed, and the job went back to the queue", name)
+
     def end(self, acknowledged: bool) -> None:
         """Let the message go, or give it back.
 
         Raises
         ------
-        EndpointClosedError, LeaseExpiredError : it came back before. StateError : it was ended before.
+        LeaseExpiredError : it was to go, and came back before. StateError, EndpointClosedError : as `check`.
         """
+        self.check()
+        self.over = True
         queue = self._row.queue
         if self.lost:
-            if self._row.closed:
-                raise errors.EndpointClosedError("was closed, and its jobs went back to it", queue.name)
-            raise lease_error(queue.name)
-        if self.over:
-            raise errors.StateError("the job was acknowledged or given back before; it serves once", queue.name)
-        self._end()
+            if acknowledged:
+                raise lease_error(queue.name)
+            return
+        self._leave()
         if acknowledged:
             queue.in_flight -= 1
         else:
             queue.take_back(self.item)
 
-    def _end(self) -> None:
-        self.over = True
+    def _leave(self) -> None:
         self._row.claims.remove(self)
         self._row.queue.bus.clock.alarms.pop(self, None)
 
     def revoke(self) -> None:
-        """Bring the message back to the queue, if it is not over."""
-        if not self.over:
-            self._end()
+        """Bring the message back to the queue without its taker."""
+        if not self.over and not self.lost:
             self.lost = True
+            self._leave()
             self._row.queue.take_back(self.item)
 
 
