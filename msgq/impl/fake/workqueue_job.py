@@ -21,8 +21,9 @@ class Job:
         self.sent_time, self.origin_time = item.sent_time, item.origin_time
 
     def __del__(self) -> None:
-        if not self._queue.inherited:
-            self._claim.revoke()
+        claim = vars(self).get("_claim")  # none: it was not made by take()
+        if claim is not None and not self._queue.inherited:
+            claim.revoke()
 
     def __repr__(self) -> str:
         state = "over" if self._claim.over else "open"
