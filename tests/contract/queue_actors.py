@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import signal
 import threading
 from importlib import import_module
 from typing import Any
@@ -62,8 +63,6 @@ def interrupted(backend: str, name: str, call: str) -> str:
 
 def notified_by_signal(backend: str, name: str, number: int) -> int:
     """Ask for a signal, and return it when it has come."""
-    import signal
-
     came = threading.Event()
     signal.signal(number, lambda *_: came.set())
     queue = opened(backend, name)

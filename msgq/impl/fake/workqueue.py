@@ -6,6 +6,7 @@ simulation, unless a fault delays it. A call that waits lets virtual time pass.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import weakref
@@ -24,10 +25,11 @@ from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, ro
 from msgq.impl.sockets.checks import closed_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
-from msgq.schema import Schema
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+    from msgq.schema import Schema
 
 __all__ = ["Job", "Message", "MessageQueue"]
 
@@ -53,8 +55,7 @@ class MessageQueue(Waitable):
         super().__init__()
         self._row: Row | None = None
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
-        if schema is not None and not isinstance(schema, Schema):
-            raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        options.check_schema(schema)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
         with naming.chosen(trust=trust):
             sharing.trusted(wanted.name)
@@ -199,6 +200,7 @@ class MessageQueue(Waitable):
         """Return the next message, in a task of an asyncio loop."""
         from msgq.impl.ground import event_loop
 
+        self._enter()
         return event_loop.receive(cast("Any", self), 0.0)
 
     areceive = __anext__ = arecv
@@ -420,4 +422,5 @@ def _tell(handle: weakref.ref[MessageQueue], how: options.Notification, once: bo
     elif how.signal is not None:
         os.kill(os.getpid(), how.signal)
     elif how.descriptor is not None:
-        os.write(how.descriptor, (1).to_bytes(8, "little"))
+        with contextlib.suppress(OSError):  # it is full, or was closed
+            os.write(how.descriptor, (1).to_bytes(8, "little"))
