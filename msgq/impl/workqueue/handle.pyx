@@ -18,7 +18,7 @@ from posix.unistd cimport usleep
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
+    mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
@@ -38,6 +38,11 @@ from msgq.impl.workqueue.queuefile import exists_error, missing_error
 from msgq import naming, sharing
 from msgq.errors import CorruptSegmentError, SegmentError, TooManyHandlesError
 from msgq.impl.workqueue import options
+
+
+cdef extern from "time.h" nogil:
+    enum:
+        CLOCK_MONOTONIC_COARSE
 
 
 cdef enum:
@@ -350,7 +355,7 @@ cdef class Handle(Waitable):
 
     cdef bint _look(self, mq_queue_taken *taken) except -1:
         """Take the best message; False: there is none."""
-        cdef int64_t now = mq_now_ns()
+        cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
         status = mq_queue_take(&self._h, taken)

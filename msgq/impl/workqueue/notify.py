@@ -25,12 +25,13 @@ class Registration:
     ----------
     queue : the handle; it is referred to weakly.
     notice : of the queue.
-    wanted : what to do.
+    how : what was asked for; it is kept, so that a descriptor stays open.
+    wanted : the same, checked.
     once : only the first time.
     """
 
-    def __init__(self, queue: Any, notice: Notice, wanted: Notification, once: bool) -> None:
-        self.queue, self.notice, self.wanted, self.once = weakref.ref(queue), notice, wanted, once
+    def __init__(self, queue: Any, notice: Notice, how: Any, wanted: Notification, once: bool) -> None:
+        self.queue, self.notice, self.how, self.wanted, self.once = weakref.ref(queue), notice, how, wanted, once
         self.fd = notice.fileno()
         _thread.add(self)
 

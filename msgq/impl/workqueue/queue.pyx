@@ -312,7 +312,7 @@ cdef class MessageQueue(Handle):
         notice = exclusive_notice(self) if exclusive else Notice(self)
         if notice is None:
             raise QueueBusyError("another process is told already when a message comes to this queue", self._endpoint)
-        self._told = notify.Registration(self, notice, wanted, once)
+        self._told = notify.Registration(self, notice, how, wanted, once)
 
     def _forget(self, told):
         """Be told no more, by this one."""
