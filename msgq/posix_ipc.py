@@ -38,10 +38,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from msgq import workqueue
-from msgq.errors import IpcError, MsgqError, SegmentError
+from msgq.errors import IpcError, MsgqError
 from msgq.impl.workqueue.options import MESSAGE_SIZE_MAX, MESSAGES_MAX
 
 VERSION = __version__ = "1.3.2"  # of posix_ipc, that this module behaves as
@@ -58,6 +58,7 @@ USER_SIGNAL_MIN, USER_SIGNAL_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
 
 _NAME_BYTES_MAX = 255  # behind the "/", in the kernel
 _SIGNAL_MAX = 64
+_NO_RIGHT = O_WRONLY | O_RDWR  # what the kernel makes of both
 _LONGEST_WAIT = 2_000_000.0  # seconds; whoever waits longer waits for ever
 _TIME_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel can add the time of day to it
 _ELSEWHERE = ("Semaphore", "SharedMemory", "unlink_semaphore", "unlink_shared_memory")
@@ -183,33 +184,67 @@ def _narrowed(mode: int) -> int:
 # ---- opening ----
 
 
-def _opened(
-    name: str | None, flags: int, mode: int, attributes: tuple[int, int], read: bool, write: bool
-) -> tuple[str, workqueue.MessageQueue]:
-    """Open or make a queue, and return its name, which is a new one for None."""
-    while name is None:
-        with contextlib.suppress(ExistentialError):
-            return _opened(f"/{os.urandom(8).hex()}", flags, mode, attributes, read, write)
-    if not name.startswith("/"):
-        raise ValueError(f"the name {name!r} does not start with '/'")
-    rest = _within(name)
-    makes = bool(flags & O_CREAT)
-    possible = 0 < attributes[0] <= MESSAGES_MAX and 0 < attributes[1] <= MESSAGE_SIZE_MAX
-    bits = flags & (O_CREX | O_NONBLOCK) if possible or not makes else flags & O_NONBLOCK
-    sizes = attributes if possible else (None, None)
-    try:
-        queue = workqueue.MessageQueue(
-            rest, bits, _narrowed(mode) if makes else None, *sizes, read=read, write=write
-        )
-    except MsgqError as error:
-        if makes and not possible and error.errno == errno.ENOENT:
-            text = f"max_messages={attributes[0]}, max_message_size={attributes[1]}; they may be 1 to {MESSAGES_MAX}"
-            raise ValueError(f"{text} and 1 to {MESSAGE_SIZE_MAX}") from None
-        raise _translated(error) from error
-    if makes and not possible and flags & O_EXCL:
-        queue.close()
-        raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
-    return name, queue
+class _Opening(NamedTuple):
+    """How a queue is to be opened: checked arguments of `MessageQueue`."""
+
+    flags: int
+    mode: int
+    max_messages: int
+    max_message_size: int
+    read: bool
+    write: bool
+
+    @property
+    def access(self) -> int:
+        """The kernel's two bits for the rights to read and to write, to which the flags may add."""
+        rights = O_RDWR if self.read and self.write else O_WRONLY if self.write else O_RDONLY
+        return rights | self.flags & 3
+
+    @property
+    def possible(self) -> bool:
+        """Whether a new queue can be so."""
+        return 0 < self.max_messages <= MESSAGES_MAX and 0 < self.max_message_size <= MESSAGE_SIZE_MAX
+
+    def open(self, name: str) -> workqueue.MessageQueue:
+        """Open or make the queue of that name. What makes no sense matters only where the kernel looks at it."""
+        if not name.startswith("/"):
+            raise ValueError(f"the name {name!r} does not start with '/'")
+        rest = _within(name)
+        if self.flags & O_CREAT and self.possible and self.access != _NO_RIGHT:
+            return self._open(rest, self.flags & O_CREX)
+        try:
+            queue = self._open(rest, 0)
+        except ExistentialError:
+            if not self.flags & O_CREAT:
+                raise
+            if not self.possible:
+                sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
+                text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
+                raise ValueError(text) from None
+            return self._open(rest, O_CREX)
+        if self.flags & O_EXCL:
+            queue.close()
+            raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
+        if self.access == _NO_RIGHT:
+            queue.close()
+            raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
+        return queue
+
+    def _open(self, rest: str, making: int) -> workqueue.MessageQueue:
+        bits = making | self.flags & O_NONBLOCK
+        mode = _narrowed(self.mode) if making else None
+        sizes = (self.max_messages, self.max_message_size) if making else (None, None)
+        try:
+            return workqueue.MessageQueue(rest, bits, mode, *sizes, read=self.read, write=self.write)
+        except MsgqError as error:
+            raise _translated(error) from error
+
+    def open_new(self) -> tuple[str, workqueue.MessageQueue]:
+        """Make a queue with a name that no other has."""
+        while True:
+            name = f"/{os.urandom(8).hex()}"
+            with contextlib.suppress(ExistentialError):
+                return name, self.open(name)
 
 
 def unlink_message_queue(name: str, /) -> None:
@@ -308,7 +343,7 @@ class MessageQueue:
     mqd : a descriptor, readable while a message is there; -1 when closed.
     """
 
-    __slots__ = ("_max_message_size", "_max_messages", "_mode", "_name", "_queue", "_read", "_receives", "_sends", "_write")
+    __slots__ = ("_how", "_name", "_queue")
 
     def __init__(
         self,
@@ -339,31 +374,25 @@ class MessageQueue:
         OSError : no room, or too many handles, or descriptors.
         """
         asked = _asked_name(name)
-        flags = operator.index(flags) & 0xFFFFFFFF
-        self._mode = _permissions(mode)
-        attributes = _long(max_messages), _long(max_message_size)
-        self._read, self._write = bool(read), bool(write)
-        if flags & O_CREX == O_EXCL:
+        bits, mode = operator.index(flags) & 0xFFFFFFFF, _permissions(mode)
+        how = _Opening(bits, mode, _long(max_messages), _long(max_message_size), bool(read), bool(write))
+        if bits & O_CREX == O_EXCL:
             raise ValueError("O_EXCL needs O_CREAT beside it")
-        if asked is None and not flags & O_EXCL:
+        if asked is None and not bits & O_EXCL:
             raise ValueError("only with O_CREX may the name be None: a new one is chosen")
-        if not (self._read or self._write):
+        if not (how.read or how.write):
             raise ValueError("read and write are both False; one of them is needed")
-        # The kernel has both in two bits, to which the flags may add.
-        access = (O_RDWR if self._read and self._write else O_WRONLY if self._write else O_RDONLY) | flags & 3
-        self._receives, self._sends = access in (O_RDONLY, O_RDWR), access in (O_WRONLY, O_RDWR)
-        self._queue: workqueue.MessageQueue | None
-        self._name, self._queue = _opened(asked, flags, self._mode, attributes, self._read, self._write)
-        if access == O_WRONLY | O_RDWR:
-            self._queue.close()
-            raise ValueError(f"flags={flags:#x} and read, write leave the object no right")
-        self._max_messages, self._max_message_size = self._queue.max_messages, self._queue.max_message_size
-        self._queue.signals_end_waits = True
+        self._name, queue = how.open_new() if asked is None else (asked, how.open(asked))
+        self._how = how._replace(max_messages=queue.max_messages, max_message_size=queue.max_message_size)
+        self._queue: workqueue.MessageQueue | None = queue
+        queue.signals_end_waits = True
 
     def __repr__(self) -> str:
-        limits = f"max_message_size={self._max_message_size}, max_messages={self._max_messages}"
-        rights = f"read={self._read}, write={self._write}"
-        return f'posix_ipc.MessageQueue("{self._name}", mode=0{self._mode:o}, {limits}, {rights})'
+        how = self._how
+        limits = f"max_message_size={how.max_message_size}, max_messages={how.max_messages}"
+        return (
+            f'posix_ipc.MessageQueue("{self._name}", mode=0{how.mode:o}, {limits}, read={how.read}, write={how.write})'
+        )
 
     def __str__(self) -> str:
         return self._name
@@ -379,17 +408,17 @@ class MessageQueue:
     @property
     def mode(self) -> int:
         """The permissions that were asked for."""
-        return self._mode
+        return self._how.mode
 
     @property
     def max_messages(self) -> int:
         """How many messages the queue holds."""
-        return self._max_messages
+        return self._how.max_messages
 
     @property
     def max_message_size(self) -> int:
         """How many bytes a message may have."""
-        return self._max_message_size
+        return self._how.max_message_size
 
     def _open(self) -> workqueue.MessageQueue:
         queue = self._queue
@@ -438,11 +467,11 @@ class MessageQueue:
         TypeError : an argument is of another kind, or the time-out negative.
         """
         data, seconds, number = _bytes_of(message), _patience(timeout), _long(priority)
-        if not self._write:
+        if not self._how.write:
             raise PermissionsError(f"{self._name!r} was opened with write=False", errno=errno.EBADF)
         if not 0 <= number <= QUEUE_PRIORITY_MAX:
             raise ValueError(f"the priority is {number}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
-        self._check(self._sends, seconds)
+        self._check(self._how.access in (O_WRONLY, O_RDWR), seconds)
         try:
             self._open().send(data, number, timeout=seconds)
         except MsgqError as error:
@@ -469,9 +498,9 @@ class MessageQueue:
         TypeError : the time-out is negative, or no number.
         """
         seconds = _patience(timeout)
-        if not self._read:
+        if not self._how.read:
             raise PermissionsError(f"{self._name!r} was opened with read=False", errno=errno.EBADF)
-        self._check(self._receives, seconds)
+        self._check(self._how.access in (O_RDONLY, O_RDWR), seconds)
         try:
             message = self._open().receive(timeout=seconds)
         except MsgqError as error:
