@@ -107,6 +107,10 @@ cdef class Waitable:
     cdef void _awake(self) noexcept:
         pass
 
+    cdef void _announce_fd(self) noexcept:
+        """Say in the place of the watcher thread that it sleeps."""
+        self._announce()
+
     cdef void _occupy(self) noexcept:
         """Keep other threads, and signal handlers, out."""
         self._ticket, self._user = BUSY, PyThread_get_thread_ident()
@@ -182,7 +186,7 @@ cdef class Waitable:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
         if self._fd >= 0 and not self._has_more():
             mq_watcher_quiet(self._fd, self._nap_ns(0))
-            self._announce()
+            self._announce_fd()
             if self._has_more():
                 mq_watcher_mark(self._fd)
         return 0
@@ -202,6 +206,14 @@ cdef class Waitable:
 
     def __anext__(self):
         return self.arecv()
+
+
+cdef void watcher_lock() noexcept:
+    mq_watcher_lock()
+
+
+cdef void watcher_unlock() noexcept:
+    mq_watcher_unlock()
 
 
 # ---- sleeping ----

@@ -21,6 +21,7 @@ cdef extern from "ground/atomics.h" nogil:
     uint64_t mq_load_relaxed_u64(const mq_u64 *word)
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
+    void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
 
 
 cdef extern from "ground/roster.h" nogil:
@@ -136,7 +137,8 @@ cdef extern from "workqueue/receiver.h" nogil:
     void mq_queue_forget_all(mq_queue_handle *h)
     bint mq_queue_has_ready(const mq_queue_parts *parts)
     bint mq_queue_has_free(const mq_queue_parts *parts)
-    mq_queue_status mq_queue_take(mq_queue_handle *h, uint32_t deadline_tick, mq_queue_taken *taken)
+    mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken)
+    void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
     bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
 
 
@@ -146,8 +148,21 @@ cdef extern from "workqueue/repair.h" nogil:
         MQ_QUEUE_MET_NS
     int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns)
-    void mq_queue_clear_dead_bits(mq_queue *queue, const mq_roll *roll, unsigned own)
+    void mq_queue_clear_dead_bits(mq_queue_handle *h)
+    void mq_queue_tell_of_rest(const mq_queue_parts *parts)
     void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)
     void mq_queue_pass_on_message(mq_queue_handle *h)
     void mq_queue_pass_on_room(mq_queue_handle *h)
+
+
+cdef extern from "workqueue/outlook.h" nogil:
+    ctypedef struct mq_queue_outlook:
+        mq_queue_handle h
+        int watching
+        bint fd_watches
+    void mq_queue_watch(mq_queue_outlook *outlook)
+    void mq_queue_unwatch(mq_queue_outlook *outlook)
+    int mq_queue_outlook_has_more(const void *reader)
+    uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word)
+    void mq_queue_outlook_awake(const void *reader)

@@ -13,8 +13,8 @@ cdef extern from "Python.h":
         const char *doc
         PyStructSequence_Field *fields
         int n_in_sequence
-    object PyStructSequence_NewType(PyStructSequence_Desc *desc)
-    object PyStructSequence_New(object kind)
+    type PyStructSequence_NewType(PyStructSequence_Desc *desc)
+    object PyStructSequence_New(type kind)
     void PyStructSequence_SetItem(object made, Py_ssize_t i, object value)
 
 
@@ -32,7 +32,8 @@ _description.doc = "A message of a work queue. It is a pair, (data, priority), a
 _description.fields = _fields
 _description.n_in_sequence = 2
 
-Message = PyStructSequence_NewType(&_description)
+cdef type _Message = PyStructSequence_NewType(&_description)
+Message = _Message
 
 
 cdef inline void _set(object made, Py_ssize_t i, object value):
@@ -41,7 +42,7 @@ cdef inline void _set(object made, Py_ssize_t i, object value):
 
 
 cdef object new_message(bytes data, uint64_t priority, uint64_t deliveries, uint64_t sent_time, uint64_t origin_time):
-    made = PyStructSequence_New(Message)
+    made = PyStructSequence_New(_Message)
     _set(made, 0, data)
     _set(made, 1, priority)
     _set(made, 2, deliveries)

@@ -2,6 +2,7 @@
 
 from cython cimport no_gc_clear
 from libc.errno cimport EEXIST, ENOENT, errno
+from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.mman cimport PROT_READ, PROT_WRITE
 from posix.stat cimport struct_stat
@@ -60,18 +61,18 @@ cdef class QueueFile:
         return &self.segment.roll
 
     cdef int lock(self, bint patient=True) except -2:
-        """Hold off all who come and go; returns what unlock_file takes. -1: somebody has it, and we are not patient.
+        """Hold off all who come and go; returns what unlock_file takes. Not patient: -1 when it is not to be had now.
 
         A queue that was unlinked has its file no less.
         """
         cdef int fd = mq_roll_open(self.roll(), O_RDWR)
-        if fd < 0:
-            raise failure("cannot open the queue's file anew", self.name, self.segment.path, errno)
         if not patient:
-            if flock(fd, LOCK_EX | LOCK_NB) == 0:
+            if fd < 0 or flock(fd, LOCK_EX | LOCK_NB) == 0:
                 return fd
             close(fd)
             return -1
+        if fd < 0:
+            raise failure("cannot open the queue's file anew", self.name, self.segment.path, errno)
         try:
             lock_file(fd, self.name, self.segment.path)
         except BaseException:
@@ -155,6 +156,7 @@ cdef QueueFile make_queue(str name, str in_prefix, object mode, object trust, ma
     """Make the queue; None: another process was faster."""
     cdef struct_stat found
     cdef Segment segment
+    cdef char creator[MQ_QUEUE_CREATOR]
     cdef int permissions = naming.mode(mode, name)
     path = naming.queue_path(name, in_prefix)
     if in_prefix:
@@ -163,8 +165,10 @@ cdef QueueFile make_queue(str name, str in_prefix, object mode, object trust, ma
     try:
         check_file(fd, &found, name, path)
         segment = map_file(fd, &found, True, name, path)
+        memset(creator, 0, sizeof(creator))
+        memcpy(creator, this_process().name, sizeof(this_process().name))
         mq_queue_write(<mq_queue *> segment.address, max_messages, max_message_size, host_time_ns(),
-                       this_process().pid, this_process().name)
+                       this_process().pid, creator)
         if not name_file(fd, name, path):
             return None
         file = _adopt(fd, segment, name, in_prefix, trust, permissions, True)

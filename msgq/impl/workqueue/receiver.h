@@ -110,21 +110,20 @@ static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
 }
 
 /* Read the head of a message that is ours. False: its length makes no sense. */
-static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken, uint64_t lease) {
+static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
     mq_queue_head *head = &h->parts.heads[taken->place];
     taken->length = mq_load_relaxed_u64(&head->length); /* relaxed, all: acquired with the word */
     taken->deliveries = mq_load_relaxed_u64(&head->deliveries) + 1;
     taken->sent_time = mq_load_relaxed_u64(&head->sent_time);
     taken->origin_time = mq_load_relaxed_u64(&head->origin_time);
     mq_store_relaxed_u64(&head->deliveries, taken->deliveries);
-    mq_store_relaxed_u64(&head->lease, lease);
     mq_queue_count(&h->row->counts.received, 1);
     return taken->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `deadline_tick`: of its lease (words.h); 0: none. MQ_QUEUE_CORRUPT: taken->word is 0 when words change
- * all the time and nothing can be taken; else this message makes no sense, and is ours to free. */
-static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint32_t deadline_tick, mq_queue_taken *taken) {
+/* Take the best message. MQ_QUEUE_CORRUPT: taken->word is 0 when words change all the time and nothing can be taken; else
+ * this message makes no sense, and is ours to free. */
+static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken) {
     uint64_t ready = 0, rounds = 0;
     while (rounds <= h->parts.max_messages + 1000) { /* so many can be taken by others while none comes */
         mq_queue_found found = mq_queue_find(h);
@@ -136,8 +135,7 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint32_t deadlin
         /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: the payload is what the place had before. */
         if (mq_compare_exchange_u64(&h->parts.words[found.place], found.key, word)) {
             *taken = (mq_queue_taken){.place = found.place, .key = found.key, .word = word};
-            uint64_t lease = deadline_tick ? mq_lease_of(word, deadline_tick) : 0;
-            return mq_queue_open(h, taken, lease) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
+            return mq_queue_open(h, taken) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
         }
         uint64_t now = mq_load_relaxed_u64(&h->parts.queue->ready); /* relaxed: a bound on foreign bytes */
         rounds = now == ready ? rounds + 1 : 0;
@@ -145,6 +143,13 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint32_t deadlin
     }
     taken->word = 0;
     return MQ_QUEUE_CORRUPT;
+}
+
+/* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one
+ * would find the next message under its hands. */
+static inline void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick) {
+    /* EDGE lease: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
+    mq_store_release_u64(&h->parts.heads[taken->place].lease, mq_lease_of(taken->word, deadline_tick));
 }
 
 /* The message was copied or done: its place is free. False: it is no longer ours, for it came back meanwhile. */

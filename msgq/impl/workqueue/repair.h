@@ -48,7 +48,8 @@ static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
         mq_word_kind kind = mq_word_kind_of(word);
         if (kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN)
             continue;
-        uint64_t lease = mq_load_relaxed_u64(&h->parts.heads[place].lease); /* relaxed: it names its taker */
+        /* EDGE lease: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
+        uint64_t lease = mq_load_acquire_u64(&h->parts.heads[place].lease);
         bool leased = kind == MQ_WORD_TAKEN && mq_lease_belongs(lease, word);
         int64_t left = leased ? (int64_t)mq_lease_left(lease, tick) * MQ_LEASE_TICK_NS : next;
         if (left <= 0 || mq_queue_owner_died(h, &inquiry, verdicts, word)) {
@@ -70,23 +71,34 @@ static inline bool mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns) 
 
 /* ---- under the lock ---- */
 
-static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
+/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
+static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
+    if (mq_queue_bits_any(&parts->queue->notified) && mq_queue_has_ready(parts))
+        mq_queue_arrived(parts->queue);
+}
+
+static inline void mq_queue_clear_bits(const mq_queue_parts *parts, unsigned row) {
+    mq_queue *queue = parts->queue;
+    bool waited = mq_queue_bit_is_on(&queue->receivers_waiting, row);
     mq_queue_bit_off(&queue->receivers_waiting, row);
     mq_queue_bit_off(&queue->receivers_watching, row);
     mq_queue_bit_off(&queue->senders_waiting, row);
     mq_queue_bit_off(&queue->notified, row);
+    if (waited)
+        mq_queue_tell_of_rest(parts);
 }
 
 /* Clear the bits of dead rows, so that nobody wakes them any more; under the lock. */
-static inline void mq_queue_clear_dead_bits(mq_queue *queue, const mq_roll *roll, unsigned own) {
-    mq_inquiry inquiry = mq_inquire(roll);
+static inline void mq_queue_clear_dead_bits(mq_queue_handle *h) {
+    const mq_queue *queue = h->parts.queue;
+    mq_inquiry inquiry = mq_inquire(h->roll);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
         bool any = mq_queue_bit_is_on(&queue->receivers_waiting, row) ||
                    mq_queue_bit_is_on(&queue->receivers_watching, row) ||
                    mq_queue_bit_is_on(&queue->senders_waiting, row) || mq_queue_bit_is_on(&queue->notified, row);
         const mq_identity *who = &queue->rows[row].at.who;
-        if (any && row != own && mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
-            mq_queue_clear_bits(queue, row);
+        if (any && row != h->number && mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
+            mq_queue_clear_bits(&h->parts, row);
     }
     mq_inquiry_end(&inquiry);
 }
@@ -94,7 +106,7 @@ static inline void mq_queue_clear_dead_bits(mq_queue *queue, const mq_roll *roll
 /* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
 static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bool held) {
     mq_queue_row *mine = &h->parts.queue->rows[row];
-    mq_queue_clear_bits(h->parts.queue, (unsigned)row);
+    mq_queue_clear_bits(&h->parts, (unsigned)row);
     mq_copy_in(&mine->before, &mine->counts, sizeof mine->before);
     h->row = mine, h->number = (unsigned)row;
     h->take = mq_load_relaxed_u64(&mine->take); /* relaxed: under the lock */
@@ -120,19 +132,19 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
     mq_queue_return_own(h);
-    mq_queue_clear_bits(h->parts.queue, h->number);
+    mq_queue_clear_bits(&h->parts, h->number);
     mq_identity_leave(&h->row->at.who, uid, hold);
 }
 
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
 static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
-    if (!mq_queue_has_ready(&h->parts))
-        return;
-    mq_queue_wake_receivers(h->parts.queue, 1);
-    if (mq_queue_bits_any(&h->parts.queue->notified))
-        mq_queue_arrived(h->parts.queue);
+    mq_fence_seq_cst();
+    if (mq_queue_has_ready(&h->parts))
+        mq_queue_wake_receivers(h->parts.queue, 1);
+    mq_queue_tell_of_rest(&h->parts);
 }
 static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
+    mq_fence_seq_cst();
     if (mq_queue_has_free(&h->parts))
         mq_queue_wake_sender(h->parts.queue);
 }

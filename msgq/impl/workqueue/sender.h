@@ -46,7 +46,10 @@ static inline void mq_queue_drop(mq_queue_handle *h, uint64_t place) {
         mq_queue_wake_sender(h->parts.queue);
 }
 
-/* ---- telling those who want to know when a message comes to an empty queue ---- */
+/* ---- telling those who want to know when a message comes to an empty queue ----
+ *
+ * One notification too many does no harm, one too few stalls whoever waits for it. So a sender looks for the wish before READY
+ * and after it, and doubts whatever is not certain. */
 
 /* The READY message that will be taken last; 0: there is none. */
 static inline uint64_t mq_queue_last_ready(const mq_queue_parts *parts, uint64_t *place) {
@@ -64,9 +67,13 @@ static inline uint64_t mq_queue_last_ready(const mq_queue_parts *parts, uint64_t
  * may have gone before ours came, and the second one's may have come later. */
 static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, uint64_t key) {
     uint64_t at = 0, witness = mq_queue_last_ready(&h->parts, &at);
+    const mq_u64 *entered = &h->parts.entered[at / MQ_QUEUE_BLOCK]; /* the same place may get an equal key again */
+    uint64_t before = mq_load_acquire_u64(entered);
+    bool there = witness && mq_load_acquire_u64(&h->parts.words[at]) == witness;
     mq_store_release_u64(&h->parts.words[place], key);
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
-    bool there = witness && mq_load_acquire_u64(&h->parts.words[at]) == witness;
+    mq_fence_seq_cst(); /* EDGE alone: the message is stored, then the other is loaded. Partner: mq_queue_take */
+    there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
     if (!there && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
         mq_queue_arrived(h->parts.queue);
 }
@@ -96,6 +103,8 @@ static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t 
     /* EDGE sent: release. After READY. Partner: mq_queue_find. If earlier: a receiver that looks again because of this
      * count does not find the message, and takes a worse one. */
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
+    if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) /* since just now */
+        mq_queue_arrived(h->parts.queue);
 }
 
 /* Bring a message back to its place in the order, whoever had it. False: somebody else changed the word. */
@@ -103,14 +112,13 @@ static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t 
     uint64_t key = mq_load_relaxed_u64(&h->parts.heads[place].key); /* relaxed: the word was loaded with acquire */
     if (!mq_word_is_ready(key)) /* foreign bytes: its order is lost, not the message */
         key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));
-    bool notified = mq_queue_bits_any(&h->parts.queue->notified);
     if (!mq_compare_exchange_u64(&h->parts.words[place], taken, key))
         return false;
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     mq_fetch_add_u64(&h->row->counts.returned, 1); /* the watcher's thread does this, too */
     mq_queue_wake_receivers(h->parts.queue, 1);
-    if (notified && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
-        mq_queue_arrived(h->parts.queue); /* perhaps it was not empty: one notification too many does no harm */
+    if (mq_queue_bits_any(&h->parts.queue->notified)) /* it may have been empty meanwhile */
+        mq_queue_arrived(h->parts.queue);
     return true;
 }
 
