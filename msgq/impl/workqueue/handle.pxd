@@ -21,6 +21,7 @@ cdef class Handle(Waitable):
     cdef bint _reads
     cdef bint _writes
     cdef public bint block
+    cdef public bint signals_end_waits
     cdef int64_t _lease_ends_ns     # the next lease that we know of; CLOCK_MONOTONIC
     cdef int _asleep[2]             # threads, by Sleeper
     cdef list _waits                # of threads in this handle
