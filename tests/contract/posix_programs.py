@@ -273,13 +273,19 @@ class Stage:
                 results.append(repr(self.thread.submit(machine.do, tuple(step)).result()))
             else:
                 results.append(repr(machine.do(tuple(step))))
-        machine.end()
-        if any(actor == "child" for actor, *_ in steps):
-            self._there(module, None)
-        for name in self.names:
-            with contextlib.suppress(machine.module.Error):
-                machine.module.unlink_message_queue(name)
+        self.clear(module, there=any(actor == "child" for actor, *_ in steps))
         return results
+
+    def clear(self, *modules: str, there: bool = True) -> None:
+        """Close and unlink all queues."""
+        for module in modules:
+            machine = self.machines[module]
+            machine.end()
+            if there:
+                self._there(module, None)
+            for name in self.names:
+                with contextlib.suppress(machine.module.Error):
+                    machine.module.unlink_message_queue(name)
 
     def differs(self, steps: list[Step]) -> bool:
         """Whether the two modules do not agree."""
