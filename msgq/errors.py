@@ -181,6 +181,12 @@ class QueueAccessError(IpcError):
     errno = errno.EBADF
 
 
+class QueueBusyError(IpcError):
+    """A notification of a work queue that was to be the only one: another process has one."""
+
+    errno = errno.EBUSY
+
+
 class QueueMismatchError(SegmentError):
     """A work queue exists with other sizes than those asked for. The text names both."""
 
