@@ -239,6 +239,7 @@ cdef class Handle(Waitable):
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
+        wait._signals_end = self.signals_end_waits
         self._waits.append(wait)
         self._begin()
         try:
