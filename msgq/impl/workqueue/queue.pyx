@@ -1,7 +1,7 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 
@@ -23,6 +23,13 @@ from msgq.impl.workqueue.queuefile import unlink_queue
 from msgq import naming
 from msgq.errors import QueueBusyError, SegmentError
 from msgq.impl.workqueue import options
+
+
+cdef int _acquire(object message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message) and getattr(getattr(message, "dtype", None), "hasobject", False):
+        raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+    return PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
 
 
 def _reopened(name, prefix, trust, read, write, block):
@@ -114,7 +121,7 @@ cdef class MessageQueue(Handle):
         cdef int64_t until
         cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
         cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+        _acquire(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -144,7 +151,7 @@ cdef class MessageQueue(Handle):
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                _acquire(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
@@ -259,11 +266,13 @@ cdef class MessageQueue(Handle):
             raise StopIteration
         return message
 
-
     def arecv(self):
         from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest
         self._need_read()
         return event_loop.receive(self, 0.0)
+
+    def areceive(self):
+        return self.arecv()
 
     # ---- looking on, and being told ----
 
