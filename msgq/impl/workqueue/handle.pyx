@@ -1,8 +1,8 @@
-"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. MessageQueue derives from it.
+"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. The base of MessageQueue.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed is
-left when the last of them is gone.
+used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
+is left when the last of them is gone.
 """
 
 cimport cython
@@ -25,12 +25,12 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
-    mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on,
-    mq_queue_count, mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold,
-    mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
-    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take,
-    mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
+    mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on, mq_queue_count,
+    mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
+    mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake, mq_queue_outlook_has_more,
+    mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
+    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest,
+    mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
 from msgq.impl.workqueue.queuefile import exists_error, missing_error

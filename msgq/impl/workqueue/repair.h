@@ -28,9 +28,10 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, 
         return true;
     if (row == h->number && mq_word_generation(word) == h->generation)
         return false; /* ourselves: our own lock looks free to us */
-    if (verdicts[row] == MQ_NOT_ASKED) { /* the dead stay dead while the generation is theirs */
-        bool died = mq_roster_life(inquiry, &owner->at, mq_word_generation(word), MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD;
-        verdicts[row] = died ? MQ_DIED : MQ_LIVES;
+    /* The dead stay dead while the generation is theirs. */
+    if (verdicts[row] == MQ_NOT_ASKED) {
+        mq_life life = mq_roster_life(inquiry, &owner->at, mq_word_generation(word), MQ_QUEUE_ROW_BYTE + (int)row);
+        verdicts[row] = life == MQ_DEAD ? MQ_DIED : MQ_LIVES;
     }
     return verdicts[row] == MQ_DIED;
 }
@@ -86,9 +87,10 @@ static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
 
 static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
     const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
-    return !mq_queue_bit_is_on(&queue->receivers_waiting, row) && !mq_queue_bit_is_on(&queue->receivers_watching, row) &&
-           !mq_queue_bit_is_on(&queue->senders_waiting, row) && !mq_queue_bit_is_on(&queue->notified, row) &&
-           !mq_load_relaxed_u64(&one->owes[0]) && !mq_load_relaxed_u64(&one->owes[1]);
+    bool sleeps = mq_queue_bit_is_on(&queue->receivers_waiting, row) ||
+                  mq_queue_bit_is_on(&queue->receivers_watching, row) ||
+                  mq_queue_bit_is_on(&queue->senders_waiting, row) || mq_queue_bit_is_on(&queue->notified, row);
+    return !sleeps && !mq_load_relaxed_u64(&one->owes[0]) && !mq_load_relaxed_u64(&one->owes[1]);
 }
 
 /* Nobody sleeps in this row any more, and what its owner would have told is told. */
