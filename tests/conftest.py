@@ -81,7 +81,7 @@ def token() -> Iterator[str]:
 def endpoint(token: str) -> Iterator[str]:
     """An endpoint of this test alone, or a channel's name; the files are removed afterwards."""
     yield token
-    for kind in ("msgq_", "msgqside_", "msgqchan_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqjobs_"):
         (SHM / f"{kind}{token}").unlink(missing_ok=True)
     for pool in SHM.glob(f"msgqpool_{token}:*"):
         pool.unlink()
@@ -93,5 +93,5 @@ def prefix(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     name = f"p{token}"
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
-    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_", "msgqjobs_"):
         shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)
