@@ -79,7 +79,7 @@ def token() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(token: str) -> Iterator[str]:
-    """An endpoint of this test alone, or a channel's name; the files are removed afterwards."""
+    """An endpoint of this test alone, or the name of a channel or queue; the files are removed afterwards."""
     yield token
     for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqjobs_"):
         (SHM / f"{kind}{token}").unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def endpoint(token: str) -> Iterator[str]:
 
 @pytest.fixture
 def prefix(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix of this test alone, in force during it, for any endpoints and channels; removed afterwards."""
+    """A prefix of this test alone, in force during it, for endpoints of any kind; removed afterwards."""
     name = f"p{token}"
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
