@@ -16,12 +16,12 @@ typedef struct {
 /* What is in the places of a queue. */
 typedef struct {
     uint64_t free, held, ready, taken, nonsense; /* places, by what their words say */
-    uint64_t astray;          /* of those that are held or taken: by a former owner of the row */
-    uint64_t redelivered;     /* messages that somebody had before */
-    uint64_t most_deliveries; /* of a message that is there */
-    uint64_t leases;          /* of taken messages */
-    uint64_t overdue;         /* of these, that are over */
-    uint64_t oldest;          /* sent time of the message that waits longest; 0: none waits */
+    uint64_t astray;                             /* of those that are held or taken: by a former owner of the row */
+    uint64_t redelivered;                        /* messages that somebody had before */
+    uint64_t most_deliveries;                    /* of a message that is there */
+    uint64_t leases;                             /* of taken messages */
+    uint64_t overdue;                            /* of these, that are over */
+    uint64_t oldest;                             /* sent time of the message that waits longest; 0: none waits */
     mq_queue_owned owned[MQ_QUEUE_ROWS];
 } mq_queue_census;
 
