@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import fcntl
 import mmap
 import os
 import random
@@ -19,12 +20,12 @@ from msgq import stats
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, QueueFullError, SegmentError
 from msgq.figures import QueueHandleInfo, QueueStats
 from msgq.impl.ground import clock
-from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.schema import Schema
+from msgq.workqueue import MessageQueue
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
-ROWS, ROW_BYTES, HEADER = 4096, 192, 49152
+HEADER = 49152
 
 
 @pytest.fixture
@@ -118,8 +119,8 @@ def test_the_message_that_waits_longest(queue: MessageQueue) -> None:
     assert stats.queue(queue.name).oldest_age_ns > found.oldest_age_ns  # type: ignore[operator]
     queue.receive(0)
     assert stats.queue(queue.name).oldest_ns == found.oldest_ns, "the second one was the better"
-    queue.receive(0)
-    assert stats.queue(queue.name).oldest_ns is None
+    with queue.take(0):
+        assert stats.queue(queue.name).oldest_ns is None, "it waits no more"
 
 
 def test_messages_that_come_back_are_counted(queue: MessageQueue) -> None:
@@ -400,12 +401,15 @@ def test_who_opens_a_queue_that_is_removed_meanwhile_makes_another(endpoint: str
 
 
 def test_a_queue_that_somebody_made_anew_is_not_removed(endpoint: str) -> None:
-    with MessageQueue(endpoint) as queue:
-
-        def unused(found: Any) -> bool:
-            queue.unlink()
-            return False
-
-        assert not remove_queue(endpoint, "", unused)
-        with pytest.raises(SegmentError, match="no such queue"):
-            remove_queue(endpoint, "", lambda found: True)
+    path = SHM / f"msgqjobs_{endpoint}"
+    MessageQueue(endpoint).close()
+    with open(path) as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        removing = Task(remove_queue, endpoint, "", lambda found: True)
+        wait_until(lambda: descriptors(str(path)) == 3)  # ours, its own, and that to lock by
+        path.unlink()
+        with MessageQueue(endpoint) as another:
+            fcntl.flock(locked, fcntl.LOCK_UN)
+            with pytest.raises(SegmentError, match="no such queue"):
+                removing.result()
+            assert path.stat().st_ino == another.identity[1]

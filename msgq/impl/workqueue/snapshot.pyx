@@ -58,7 +58,7 @@ cdef object _handles(QueueFile file, const mq_queue_census *census):
     """Return who has it open, and rows of nobody in which something is left."""
     cdef mq_inquiry inquiry = mq_inquire(file.roll())
     cdef mq_queue_row *row
-    cdef unsigned i
+    cdef int i
     found = []
     try:
         for i in range(MQ_QUEUE_ROWS):
@@ -90,7 +90,7 @@ cdef tuple _highest(const uint32_t *by_priority):
 
 
 cdef dict _totals(mq_queue *queue):
-    cdef unsigned i
+    cdef int i
     totals = dict.fromkeys(("sent", "received", "acknowledged", "returned", "refused"), 0)
     for i in range(MQ_QUEUE_ROWS):
         totals["sent"] += mq_load_relaxed_u64(&queue.rows[i].counts.sent)
