@@ -25,7 +25,7 @@ LAYERS = [
     {"msgq.impl.ring", "msgq.impl.channel", "msgq.impl.zeromq", "msgq.impl.fake"},
     {"msgq.impl", "msgq.backend", "msgq.stats"},
     {"msgq.api", "msgq.channel", "msgq.fake_events", "msgq.bridge", "msgq.remains"},
-    {"msgq.channel_remains"},
+    {"msgq.channel_remains", "msgq.queue_remains"},
     {"msgq.ipc_pyx"},
     {"visionipc"},
     {"msgq.visionipc"},
