@@ -22,7 +22,7 @@ LAYERS = [
     {"msgq.sharing", "msgq.impl.sockets"},
     {"msgq.impl.ground", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"},
     {"msgq.impl.gate"},
-    {"msgq.impl.ring", "msgq.impl.channel", "msgq.impl.zeromq", "msgq.impl.fake"},
+    {"msgq.impl.ring", "msgq.impl.channel", "msgq.impl.workqueue", "msgq.impl.zeromq", "msgq.impl.fake"},
     {"msgq.impl", "msgq.backend", "msgq.stats"},
     {"msgq.api", "msgq.channel", "msgq.fake_events", "msgq.bridge", "msgq.remains"},
     {"msgq.channel_remains", "msgq.queue_remains"},
