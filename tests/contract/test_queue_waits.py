@@ -743,6 +743,22 @@ class TestNotifications:
                 self.told(round, told)
                 queue.receive(0)
 
+    def test_what_a_function_raises_is_not_for_the_sender(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        raised: list[Any] = []
+        monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_type))
+        told: list[Any] = []
+        handles = [queues.open() for _ in range(2)]
+        handles[0].notify(lambda _: 1 / 0)
+        handles[1].notify(told.append)
+        for round in range(1, 3):
+            handles[0].send(b"message")
+            self.told(round, told)
+            self.told(round, raised)
+            handles[0].receive(0)
+        assert raised == [ZeroDivisionError] * 2
+
     def test_what_comes_back_counts_as_what_comes(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
@@ -805,7 +821,7 @@ class TestNotifications:
             queue.send(b"message")
             assert child.result() == 1
 
-    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=repr)
+    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
     def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
         with pytest.raises(TypeError):
             queues.open().notify(bad)

@@ -265,6 +265,8 @@ cdef class MessageQueue(Handle):
         self._need_read()
         return event_loop.receive(self, 0.0)
 
+    areceive = arecv
+
     # ---- looking on, and being told ----
 
     def peek(self, limit=None):
