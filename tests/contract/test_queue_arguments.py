@@ -100,7 +100,7 @@ class TestPriorities:
             assert (caught.value.errno, caught.value.endpoint) == (errno.EINVAL, queues.name)
         assert queue.current_messages == 0
 
-    @pytest.mark.parametrize("priority", [1.0, "1", None, [1], b"1"], ids=repr)
+    @pytest.mark.parametrize("priority", [1.0, 0.0, "1", "", None, [1], b"1"], ids=repr)
     def test_those_that_are_no_numbers(self, queues: Queues, priority: Any) -> None:
         queue = queues.open()
         with pytest.raises(TypeError):
@@ -114,8 +114,9 @@ class TestPriorities:
         queue = queues.open()
         with pytest.raises(InvalidValueError, match=str(origin_time)):
             queue.send(b"", origin_time=origin_time)
-        with pytest.raises(TypeError):
-            queue.send(b"", origin_time=1.5)
+        for bad in (1.5, 0.0, None, ""):
+            with pytest.raises(TypeError):
+                queue.send(b"", origin_time=bad)
         assert queue.current_messages == 0
 
 

@@ -38,6 +38,8 @@ __all__ = ["Job", "Message", "MessageQueue"]
 class MessageQueue(Waitable):
     """One handle of a queue. See queue.pyi for the contract of each method."""
 
+    _row: Row | None = None
+
     def __init__(
         self,
         name: str | bytes,
@@ -54,7 +56,6 @@ class MessageQueue(Waitable):
         spin_us: int | None = None,
     ) -> None:
         super().__init__()
-        self._row: Row | None = None
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         options.check_schema(schema)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
@@ -270,8 +271,7 @@ class MessageQueue(Waitable):
         return count
 
     def _copied(self, message: Any) -> bytes:
-        if getattr(getattr(message, "dtype", None), "hasobject", False):
-            raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+        options.refuse_objects(message)
         data = message if type(message) is bytes else copy_of(message)
         if len(data) > self._queue.max_message_size:
             raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)

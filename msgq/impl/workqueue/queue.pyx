@@ -1,7 +1,7 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 
@@ -30,6 +30,14 @@ def _reopened(name, prefix, trust, read, write, block):
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
+
+
+cdef int look_through(message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message):
+        options.refuse_objects(message)
+    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
+    return 0
 
 
 @cython.no_gc_clear  # as its base
@@ -109,12 +117,18 @@ cdef class MessageQueue(Handle):
         if size > self._h.parts.max_message_size:
             raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
 
+    cdef uint64_t _rank(self, priority) except? 0:
+        if type(priority) is int and not priority:
+            return 0
+        return options.checked_priority(priority, self._endpoint)
+
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
-        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+        cdef uint64_t rank = self._rank(priority)
+        cdef uint64_t origin = 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(
+            origin_time, self._endpoint)
+        look_through(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -137,14 +151,14 @@ cdef class MessageQueue(Handle):
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t rank = self._rank(priority)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
@@ -265,7 +279,8 @@ cdef class MessageQueue(Handle):
         self._need_read()
         return event_loop.receive(self, 0.0)
 
-    areceive = arecv
+    def areceive(self):
+        return self.arecv()
 
     # ---- looking on, and being told ----
 
