@@ -40,6 +40,16 @@ cdef int look_through(message, Py_buffer *view) except -1:
     return 0
 
 
+cdef uint64_t rank_of(priority, str name) except? 0:
+    """Return a priority that is possible."""
+    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+
+
+cdef uint64_t time_of(origin_time, str name) except? 0:
+    """Return an origin time that is possible."""
+    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
+
+
 @cython.no_gc_clear  # as its base
 cdef class MessageQueue(Handle):
     """See queue.pyi."""
@@ -117,17 +127,11 @@ cdef class MessageQueue(Handle):
         if size > self._h.parts.max_message_size:
             raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
 
-    cdef uint64_t _rank(self, priority) except? 0:
-        if type(priority) is int and not priority:
-            return 0
-        return options.checked_priority(priority, self._endpoint)
-
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = self._rank(priority)
-        cdef uint64_t origin = 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(
-            origin_time, self._endpoint)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t origin = time_of(origin_time, self._endpoint)
         look_through(message, &view)
         try:
             self._need_write()
@@ -151,7 +155,7 @@ cdef class MessageQueue(Handle):
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = self._rank(priority)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
