@@ -39,6 +39,24 @@ def _reopened(name, prefix, trust, read, write, block):
     return queue
 
 
+cdef int look_through(message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message):
+        options.refuse_objects(message)
+    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
+    return 0
+
+
+cdef uint64_t rank_of(priority, str name) except? 0:
+    """Return a priority that is possible."""
+    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+
+
+cdef uint64_t time_of(origin_time, str name) except? 0:
+    """Return an origin time that is possible."""
+    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
+
+
 @cython.no_gc_clear  # as its base
 cdef class MessageQueue(Handle):
     """See queue.pyi."""
@@ -144,7 +162,7 @@ cdef class MessageQueue(Handle):
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
