@@ -119,12 +119,12 @@ class MessageQueue:
     @property
     def current_messages(self) -> int:
         """How many messages are there now."""
-        return self._open().current_messages
+        return int(self._open().current_messages)
 
     @property
     def block(self) -> bool:
         """Whether calls wait; False: they raise BusyError instead."""
-        return self._open().block
+        return bool(self._open().block)
 
     @block.setter
     def block(self, value: Any) -> None:

@@ -433,7 +433,12 @@ def test_a_notification_by_signal_ends_a_wait(queues: Queues, ear: Ear) -> None:
     queue, other = queues.open(), queues.posix.MessageQueue(None, queues.posix.O_CREX, 0o600, 1, 1)
     try:
         other.request_notification(signal.SIGUSR1)
-        sending = Task(lambda: (wait_asleep(os.getpid(), threading.main_thread().native_id), other.send("x")))
+
+        def send() -> None:
+            wait_asleep(os.getpid(), threading.main_thread().native_id)
+            other.send("x")
+
+        sending = Task(send)
         with pytest.raises(queues.posix.SignalError):
             queue.receive(20)
         sending.result()
