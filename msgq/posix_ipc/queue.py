@@ -63,7 +63,7 @@ class MessageQueue:
         OSError : no room, or too many handles, or descriptors.
         """
         asked = asked_name(name)
-        bits, mode = operator.index(flags) & 0xFFFFFFFF, permissions(mode)
+        bits, mode = operator.index(flags), permissions(mode)
         how = Opening(bits, mode, long(max_messages), long(max_message_size), bool(read), bool(write))
         if bits & O_CREX == O_EXCL:
             raise ValueError("O_EXCL needs O_CREAT beside it")

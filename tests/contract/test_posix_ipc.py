@@ -18,7 +18,7 @@ import pytest
 from msgq import posix_ipc as ours
 from msgq.errors import IpcError
 from tests.contract.posix_actors import Queues, kernel_has_queues
-from tests.contract.posix_programs import MODULES, Stage, far_end, outcome, program
+from tests.contract.posix_programs import MODULES, Stage, all_odd_values, far_end, outcome, program
 from tests.support import SHM, Child, in_fork
 
 pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")
@@ -64,6 +64,12 @@ def run_programs(stage: Stage, seeds: range) -> None:
 
 def test_random_programs_have_the_same_results(stage: Stage) -> None:
     run_programs(stage, range(FAST))
+
+
+def test_odd_arguments_have_the_same_results(stage: Stage) -> None:
+    for number, steps in enumerate(all_odd_values(stage.names)):
+        if stage.differs(steps):
+            pytest.fail(stage.report(number, steps))
 
 
 @pytest.mark.slow

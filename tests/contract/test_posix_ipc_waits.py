@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from msgq import posix_ipc as ours
+from msgq.posix_ipc import notification
 from tests.contract.posix_actors import (
     Queues,
     ask_for_notification,
@@ -403,6 +404,34 @@ def test_one_process_asks_at_a_time(queues: Queues, ear: Ear) -> None:
     queue.request_notification((ear.call, 2))
     queue.send("x")
     ear.wait((2, False))
+
+
+def test_when_it_was_told_another_process_may_ask(queues: Queues, ear: Ear) -> None:
+    queue = queues.open()
+    queue.request_notification((ear.call, 1))
+    queue.send("x")
+    ear.wait((1, False))
+    with Child(ask_for_notification, queues.module, queues.name) as child:
+        child.say("request")
+        assert child.hear() == "done"
+        child.say(None)
+        child.result()
+
+
+def test_a_fork_while_another_thread_asks_hurts_nobody(own: Queues) -> None:
+    queue, forked = own.open(), threading.Event()
+
+    def ask() -> None:
+        with notification._lock:
+            forked.wait(20)
+
+    asking = Task(ask)
+    asking.wait_asleep()
+    try:
+        assert in_fork(queue.close) == 0
+    finally:
+        forked.set()
+        asking.result()
 
 
 def test_a_childs_close_leaves_the_request_of_the_parent(queues: Queues, ear: Ear) -> None:
