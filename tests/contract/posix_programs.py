@@ -74,7 +74,9 @@ def all_odd_values(names: list[str]) -> Iterator[list[Step]]:
         steps: list[Step] = [start, *((step,) if step is not start else ())]
         steps += [("main", "send", 0, b"x", timeout, 0) for timeout in ODD_TIMEOUTS]
         steps += [("main", "receive", 0, timeout) for timeout in ODD_TIMEOUTS]
-        steps += [("main", "send", 0, b"xy" * 5, timeout, priority) for timeout in (0, -1) for priority in ODD_PRIORITIES]
+        steps += [
+            ("main", "send", 0, b"xy" * 5, timeout, priority) for timeout in (0, -1) for priority in ODD_PRIORITIES
+        ]
         steps += [("main", "notify", 0, notification) for notification in ODD_NOTIFICATIONS]
         steps += [("main", operation, 0, name) for operation in ("get", "set") for name in ATTRIBUTES]
         steps += [("main", "misuse", 0, number) for number in range(4)]
