@@ -298,6 +298,31 @@ def test_a_function_is_called_in_a_thread_and_may_ask_again(queues: Queues, ear:
     ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
 
 
+def test_each_function_has_a_thread_of_its_own(queues: Queues, ear: Ear) -> None:
+    queue, second = queues.open(), threading.Event()
+
+    def slow(_: Any) -> None:
+        ear.call(second.wait(20))
+
+    queue.request_notification((slow, 0))
+    queue.send("x")
+    settle(queues, ear)
+    ear.wait()
+    second.set()
+    ear.wait((True, False))
+
+
+def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> None:
+    queue = own.open()
+    queue.request_notification((ear.call, "never"))
+    with notification._lock:
+        queue.send("x")
+        wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
+        queue.request_notification()
+    settle(own, ear)
+    ear.wait()
+
+
 def test_a_queue_with_messages_tells_nothing_until_it_was_empty(queues: Queues, ear: Ear) -> None:
     queue = queues.open()
     queue.send("there")
