@@ -11,6 +11,7 @@ import importlib
 import math
 import pickle
 import random
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +24,7 @@ O_CREAT, O_EXCL, O_NONBLOCK, O_RDWR = 0o100, 0o200, 0o4000, 2
 O_CREX = O_CREAT | O_EXCL
 ACTORS = ("main", "main", "thread", "child")
 SLOTS = 4
+HARMLESS = int(signal.SIGURG)  # a signal that ends nothing by default
 HARDLY = 0.0005  # seconds that a step waits in vain, at most
 
 Step = tuple[Any, ...]
@@ -147,7 +149,7 @@ def _other(rng: random.Random, names: list[str], _: int) -> Step:
         ("set", slot, rng.choice(ATTRIBUTES)),
         ("show", slot),
         ("fileno", slot),
-        ("notify", slot, rng.choice([10, (print, "x"), 0])),
+        ("notify", slot, rng.choice([HARMLESS, (print, "x"), 0])),
         ("notify", slot, rng.choice(ODD_NOTIFICATIONS)),
         ("misuse", slot, rng.randrange(4)),
         ("drain", slot),
