@@ -1,0 +1,277 @@
+"""A handle of a work queue: its row, its bits, the wakes of others, and what it puts right of the dead."""
+
+from .memory import ACQUIRE, RELEASE, SEQ_CST
+from .ops import fence, load, store, until
+from .task import Steps, Task
+from .workqueue_store import (
+    ARRIVED,
+    BITS,
+    FREE,
+    FREED,
+    NOTIFIED,
+    READY,
+    SENDERS,
+    WAITING,
+    WATCHING,
+    Message,
+    Rows,
+    Store,
+    Word,
+    entered,
+    generation,
+    key,
+    lease,
+    uid,
+    word,
+)
+
+ALL = 1000  # sleepers to wake
+Survey = dict[int, tuple[Word, int]]  # place -> key of what is READY there, and what its block's `entered` was
+
+
+class Handle:
+    """One that sends or receives."""
+
+    task: Task
+    row = -1
+    generation = -1
+
+    def __init__(self, store_: Store, name: str) -> None:
+        self.store, self.rules, self.host = store_, store_.rules, store_.host
+        self.name = name
+        self.takes = 0
+        store_.enroll(name)
+
+    # ---- sleepers ----
+
+    def bit(self) -> int:
+        """Ours, in each word of bits."""
+        return self.row if self.rules.bit_each else -1
+
+    def set_bit(self, bits: str) -> Steps[None]:
+        """Before a wait. EDGE sleep, EDGE room: the bit is set, then words are loaded."""
+        bit = self.bit()
+        yield self.store.change(bits, lambda rows: rows | {bit})
+        yield fence(self.rules.sleeper_fence)
+
+    def clear_bit(self, bits: str) -> Steps[None]:
+        """After it."""
+        bit = self.bit()
+        yield self.store.change(bits, lambda rows: rows - {bit})
+        yield fence(self.rules.sleeper_fence)
+
+    def wake_receivers(self, most: int = 1) -> Steps[None]:
+        """Watchers only look, so that they must not have the only wake. EDGE sleep: `ready` has moved."""
+        watching: Rows = yield self.store.look(WATCHING)
+        if watching and self.rules.watchers_wake_all:
+            yield ("futex_wake_some", READY, ALL)
+            return
+        waiting: Rows = yield self.store.look(WAITING)
+        if waiting or watching:
+            yield ("futex_wake_some", READY, most)
+
+    def wake_senders(self) -> Steps[None]:
+        """EDGE room: a word is 0, then the bits are loaded."""
+        if (yield self.store.look(SENDERS)):
+            yield self.store.change(FREED, lambda count: count + 1)
+            yield ("futex_wake_some", FREED, 1)
+
+    # ---- a message that is there ----
+
+    def free(self, place: int, found: Word) -> Steps[bool]:
+        """False: the word was no longer what it was."""
+        location = word(place)
+        if self.rules.free == "seq_cst":
+            if (yield self.store.exchange(location, found, FREE)) != found:
+                return False
+        else:
+            if self.host.newest(location) != found:
+                return False
+            how = {"release": "rmw", "relaxed": "rmw_relaxed"}[self.rules.free]
+            yield (how, location, lambda _: FREE)
+        self.store.freed(place)
+        return True
+
+    def count(self, message: Message, life: int) -> Steps[None]:
+        """EDGE sent."""
+        how = self.store.rmw if self.rules.count_seq_cst else "rmw_relaxed"
+        before: int = yield (how, READY, lambda count: count + 1)
+        self.store.counted(message, life, before + 1)
+
+    def give_back(self, place: int, found: Word) -> Steps[bool]:
+        """TAKEN to READY, by its owner or for it."""
+        message_key: Word = yield load(key(place))
+        if (yield self.store.exchange(word(place), found, message_key)) != found:
+            return False
+        self.store.check_owner(self.task, place, found)
+        message = self.store.inside[place]
+        self.store.become_ready(place, message)
+        yield from self.count(message, message.life)
+        yield from self.wake_receivers()
+        if self.rules.returned_tells and (yield self.store.look(NOTIFIED)):
+            yield from self.tell()
+        return True
+
+    # ---- notification ----
+
+    def survey(self) -> Steps[Survey]:
+        """What is READY."""
+        seen: Survey = {}
+        for place in self.store.places:
+            grown: int = yield load(entered(self.store.block_of(place)), ACQUIRE)
+            found: Word = yield load(word(place))
+            if found[0] == "ready":
+                seen[place] = (found, grown if self.rules.survey_compares_entered else 0)
+        yield fence(ACQUIRE)
+        return seen
+
+    def survey_again(self, before: Survey) -> Steps[bool]:
+        """Was something there all the while? `entered` is loaded last."""
+        for place, (former, grown) in before.items():
+            found: Word = yield load(word(place))
+            yield fence(ACQUIRE)
+            now: int = yield load(entered(self.store.block_of(place)), ACQUIRE)
+            if found == former and (now == grown or not self.rules.survey_compares_entered):
+                return True
+        return False
+
+    def tell(self) -> Steps[None]:
+        """Those who want to know that an empty queue has a message."""
+        yield self.store.change(ARRIVED, lambda count: count + 1)
+        yield ("futex_wake_some", ARRIVED, ALL)
+
+    def tell_if_ready(self) -> Steps[None]:
+        """A sender may have left it to a receiver that waited."""
+        if (yield self.store.look(NOTIFIED)) and (yield from self.survey()):
+            yield from self.tell()
+
+    # ---- the dead, and leases ----
+
+    def sweep(self) -> Steps[bool]:
+        """Put right what others left; was there anything?"""
+        found = False
+        for place in self.store.places:
+            seen: Word = yield load(word(place), self.rules.sweep_load)
+            if seen[0] not in ("held", "taken") or seen[1:3] == (self.row, self.generation):
+                continue
+            if (yield from self.is_gone(seen)) or (yield from self.is_over(place, seen)):
+                found |= yield from self.repair(place, seen)
+        yield from self.clear_dead_bits()
+        return found
+
+    def repair(self, place: int, seen: Word) -> Steps[bool]:
+        """HELD to FREE, TAKEN to READY; one exchange, so that any number of handles may try it at once."""
+        if seen[0] == "taken":
+            return (yield from self.give_back(place, seen))
+        if (yield self.store.exchange(word(place), seen, FREE)) != seen:
+            return False
+        self.store.check_owner(self.task, place, seen)
+        self.store.freed(place)
+        yield from self.wake_senders()
+        return True
+
+    def is_gone(self, seen: Word) -> Steps[bool]:
+        """The owner that a word names."""
+        row, number = seen[1:3]
+        if not self.rules.life_asked:
+            return True
+        if self.rules.generation_compared and (yield load(generation(row), ACQUIRE)) != number:
+            return True
+        return (yield from self.is_dead(row))
+
+    def is_dead(self, row: int) -> Steps[bool]:
+        """The owner of a row, or there is none."""
+        if (yield load(uid(row), ACQUIRE)) == 0:
+            return True
+        dead: bool = yield ("is_vacant", self.store.rows[row])
+        return dead
+
+    def is_over(self, place: int, seen: Word) -> Steps[bool]:
+        """The lease of the one that took it, which is stored behind its copy. EDGE lease."""
+        if seen[0] != "taken":
+            return False
+        row, take, due = yield load(lease(place), ACQUIRE)
+        if self.rules.lease_take_compared and (row, take) != (seen[1], seen[3]):
+            return False
+        return bool(row >= 0 and due <= self.host.clock)
+
+    def clear_dead_bits(self) -> Steps[None]:
+        """Nobody gets a row meanwhile, or it might be asleep already."""
+        set_bits: Rows = Rows()
+        for bits in BITS:
+            set_bits |= yield load(bits)
+        if not set_bits - {self.row, -1}:
+            return
+        if self.rules.dead_bits_locked and not (yield ("try_lock",)):
+            return
+        cleared = False
+        for row in sorted(set_bits - {self.row, -1}):
+            if (yield from self.is_dead(row)):
+                cleared |= yield from self.clear_bits_of(row)
+        if self.rules.dead_bits_locked:
+            yield ("unlock",)
+        if cleared and self.rules.sweeper_tells:
+            yield fence(SEQ_CST)
+            yield from self.tell_if_ready()
+
+    def clear_bits_of(self, row: int) -> Steps[bool]:
+        """A dead one. Did it wait for messages?"""
+        before = Rows()
+        for bits in BITS:
+            had: Rows = yield self.store.change(bits, lambda rows: rows - {row})
+            before |= had if bits == WAITING else Rows()
+        return row in before
+
+    # ---- rows ----
+
+    def join(self) -> Steps[bool]:
+        """Take a row, and put right what its last owner left; False: none is to be had."""
+        host = self.host
+        yield until(lambda: host.lock_owner is None)
+        host.lock_owner = self.task
+        row = yield from self.find_row()
+        if row is not None:
+            self.store.rows[row].holder = self.task
+            if self.rules.cleaned_first:
+                yield from self.clean(row)
+            yield from self.take_row(row)
+            if not self.rules.cleaned_first:
+                yield from self.clean(row)
+        yield ("unlock",)
+        return row is not None
+
+    def find_row(self) -> Steps[int | None]:
+        """A free one first."""
+        for free in (True, False):
+            for row, seat in enumerate(self.store.rows):
+                if (not free or (yield load(uid(row))) == 0) and (yield ("is_vacant", seat)):
+                    return row
+        return None
+
+    def clean(self, row: int) -> Steps[None]:
+        """Words of its dead owner, whatever their generation, then its bits."""
+        for place in self.store.places if self.rules.words_cleaned else ():
+            seen: Word = yield load(word(place), ACQUIRE)
+            if seen[0] in ("held", "taken") and seen[1] == row:
+                yield from self.repair(place, seen)
+        if self.rules.bits_cleaned and (yield from self.clear_bits_of(row)) and self.rules.sweeper_tells:
+            yield fence(SEQ_CST)
+            yield from self.tell_if_ready()
+
+    def take_row(self, row: int) -> Steps[None]:
+        """The generation, then who it is."""
+        number: int = 1 + (yield load(generation(row)))
+        yield store(uid(row), 0, RELEASE)
+        self.store.owners[row, number] = self.task
+        yield store(generation(row), number, RELEASE)
+        if self.rules.cleaned_first:
+            self.store.check_row(row)
+        self.row, self.generation = row, number
+        self.store.uids += 1
+        yield store(uid(row), self.store.uids, RELEASE)
+
+    def leave(self) -> Steps[None]:
+        """In order; at any time, without the lock."""
+        yield store(uid(self.row), 0, RELEASE)
+        yield fence(SEQ_CST)
+        self.task.closed = True
