@@ -21,7 +21,8 @@ from random import Random
 
 from .memory import ACQUIRE, RELAXED
 from .protocol import Scenario, mutations_of
-from .workqueue_stage import FOR_EVER, Jobs
+from .workqueue_handle import FOR_EVER
+from .workqueue_stage import Jobs
 from .workqueue_store import Rules
 
 PROTOCOL = Rules()
@@ -154,7 +155,7 @@ SENDING = [
     mutation("queue-count-first", "workqueue_order", "counted, then READY", count_last=False),
     mutation("queue-count-relaxed", "workqueue_order", "counted relaxed", count_seq_cst=False),
     mutation("queue-one-count", "workqueue_order", "a batch is counted at its end", count_each=False),
-    mutation("queue-entered-late", "workqueue_memory", "entered is counted behind READY", entered="after"),
+    mutation("queue-entered-late", "workqueue_sleep", "entered is counted behind READY", entered="after"),
     mutation("queue-not-entered", "workqueue_memory", "entered is not counted", entered="never"),
     mutation("queue-entered-relaxed", "workqueue_memory", "entered is counted relaxed", entered_seq_cst=False),
 ]
@@ -174,7 +175,7 @@ REPAIRING = [
     mutation("queue-stale-word", "workqueue_rows", "a sweep loads words relaxed", sweep_load=RELAXED),
     mutation("queue-words-uncleaned", "workqueue_rows", "a row is handed on with its words", words_cleaned=False),
     mutation("queue-bits-uncleaned", "workqueue_bits", "a row is handed on with its bits", bits_cleaned=False),
-    mutation("queue-row-early", "workqueue_bits", "a row is taken, then cleaned", cleaned_first=False),
+    mutation("queue-no-generation", "workqueue_rows", "words name a row alone", words_name_generation=False),
     mutation("queue-bits-unlocked", "workqueue_bits", "bits are cleared without a lock", dead_bits_locked=False),
     mutation("queue-lease-any", "workqueue_lease", "a lease may be another's", lease_take_compared=False),
     mutation("queue-lease-early", "workqueue_lease", "the lease is stored before the copy", lease_last=False),
@@ -200,6 +201,7 @@ TELLING = [
     mutation("queue-back-silent", "workqueue_told", "what comes back tells as a send", returned_tells=False),
     mutation("queue-leaver-silent", "workqueue_told", "a waiter that leaves tells nobody", leaver_tells="never"),
     mutation("queue-taker-silent", "workqueue_told", "one that got one neither", leaver_tells="empty-handed"),
+    mutation("queue-no-debts", "workqueue_told", "debts of the dead are not known", debts=False),
     mutation("queue-dead-silent", "workqueue_told", "a dead waiter's bit tells nobody", sweeper_tells=False),
 ]
 MUTATIONS = {each.name: each for each in SENDING + RECEIVING + REPAIRING + SLEEPING + TELLING}

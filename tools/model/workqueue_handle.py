@@ -21,11 +21,13 @@ from .workqueue_store import (
     generation,
     key,
     lease,
+    owes,
     uid,
     word,
 )
 
 ALL = 1000  # sleepers to wake
+FOR_EVER = 1000  # time-outs
 Survey = dict[int, tuple[Word, int]]  # place -> key of what is READY there, and what its block's `entered` was
 
 
@@ -35,12 +37,19 @@ class Handle:
     task: Task
     row = -1
     generation = -1
+    is_told = False
+    debts = 0
 
     def __init__(self, store_: Store, name: str) -> None:
         self.store, self.rules, self.host = store_, store_.rules, store_.host
         self.name = name
         self.takes = 0
         store_.enroll(name)
+
+    @property
+    def named_generation(self) -> int:
+        """In our words."""
+        return self.generation if self.rules.words_name_generation else 0
 
     # ---- sleepers ----
 
@@ -59,6 +68,10 @@ class Handle:
         bit = self.bit()
         yield self.store.change(bits, lambda rows: rows - {bit})
         yield fence(self.rules.sleeper_fence)
+
+    def is_interrupted(self, patience: int) -> bool:
+        """Does a signal's handler raise? Of those that wait for ever, it does not. They may have had a wake."""
+        return patience < FOR_EVER and self.store.rng.random() < 0.2
 
     def wake_receivers(self, most: int = 1) -> Steps[None]:
         """Watchers only look, so that they must not have the only wake. EDGE sleep: `ready` has moved."""
@@ -101,7 +114,9 @@ class Handle:
     def give_back(self, place: int, found: Word) -> Steps[bool]:
         """TAKEN to READY, by its owner or for it."""
         message_key: Word = yield load(key(place))
+        yield from self.owe()
         if (yield self.store.exchange(word(place), found, message_key)) != found:
+            yield from self.pay()
             return False
         self.store.check_owner(self.task, place, found)
         message = self.store.inside[place]
@@ -110,6 +125,7 @@ class Handle:
         yield from self.wake_receivers()
         if self.rules.returned_tells and (yield self.store.look(NOTIFIED)):
             yield from self.tell()
+        yield from self.pay()
         return True
 
     # ---- notification ----
@@ -145,6 +161,18 @@ class Handle:
         if (yield self.store.look(NOTIFIED)) and (yield from self.survey()):
             yield from self.tell()
 
+    def owe(self) -> Steps[None]:
+        """From now on others may rely on us to tell. One without a row has the debts of the dead one before it."""
+        self.debts += 1
+        if self.debts == 1 and self.row >= 0 and self.rules.debts:
+            yield store(owes(self.row), 1)
+
+    def pay(self) -> Steps[None]:
+        """We have told, or need not."""
+        self.debts -= 1
+        if self.debts == 0 and self.row >= 0 and self.rules.debts:
+            yield store(owes(self.row), 0)
+
     # ---- the dead, and leases ----
 
     def sweep(self) -> Steps[bool]:
@@ -152,7 +180,7 @@ class Handle:
         found = False
         for place in self.store.places:
             seen: Word = yield load(word(place), self.rules.sweep_load)
-            if seen[0] not in ("held", "taken") or seen[1:3] == (self.row, self.generation):
+            if seen[0] not in ("held", "taken") or seen[1:3] == (self.row, self.named_generation):
                 continue
             if (yield from self.is_gone(seen)) or (yield from self.is_over(place, seen)):
                 found |= yield from self.repair(place, seen)
@@ -175,7 +203,7 @@ class Handle:
         row, number = seen[1:3]
         if not self.rules.life_asked:
             return True
-        if self.rules.generation_compared and (yield load(generation(row), ACQUIRE)) != number:
+        if self.rules.words_name_generation and (yield load(generation(row), ACQUIRE)) != number:
             return True
         return (yield from self.is_dead(row))
 
@@ -197,30 +225,39 @@ class Handle:
 
     def clear_dead_bits(self) -> Steps[None]:
         """Nobody gets a row meanwhile, or it might be asleep already."""
-        set_bits: Rows = Rows()
-        for bits in BITS:
-            set_bits |= yield load(bits)
-        if not set_bits - {self.row, -1}:
+        rows = yield from self.rows_with_bits()
+        if not rows or (self.rules.dead_bits_locked and not (yield ("try_lock",))):
             return
-        if self.rules.dead_bits_locked and not (yield ("try_lock",)):
-            return
-        cleared = False
-        for row in sorted(set_bits - {self.row, -1}):
+        for row in sorted(rows):
             if (yield from self.is_dead(row)):
-                cleared |= yield from self.clear_bits_of(row)
+                yield from self.clear_bits_of(row)
         if self.rules.dead_bits_locked:
             yield ("unlock",)
-        if cleared and self.rules.sweeper_tells:
+
+    def rows_with_bits(self) -> Steps[Rows]:
+        """Or with debts, if we are one that wants to be told."""
+        rows = Rows()
+        for bits in BITS:
+            rows |= yield load(bits)
+        for row in range(len(self.store.rows)) if self.is_told and self.rules.debts else ():
+            if (yield load(owes(row))):
+                rows |= {row}
+        return rows - {self.row, -1}
+
+    def clear_bits_of(self, row: int) -> Steps[None]:
+        """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""
+        rules = self.rules
+        waited: bool = row in (yield load(WAITING)) or (yield load(owes(row)))
+        if waited and rules.debts:
+            yield store(owes(row), 1)
+        for bits in BITS:
+            yield self.store.change(bits, lambda rows: rows - {row})
+        if waited and rules.sweeper_tells:
             yield fence(SEQ_CST)
             yield from self.tell_if_ready()
-
-    def clear_bits_of(self, row: int) -> Steps[bool]:
-        """A dead one. Did it wait for messages?"""
-        before = Rows()
-        for bits in BITS:
-            had: Rows = yield self.store.change(bits, lambda rows: rows - {row})
-            before |= had if bits == WAITING else Rows()
-        return row in before
+        if waited and rules.debts:
+            yield fence(RELEASE)
+            yield store(owes(row), 0)
 
     # ---- rows ----
 
@@ -232,11 +269,8 @@ class Handle:
         row = yield from self.find_row()
         if row is not None:
             self.store.rows[row].holder = self.task
-            if self.rules.cleaned_first:
-                yield from self.clean(row)
+            yield from self.clean(row)
             yield from self.take_row(row)
-            if not self.rules.cleaned_first:
-                yield from self.clean(row)
         yield ("unlock",)
         return row is not None
 
@@ -254,18 +288,15 @@ class Handle:
             seen: Word = yield load(word(place), ACQUIRE)
             if seen[0] in ("held", "taken") and seen[1] == row:
                 yield from self.repair(place, seen)
-        if self.rules.bits_cleaned and (yield from self.clear_bits_of(row)) and self.rules.sweeper_tells:
-            yield fence(SEQ_CST)
-            yield from self.tell_if_ready()
+        if self.rules.bits_cleaned:
+            yield from self.clear_bits_of(row)
 
     def take_row(self, row: int) -> Steps[None]:
         """The generation, then who it is."""
         number: int = 1 + (yield load(generation(row)))
         yield store(uid(row), 0, RELEASE)
-        self.store.owners[row, number] = self.task
         yield store(generation(row), number, RELEASE)
-        if self.rules.cleaned_first:
-            self.store.check_row(row)
+        self.store.check_row(row)
         self.row, self.generation = row, number
         self.store.uids += 1
         yield store(uid(row), self.store.uids, RELEASE)

@@ -100,10 +100,10 @@ class Receiver(Handle):
                 return None
             message_key, place = found
             self.takes += 1
-            taken: Word = ("taken", self.row, self.generation, self.takes)
+            taken: Word = ("taken", self.row, self.named_generation, self.takes)
             won = (yield self.store.exchange(word(place), message_key, taken)) == message_key  # 4.
             if won:
-                message = self.store.taken(self.name, place, self.seen)
+                message = self.store.taken(self.task, place, self.seen)
             if won or self.rules.forgets_failed:
                 self.memory.pop(self.store.block_of(place), None)
             if won:
@@ -157,8 +157,10 @@ class Receiver(Handle):
             return job
         yield from self.set_bit(WAITING)
         job = yield from self.sleep(patience, lent)
+        yield from self.owe()
         yield from self.clear_bit(WAITING)
         yield from self.leave_wait(job)
+        yield from self.pay()
         return job
 
     def sleep(self, patience: int, lent: int) -> Steps[Job | None]:
@@ -171,7 +173,10 @@ class Receiver(Handle):
             if not self.rules.count_first:
                 ready = yield load(READY, ACQUIRE)
             yield futex_wait(READY, partial(eq, ready))
-            if self.task in self.host.timed_out:
+            late: bool = yield ("is_late",)
+            if self.is_interrupted(patience):
+                return None
+            if late:
                 yield from self.sweep()
                 patience -= 1
                 if patience < 0:
@@ -193,12 +198,13 @@ class Receiver(Handle):
             if (yield from self.best()):
                 break
             yield futex_wait(READY, partial(eq, ready))
-            if self.task in self.host.timed_out:
+            if (yield ("is_late",)):
                 yield from self.sweep()
         yield from self.clear_bit(WATCHING)
 
     def drain_when_told(self) -> Steps[None]:
         """Take all that is there, and then nothing until we are told that there is something."""
+        self.is_told = True
         yield from self.set_bit(NOTIFIED)
         while True:
             arrived: int = yield load(ARRIVED, ACQUIRE)
@@ -206,5 +212,5 @@ class Receiver(Handle):
                 yield from self.acknowledge(job)
             while (yield load(ARRIVED, ACQUIRE)) == arrived:
                 yield futex_wait(ARRIVED, partial(eq, arrived))
-                if self.task in self.host.timed_out:
+                if (yield ("is_late",)):
                     yield from self.sweep()

@@ -43,15 +43,18 @@ class Sender(Handle):
             return False
         message = yield from self.fill(place, priority)
         before = yield from self.look_around()
+        yield from self.owe()
         yield from self.post(place, message)
         yield from self.wake_receivers()
         yield from self.announce_arrival(place, before)
+        yield from self.pay()
         return True
 
     def send_many(self, priorities: list[int]) -> Steps[None]:
         """As many as there is room for, and one round of wakes."""
         sent: list[tuple[int, Message]] = []
         before = yield from self.look_around()
+        yield from self.owe()
         for priority in priorities:
             place = yield from self.find_place()
             if place is None:
@@ -65,17 +68,19 @@ class Sender(Handle):
         if sent:
             yield from self.wake_receivers(len(sent))
             yield from self.announce_arrival(sent[0][0], before)
+        yield from self.pay()
 
     # ---- a place ----
 
     def find_place(self) -> Steps[int | None]:
         """1.: one that is HELD by us, after at most one round."""
-        held: Word = ("held", self.row, self.generation)
+        held: Word = ("held", self.row, self.named_generation)
         for step in self.store.places:
             place = (self.hint + step) % len(self.store.places)
             found: Word = yield load(word(place))
             if found == FREE and (yield self.store.exchange(word(place), FREE, held)) == FREE:
                 self.hint = place + 1
+                self.store.owners[place] = self.task
                 return place
         return None
 
@@ -98,7 +103,10 @@ class Sender(Handle):
             if not self.rules.freed_first:
                 freed = yield load(FREED, ACQUIRE)
             yield futex_wait(FREED, partial(eq, freed))
-            if self.task in self.host.timed_out:
+            late: bool = yield ("is_late",)
+            if self.is_interrupted(patience):
+                return None
+            if late:
                 yield from self.sweep()
                 patience -= 1
                 if patience < 0:
@@ -120,7 +128,7 @@ class Sender(Handle):
             room = yield from self.sees_room()
             if not room:
                 yield futex_wait(FREED, partial(eq, freed))
-                if self.task in self.host.timed_out:
+                if (yield ("is_late",)):
                     break
         yield from self.clear_bit(SENDERS)
         if self.rules.space_passes_on and (yield from self.sees_room()):

@@ -8,13 +8,13 @@ from .ops import pause
 from .scheduler import Schedule
 from .task import Steps, Task
 from .truth import Violation
-from .workqueue_handle import Handle
+from .workqueue_handle import FOR_EVER, Handle
 from .workqueue_receiver import Job, Receiver
 from .workqueue_sender import Sender
-from .workqueue_store import ARRIVED, BITS, FREE, FREED, READY, Rules, Store, generation, uid, word
+from .workqueue_store import ARRIVED, BITS, FREE, FREED, NOTIFIED, READY, SENDERS, WAITING, WATCHING, Rows, Rules, Store, generation, uid, word
 
+SLEEPERS = {READY: (WAITING, WATCHING), FREED: (SENDERS,), ARRIVED: (NOTIFIED,)}
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
-FOR_EVER = 1000
 
 
 class Jobs:
@@ -44,7 +44,7 @@ class Jobs:
     def _furnish(self, handle: Handle, row: int, task: Task) -> None:
         handle.task, handle.row, handle.generation = task, row, 1
         self.store.uids += 1
-        self.store.owners[row, 1] = self.store.rows[row].holder = task
+        self.store.rows[row].holder = task
         self.host.create({generation(row): 1, uid(row): self.store.uids})
 
     def start(self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False) -> None:
@@ -91,10 +91,10 @@ class Jobs:
 
     # ---- what they do ----
 
-    def sender(self, name: str, count: int, *, late: bool = False, **manner: Any) -> None:
+    def sender(self, name: str, count: int, *, ends: bool = True, late: bool = False, **manner: Any) -> None:
         """Sends so many."""
         handle = Sender(self.store, name)
-        self.start(handle, self._send(handle, count, **manner), late=late)
+        self.start(handle, self._send(handle, count, **manner), ends=ends, late=late)
 
     def _send(
         self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **manner: Any
@@ -183,6 +183,11 @@ class Jobs:
 
     def check_sleepers(self, what: str) -> None:
         """Nobody will wake them any more."""
+        for location, bits in SLEEPERS.items():
+            seen: Rows = frozenset().union(*map(self.host.newest, bits))
+            for task in self.living_sleepers(location):
+                if self.store.rules.bit_each and not any(self.store.rows[row].holder is task for row in seen):
+                    raise Violation(what, f"{task.name} sleeps, and its bit is not set")
         waiting = self.store.waiting_messages()
         receivers = self.living_sleepers(READY)
         if waiting and receivers:

@@ -50,11 +50,10 @@ class Rules:
     free: Literal["seq_cst", "release", "relaxed"] = "seq_cst"  # EDGE free, EDGE room; else: weaker
     # The dead, and leases.
     sweep_load: Order = ACQUIRE  # of a word, before it is asked who lives
-    generation_compared: bool = True
+    words_name_generation: bool = True
     life_asked: bool = True
     words_cleaned: bool = True  # by the next owner of a row
     bits_cleaned: bool = True  # by the next owner of a row
-    cleaned_first: bool = True  # before the row has its generation and its identity
     dead_bits_locked: bool = True  # nobody joins while they are cleared
     lease_take_compared: bool = True
     lease_last: bool = True  # stored behind the copy
@@ -76,6 +75,7 @@ class Rules:
     returned_tells: bool = True  # whatever else is there
     leaver_tells: Literal["always", "empty-handed", "never"] = "always"
     sweeper_tells: bool = True  # when it has cleared the bit of a dead receiver
+    debts: bool = True  # whoever must still tell says so in its row, for the case that it dies
 
 
 def word(place: int) -> str:
@@ -116,6 +116,11 @@ def generation(row: int) -> str:
 def uid(row: int) -> str:
     """Of its owner; 0: none."""
     return f"uid[{row}]"
+
+
+def owes(row: int) -> str:
+    """Its owner has not told yet what it must tell."""
+    return f"owes[{row}]"
 
 
 @dataclass(eq=False, slots=True)
@@ -171,6 +176,10 @@ class Host(channel_hub.Host):
         self.timed_out.add(task)
         task.asleep = False
 
+    def is_late(self, who: Task) -> bool:
+        """What ended its sleep? The time."""
+        return who in self.timed_out
+
     def try_lock(self, who: Task) -> bool:
         """The flock of the queue's file, LOCK_NB."""
         self.fence(who, SEQ_CST)
@@ -197,10 +206,10 @@ class Store:
         for place in self.places:
             initial |= {word(place): FREE, key(place): FREE, data(place): None, lease(place): (-1, 0, 0)}
         for row in range(rows):
-            initial |= {generation(row): 0, uid(row): 0}
+            initial |= {generation(row): 0, uid(row): 0, owes(row): 0}
         self.host = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.names: list[str] = []  # of all who ever read
-        self.owners: dict[tuple[int, int], Task] = {}  # (row, generation) -> who
+        self.owners: dict[int, Task] = {}  # place -> who made the word HELD or TAKEN
         self.inside: dict[int, Message] = {}  # place -> what is READY or TAKEN there
         self.messages: list[Message] = []  # that became READY
         self.uids = 0
@@ -235,25 +244,28 @@ class Store:
         if message.state == "new":
             self.messages.append(message)
             self.inside[place] = message
-        message.state, message.count = "ready", NEVER
+        if message.life:
+            message.count = NEVER
+        message.state = "ready"
         message.life += 1
 
     def counted(self, message: Message, life: int, count: int) -> None:
         """`ready` has become `count`. Meanwhile somebody may have taken the message."""
-        if message.state == "ready" and message.life == life:
+        if message.state == "new" or (message.state == "ready" and message.life == life):
             message.count = count
 
-    def taken(self, who: str, place: int, seen: int) -> Message:
+    def taken(self, who: Task, place: int, seen: int) -> Message:
         """By one whose last scan began when `ready` was `seen`."""
+        self.owners[place] = who
         message = self.inside[place]
         for other in self.inside.values():
             if other.state != "ready" or other is message:
                 continue
             if other.count <= seen and other.key > message.key:
-                raise Violation("best", f"{who} takes {message}, and {other} was there before it looked")
+                raise Violation("best", f"{who.name} takes {message}, and {other} was there before it looked")
             same = (other.sender, other.priority) == (message.sender, message.priority)
             if same and other.number < message.number and other.life == 1:
-                raise Violation("order", f"{who} takes {message} before {other}")
+                raise Violation("order", f"{who.name} takes {message} before {other}")
         message.state, message.due = "taken", NEVER
         return message
 
@@ -266,7 +278,7 @@ class Store:
 
     def check_owner(self, who: Task, place: int, found: Word) -> None:
         """Somebody puts a word right that is not his."""
-        owner = self.owners[found[1], found[2]]
+        owner = self.owners[place]
         over = found[0] == "taken" and self.inside[place].due <= self.host.clock
         if not (owner is who or owner.dead or owner.closed or over):
             raise Violation("robbed", f"{who.name} takes back {found} of place {place}, and {owner.name} lives")
@@ -280,6 +292,8 @@ class Store:
         for bits in BITS:
             if row in self.host.newest(bits):
                 raise Violation("leak", f"row {row} is handed on, and has its bit in {bits}")
+        if self.host.newest(owes(row)):
+            raise Violation("leak", f"row {row} is handed on, and owes")
 
     def waiting_messages(self) -> list[Message]:
         """Those that are READY."""
