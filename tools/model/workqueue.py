@@ -62,7 +62,7 @@ def workqueue_memory(rng: Random, rules: Rules, traced: bool) -> Jobs:
 def workqueue_sleep(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """Receivers that sleep, beside watchers; some have no time left; in half of the cases some are killed."""
     stage = Jobs(rng, rules, traced, blocks=1 + int(rng.random() * 2), width=1 + int(rng.random() * 2), rows=6)
-    stage.ends = 50 * stage.below(2)
+    stage.ends = 50 if stage.chance(0.3) else 0
     for number in range(1 + stage.below(2)):
         stage.sender(f"sender {number}", 1 + stage.below(3), batches=0.3)
     for number in range(2 + stage.below(2)):
@@ -77,14 +77,14 @@ def workqueue_sleep(rng: Random, rules: Rules, traced: bool) -> Jobs:
 def workqueue_full(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """Senders that sleep when there is no room, and others that only look for some."""
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 2), rows=6)
-    stage.ends = 60 * stage.below(2)
+    stage.ends = 60 if stage.chance(0.3) else 0
     for number in range(2 + stage.below(2)):
         patience = stage.below(2) if stage.chance(0.4) else FOR_EVER
         stage.sender(f"sender {number}", 1 + stage.below(3), waits=True, patience=patience)
     if stage.chance(0.4):
         stage.space_waiter("looks for room")
     for number in range(1 + stage.below(2)):
-        stage.receiver(f"receiver {number}", 2 + stage.below(4))
+        stage.receiver(f"receiver {number}", 1 + stage.below(3))
     stage.clock(stage.below(6))
     return stage
 

@@ -287,6 +287,8 @@ class Handle:
         for place in self.store.places if self.rules.words_cleaned else ():
             seen: Word = yield load(word(place), ACQUIRE)
             if seen[0] in ("held", "taken") and seen[1] == row:
+                if self.rules.debts:
+                    yield store(owes(row), 1)
                 yield from self.repair(place, seen)
         if self.rules.bits_cleaned:
             yield from self.clear_bits_of(row)

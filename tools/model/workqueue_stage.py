@@ -29,7 +29,7 @@ class Jobs:
         self.ends = 0  # participants may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
         self.auditor = Receiver(self.store, "auditor")
-        self._furnish(self.auditor, rows, Task("auditor", nothing()))
+        self._furnish(self.auditor, rows, self.schedule.spawn("auditor", self._peek()))
 
     def below(self, limit: int) -> int:
         """One of 0 .. limit - 1."""
@@ -61,6 +61,12 @@ class Jobs:
         else:
             self._furnish(handle, self.taken_rows, task)
             self.taken_rows += 1
+
+    def _peek(self) -> Steps[None]:
+        for _ in range(self.below(6)):
+            yield pause()
+            yield from self.auditor.best()
+        yield pause()
 
     def _live(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         yield pause()
@@ -167,7 +173,7 @@ class Jobs:
     def run(self) -> None:
         """Raises Violation."""
         self.schedule.run()
-        if not any(task.finished and not task.closed for task in self.schedule.tasks):
+        if not self.stopped_or_dead():
             self.check_sleepers("wake")
         for _ in range(LOOKS):
             self.host.settle(self.schedule.tasks)
@@ -176,6 +182,10 @@ class Jobs:
             self.schedule.run()
         self.check_sleepers("past")
         self.audit()
+
+    def stopped_or_dead(self) -> list[Task]:
+        """Those that did not leave in order."""
+        return [task for task in self.schedule.tasks[1:] if task.finished and not task.closed]
 
     def living_sleepers(self, location: str | None = None) -> list[Task]:
         """Those that would act if they were woken."""
@@ -199,10 +209,9 @@ class Jobs:
 
     def audit(self) -> None:
         """Who was stopped is killed; then one that is left gets all that is there, and all places are free."""
-        for task in self.schedule.tasks:
-            if task.finished and not task.closed:
-                self.host.kill(task)
-        self.host.settle([*self.schedule.tasks, self.auditor.task])
+        for task in self.stopped_or_dead():
+            self.host.kill(task)
+        self.host.settle(self.schedule.tasks)
         self.run_alone(self.clear())
         for place in self.store.places:
             if (found := self.host.newest(word(place))) != FREE:
@@ -210,14 +219,13 @@ class Jobs:
         for message in self.store.messages:
             if message.state != "gone":
                 raise Violation("once", f"{message} is {message.state} for ever")
-        living = {task for task in self.schedule.tasks if not task.dead and not task.closed}
         for bits in BITS:
             for row in self.host.newest(bits):
-                if row >= 0 and self.store.rows[row].holder not in living:
+                if row >= 0 and self.store.rows[row].vacant:
                     raise Violation("leak", f"the bit of row {row} stays in {bits}, and its owner is gone")
 
     def clear(self) -> Steps[None]:
-        """Take all that is there."""
+        """Take all that is there, by one that remembers blocks from before."""
         yield from self.auditor.sweep()
         while (job := (yield from self.auditor.take())) is not None:
             yield from self.auditor.acknowledge(job)
@@ -232,8 +240,3 @@ class Jobs:
                 return
             result = getattr(self.host, op[0])(task, *op[1:])
         raise Violation("stuck", "no end, and nobody else is there")
-
-
-def nothing() -> Steps[None]:
-    """What one does that takes no steps by itself."""
-    yield pause()
