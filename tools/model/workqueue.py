@@ -8,22 +8,27 @@
 | `freed`, `arrived` | places and arrivals that somebody was to be told of | receivers, senders |
 | `receivers_waiting` ... | a bit for each row: its owner sleeps, or wants to be told | sleepers, and for the dead |
 | `generation[row]`, `uid[row]` | the owner of a row | joiners, under a lock |
+| `owes[row]` | its owner may still have to tell of an arrival | that one, and for the dead |
 
 Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A futex wakes one
-sleeper, any of them: also one that is stopped, or dies before it looks. Handles are killed, or stopped for ever, between
-any two steps; locks of rows and the file's lock are the kernel's. Blocks have one to three places.
+sleeper, any of them: also one that is stopped, or dies before it looks. Handles are killed, or stopped for ever,
+between any two steps; locks of rows and the file's lock are the kernel's. Blocks have one to three places.
 
 workqueue_store.py has the words and what really happened, workqueue_handle.py, workqueue_sender.py and
 workqueue_receiver.py the protocol, workqueue_stage.py who takes part and what must hold at the end.
 """
 
+from collections.abc import Callable
 from random import Random
 
 from .memory import ACQUIRE, RELAXED
 from .protocol import Scenario, mutations_of
+from .task import Op, Steps
 from .workqueue_handle import FOR_EVER
-from .workqueue_stage import Jobs
-from .workqueue_store import Rules
+from .workqueue_receiver import Receiver
+from .workqueue_sender import Sender
+from .workqueue_stage import Cue, Jobs, steered
+from .workqueue_store import ARRIVED, FREE, NOTIFIED, READY, Rules, word
 
 PROTOCOL = Rules()
 
@@ -77,15 +82,17 @@ def workqueue_sleep(rng: Random, rules: Rules, traced: bool) -> Jobs:
 def workqueue_full(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """Senders that sleep when there is no room, and others that only look for some."""
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 2), rows=6)
-    stage.ends = 60 if stage.chance(0.3) else 0
-    for number in range(2 + stage.below(2)):
-        patience = stage.below(2) if stage.chance(0.4) else FOR_EVER
-        stage.sender(f"sender {number}", 1 + stage.below(3), waits=True, patience=patience)
-    if stage.chance(0.4):
+    alone = stage.chance(0.5)  # one sender waits, and nothing else helps it on
+    stage.ends = 60 if not alone and stage.chance(0.5) else 0
+    for number in range(1 if alone else 2 + stage.below(2)):
+        patience = stage.below(2) if not alone and stage.chance(0.4) else FOR_EVER
+        stage.sender(f"sender {number}", 2 + stage.below(2), waits=True, patience=patience)
+    if not alone and stage.chance(0.5):
         stage.space_waiter("looks for room")
     for number in range(1 + stage.below(2)):
         stage.receiver(f"receiver {number}", 1 + stage.below(3))
-    stage.clock(stage.below(6))
+    if not alone:
+        stage.clock(stage.below(6))
     return stage
 
 
@@ -133,7 +140,7 @@ def workqueue_lease(rng: Random, rules: Rules, traced: bool) -> Jobs:
 def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """One that takes what is there when it is told, beside receivers that wait, and go away."""
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 3), rows=6)
-    stage.ends, stage.stops = 50 * stage.below(2), False
+    stage.ends, stage.stops = 50 if stage.chance(0.3) else 0, False
     for number in range(1 + stage.below(2)):
         stage.sender(f"sender {number}", 1 + stage.below(3), batches=0.1)
     stage.drainer("is told")
@@ -145,8 +152,84 @@ def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     return stage
 
 
+def workqueue_tie(rng: Random, rules: Rules, traced: bool) -> Jobs:
+    """As before, and two messages of the same order have the same place, one after the other: to a third sender, who
+    looks before and after, they are one. In between the queue was empty, and its message came."""
+    stage = Jobs(rng, rules, traced, blocks=1, width=2, rows=4)
+    host, seen = stage.host, set[str]()
+    host.staleness = 0.0  # or somebody would miss its cue
+    senders = [Sender(stage.store, name) for name in ("first", "tied", "looks")]
+    told = Receiver(stage.store, "is told")
+    senders[2].hint = 1
+
+    def has(cue: str) -> Callable[[], bool]:
+        return lambda: cue in seen
+
+    def place_is_free() -> bool:
+        return "looked" in seen and bool(host.newest(word(0)) == FREE)
+
+    def told_again() -> bool:
+        return bool(host.newest(ARRIVED)) and told.task.asleep
+
+    def may_look() -> bool:
+        return {"posted", "registered"} <= seen
+
+    cues = {
+        "first": [Cue("posted", counts, has("ordered"))],
+        "tied": [
+            Cue("", begins, place_is_free),
+            Cue("ordered", looks_around, has("came")),
+            Cue("back", counts, at_once),
+        ],
+        "looks": [
+            Cue("", begins, may_look),
+            Cue("looked", posts, told_again),
+            Cue("came", counts, has("back")),
+        ],
+    }
+    for sender in senders:
+        stage.start(sender, steered(one_message(sender), cues[sender.name], seen))
+    stage.start(told, steered(told.drain_when_told(), [Cue("registered", drains, has("looked"))], seen))
+    return stage
+
+
+def at_once() -> bool:
+    """A cue that only tells the others."""
+    return True
+
+
+def one_message(sender: Sender) -> Steps[None]:
+    """Send it."""
+    yield from sender.send(0)
+
+
+def begins(op: Op) -> bool:
+    """Its first step."""
+    return True
+
+
+def looks_around(op: Op) -> bool:
+    """The message has its order."""
+    return bool(op[0].startswith("load") and op[1] == NOTIFIED)
+
+
+def posts(op: Op) -> bool:
+    """The message is about to be READY."""
+    return bool(op[0] == "store" and op[1].startswith("word"))
+
+
+def drains(op: Op) -> bool:
+    """It is to be told of what comes from now on."""
+    return bool(op[0] == "load" and op[1] == ARRIVED)
+
+
+def counts(op: Op) -> bool:
+    """It is READY, and about to be counted."""
+    return bool(op[0].startswith("rmw") and op[1] == READY)
+
+
 ALL_SCENARIOS: list[Scenario] = [workqueue, workqueue_order, workqueue_memory, workqueue_sleep, workqueue_full]
-ALL_SCENARIOS += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told]
+ALL_SCENARIOS += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told, workqueue_tie]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL_SCENARIOS}
 
 mutation = mutations_of(PROTOCOL)
@@ -197,7 +280,7 @@ TELLING = [
     mutation("queue-survey-fence", "workqueue_told", "no fence: count, words", survey_fence=RELAXED),
     mutation("queue-vain-fence", "workqueue_told", "words, count: acquire only", vain_fence=ACQUIRE),
     mutation("queue-told-early", "workqueue_told", "who is to be told: before only", notified_looked_at_last=False),
-    mutation("queue-survey-entered", "workqueue_told", "entered not compared", survey_compares_entered=False),
+    mutation("queue-survey-entered", "workqueue_tie", "entered not compared", survey_compares_entered=False),
     mutation("queue-back-silent", "workqueue_told", "what comes back tells as a send", returned_tells=False),
     mutation("queue-leaver-silent", "workqueue_told", "a waiter that leaves tells nobody", leaver_tells="never"),
     mutation("queue-taker-silent", "workqueue_told", "one that got one neither", leaver_tells="empty-handed"),

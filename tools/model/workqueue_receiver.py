@@ -56,6 +56,7 @@ class Receiver(Handle):
         last: Best | None = None
         while True:
             self.seen = yield load(READY, self.rules.count_load)  # EDGE sent: acquire
+            missing = self.store.sent_before(self.seen)
             found: Best | None = None
             for block in range(self.store.blocks):
                 candidate = yield from self.best_of(block)
@@ -63,10 +64,13 @@ class Receiver(Handle):
                     found = candidate
             yield fence(self.rules.scan_fence if found else self.rules.vain_fence)
             if not self.rules.look_again or (yield load(READY, RELAXED)) == self.seen:
-                return found
+                break
             if found and found == last:
-                return found
+                break
             last = found
+        if found is None:
+            self.store.check_vain(self.name, missing)
+        return found
 
     def best_of(self, block: int) -> Steps[Best | None]:
         """From memory, if nothing can have become READY since. EDGE entered: acquire."""

@@ -1,17 +1,34 @@
 """The cast of one schedule on a work queue, and what must hold when all is quiet."""
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from .channel import stopped
-from .ops import pause
+from .ops import pause, until
 from .scheduler import Schedule
-from .task import Steps, Task
+from .task import Op, Steps, Task
 from .truth import Violation
 from .workqueue_handle import FOR_EVER, Handle
 from .workqueue_receiver import Job, Receiver
 from .workqueue_sender import Sender
-from .workqueue_store import ARRIVED, BITS, FREE, FREED, NOTIFIED, READY, SENDERS, WAITING, WATCHING, Rows, Rules, Store, generation, uid, word
+from .workqueue_store import (
+    ARRIVED,
+    BITS,
+    FREE,
+    FREED,
+    NOTIFIED,
+    READY,
+    SENDERS,
+    WAITING,
+    WATCHING,
+    Rows,
+    Rules,
+    Store,
+    generation,
+    uid,
+    word,
+)
 
 SLEEPERS = {READY: (WAITING, WATCHING), FREED: (SENDERS,), ARRIVED: (NOTIFIED,)}
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
@@ -48,7 +65,7 @@ class Jobs:
         self.host.create({generation(row): 1, uid(row): self.store.uids})
 
     def start(self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False) -> None:
-        """One that is there from the beginning, or comes when a row can be had."""
+        """One that is there from the beginning, or comes when a row can be had. It may end before its time."""
         how = self.rng.random() if ends and self.ends else 1.0
         lifetime = self.ends + 40 * late
         life = self._come(handle, steps) if late else self._live(handle, steps)
@@ -128,7 +145,9 @@ class Jobs:
         """Steps until a lease is over; 0: none."""
         return 1 + self.below(40) if self.chance(chance) else 0
 
-    def _do(self, handle: Receiver, job: Job, *, refuses: float = 0.0, idles: int = 0, lends: float = 0.0) -> Steps[None]:
+    def _do(
+        self, handle: Receiver, job: Job, *, refuses: float = 0.0, idles: int = 0, lends: float = 0.0
+    ) -> Steps[None]:
         for _ in range(self.below(idles + 1)):
             yield pause()
         if self.chance(refuses):
@@ -240,3 +259,27 @@ class Jobs:
                 return
             result = getattr(self.host, op[0])(task, *op[1:])
         raise Violation("stuck", "no end, and nobody else is there")
+
+
+class Cue(NamedTuple):
+    """Where a participant waits, and until when; that it got there is known to the others by its name."""
+
+    name: str
+    at: Callable[[Op], bool]
+    until: Callable[[], bool]
+
+
+def steered(steps: Steps[None], cues: list[Cue], seen: set[str]) -> Steps[None]:
+    """A participant that waits at its cues, which come one after the other."""
+    waiting = iter(cues)
+    cue = next(waiting, None)
+    op = next(steps)
+    while True:
+        while cue and cue.at(op):
+            seen.add(cue.name)
+            yield until(cue.until)
+            cue = next(waiting, None)
+        try:
+            op = steps.send((yield op))
+        except StopIteration:
+            return

@@ -29,8 +29,9 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The decisions of the protocol."""
+    """The decisions of the protocol; `cpu`: one of CPUS, or any of them."""
 
+    cpu: tuple[str, str, str] | None = None
     # Sending.
     entered: Literal["before", "after", "never"] = "before"  # EDGE entered: counted before the message is READY
     entered_seq_cst: bool = True  # else: relaxed
@@ -156,9 +157,7 @@ class Host(channel_hub.Host):
 
     def asleep(self, location: str | None = None) -> list[Task]:
         """Who sleeps there; some of them may be stopped."""
-        return [
-            task for task, at in self.sleepers.items() if task.asleep and not task.dead and location in (None, at)
-        ]
+        return [task for task, at in self.sleepers.items() if task.asleep and not task.dead and location in (None, at)]
 
     def futex_wake_some(self, who: Task, location: str, most: int) -> None:
         """Any of them."""
@@ -199,7 +198,8 @@ class Store:
     def __init__(self, rng: Random, rules: Rules, *, blocks: int, width: int, rows: int) -> None:
         self.rng, self.rules, self.blocks, self.width = rng, rules, blocks, width
         self.places = range(blocks * width)
-        self.load, self.rmw, self.cas = CPUS[int(rng.random() * len(CPUS))]
+        drawn = CPUS[int(rng.random() * len(CPUS))]
+        self.load, self.rmw, self.cas = rules.cpu or drawn
         self.rows = [Seat(f"row {row}") for row in range(rows)]
         initial: dict[str, Any] = {READY: 0, FREED: 0, ARRIVED: 0} | dict.fromkeys(BITS, Rows())
         initial |= {entered(block): 0 for block in range(blocks)}
@@ -268,6 +268,16 @@ class Store:
                 raise Violation("order", f"{who.name} takes {message} before {other}")
         message.state, message.due = "taken", NEVER
         return message
+
+    def sent_before(self, seen: int) -> list[tuple[Message, int]]:
+        """What is READY, and was counted when `ready` became `seen`."""
+        return [(message, message.life) for message in self.waiting_messages() if message.count <= seen]
+
+    def check_vain(self, who: str, missing: list[tuple[Message, int]]) -> None:
+        """A scan found nothing. `missing`: what was there when it began."""
+        for message, life in missing:
+            if message.state == "ready" and message.life == life:
+                raise Violation("best", f"{who} finds nothing, and {message} is there")
 
     def freed(self, place: int) -> None:
         """It is acknowledged, or was never sent."""
