@@ -23,8 +23,11 @@ from msgq.schema import Schema
 if typing.TYPE_CHECKING:
     from msgq.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.channel import Channel, Node
+    from msgq.workqueue import MessageQueue
 else:
-    __getattr__, __dir__ = backend.lazy(globals(), dict.fromkeys(("Channel", "Node"), "msgq.channel"))
+    __getattr__, __dir__ = backend.lazy(
+        globals(), dict.fromkeys(("Channel", "Node"), "msgq.channel"), pieces=("MessageQueue",)
+    )
 
 __version__ = "0.1.0"
 
@@ -39,6 +42,7 @@ __all__ = [
     "Context",
     "Event",
     "IpcError",
+    "MessageQueue",
     "MsgqError",
     "MultiplePublishersError",
     "Node",

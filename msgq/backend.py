@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -16,6 +16,10 @@ MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.im
 EXTRAS = {"zmq": "zmq"}
 #: What a module that is `lazy` has of the chosen backend.
 NAMES = ("Context", "Poller", "PubSocket", "SubSocket", "context")
+
+#: Classes that not every backend has: the modules of those that have them.
+PIECES = {"MessageQueue": {"msgq.impl.ring": "msgq.impl.workqueue", "msgq.impl.fake": "msgq.impl.fake.workqueue"}}
+PIECES["Job"] = PIECES["MessageQueue"]
 
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()
@@ -71,13 +75,27 @@ def choose(module: ModuleType | None) -> ModuleType | None:
     global _chosen
     former, _chosen = _chosen, module
     for names in _lazy:
-        for name in NAMES:
+        for name in (*NAMES, *PIECES):
             names.pop(name, None)
     return former
 
 
+def piece(name: str) -> Any:
+    """Return a class of `PIECES`, as the chosen backend has it.
+
+    Raises
+    ------
+    BackendNotAvailableError : it has none.
+    """
+    module = PIECES[name].get(chosen().__name__)
+    if module is None:
+        text = f"the backend {naming.backend_name()!r} has no {name}; msgq and fake have (MSGQ_BACKEND)"
+        raise BackendNotAvailableError(text)
+    return getattr(import_module(module), name)
+
+
 def lazy(
-    names: dict[str, Any], elsewhere: Mapping[str, str] = MappingProxyType({})
+    names: dict[str, Any], elsewhere: Mapping[str, str] = MappingProxyType({}), pieces: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a module that has `NAMES` of the chosen backend.
 
@@ -87,6 +105,7 @@ def lazy(
     ----------
     names : the module's, `globals()`.
     elsewhere : names that other modules have, whatever the backend, which would cost time at import; and their modules.
+    pieces : names of `PIECES` that it has as well.
     """
     _lazy.append(names)
 
@@ -94,12 +113,13 @@ def lazy(
         if name in elsewhere:
             names[name] = value = getattr(import_module(elsewhere[name]), name)
             return value
-        if name not in NAMES:
+        if name not in NAMES and name not in pieces:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
         module = chosen()
-        names[name] = value = context if name == "context" else getattr(module, name)
+        value = context if name == "context" else piece(name) if name in pieces else getattr(module, name)
+        names[name] = value
         if module is not _chosen:  # another thread chose meanwhile, and may have emptied `names` before this came in
             names.pop(name, None)
         return value
 
-    return find, lambda: sorted({*names, *NAMES, *elsewhere})
+    return find, lambda: sorted({*names, *NAMES, *pieces, *elsewhere})

@@ -9,6 +9,7 @@ time-out) derive from that as well.
 from __future__ import annotations
 
 import errno
+import queue
 
 
 class MsgqError(Exception):
@@ -66,6 +67,8 @@ class MultiplePublishersError(IpcError):
 class EndpointNameError(IpcError, ValueError):
     """A name that cannot be an endpoint (or a prefix): empty, too long, or it would leave its directory."""
 
+    errno = errno.EINVAL
+
 
 class UnknownTopicError(IpcError, KeyError):
     """A topic that a `SubMaster` or `PubMaster` was not made for."""
@@ -75,6 +78,8 @@ class UnknownTopicError(IpcError, KeyError):
 
 class InvalidValueError(IpcError, ValueError):
     """An argument or environment variable that makes no sense: a time-out, a size, a mode. Another value would do."""
+
+    errno = errno.EINVAL
 
 
 class StateError(IpcError):
@@ -114,11 +119,15 @@ class MessageSizeError(IpcError, ValueError):
 
 
 class MessageTooLargeError(MessageSizeError):
-    """A message is larger than a third of the ring or the limit of ZMQ (to send), or the buffer given (to receive)."""
+    """A message is larger than a third of the ring, the limit of ZMQ or a queue's (to send), or the buffer given."""
+
+    errno = errno.EMSGSIZE
 
 
 class EndpointClosedError(IpcError):
-    """The socket was closed, or never connected."""
+    """The socket or queue was closed, or never connected."""
+
+    errno = errno.EBADF
 
 
 class ChannelMismatchError(SegmentError):
@@ -156,6 +165,42 @@ class SchemaMismatchError(IpcError):
     """A channel has another schema than the one given, which was to be strict."""
 
 
+class QueueFullError(IpcError, queue.Full):
+    """A work queue had no room for a message in the time given. The message was not sent.
+
+    It may come although the queue was never full at one instant: the places were looked at one after the other.
+    `errno` is ETIMEDOUT when the call waited, else EAGAIN.
+    """
+
+    errno = errno.EAGAIN
+
+
+class QueueAccessError(IpcError):
+    """A work queue was opened without the right to receive, or to send, that the call needs."""
+
+    errno = errno.EBADF
+
+
+class QueueBusyError(IpcError):
+    """A notification of a work queue that was to be the only one: another process has one."""
+
+    errno = errno.EBUSY
+
+
+class QueueMismatchError(SegmentError):
+    """A work queue exists with other sizes than those asked for. The text names both."""
+
+
+class LeaseExpiredError(IpcError):
+    """A job was acknowledged or given back too late: its lease was over, and its message went back to the queue."""
+
+
+class TooManyHandlesError(IpcError):
+    """A work queue is open as often as it may be: 128 times."""
+
+    errno = errno.EMFILE
+
+
 class StreamNotFoundError(IpcError, LookupError):
     """A server of frames has no stream of this type."""
 
@@ -165,7 +210,7 @@ class MissingLibraryError(MsgqError, ImportError):
 
 
 class ForkedSocketError(IpcError):
-    """A publisher (with ZMQ, any socket) came through a fork; the parent keeps it, the child must connect its own."""
+    """What came through a fork is the parent's: a publisher (with ZMQ, any socket), or a job. Make one in the child."""
 
 
 class ConcurrentUseError(IpcError):
@@ -174,6 +219,12 @@ class ConcurrentUseError(IpcError):
 
 class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
+
+
+class InterruptedWaitError(IpcError):
+    """A signal's handler ran during a wait that ends then (msgq.posix_ipc). What it raised is the cause."""
+
+    errno = errno.EINTR
 
 
 class EventTimeoutError(WaitTimeoutError, RuntimeError):

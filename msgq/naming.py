@@ -43,6 +43,8 @@ CLOCK = "msgqclock"
 CHANNEL = "msgqchan_"
 CHANNEL_MARK = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
 POOL = "msgqpool_"
+QUEUE = "msgqjobs_"
+QUEUE_MARK = "queue/"  # before a work queue's name, where topics have theirs
 FILE_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
 POOL_UID_DIGITS = 16
@@ -136,6 +138,35 @@ def channel_files(in_prefix: str) -> tuple[str, str]:
     return (f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, CHANNEL)
 
 
+def queue_name(queue: str | bytes) -> str:
+    """Return a work queue's name, checked: it becomes the name of a file. A "/" before it, as POSIX has, is taken off.
+
+    Raises
+    ------
+    EndpointNameError : as `endpoint_name`.
+    """
+    if isinstance(queue, str):
+        queue = queue.removeprefix("/")
+    elif isinstance(queue, bytes):
+        queue = queue.removeprefix(b"/")
+    return endpoint_name(queue, "queue")
+
+
+def queue_path(queue: str, in_prefix: str) -> str:
+    """Return the path of a work queue."""
+    return f"{SHARED_MEMORY}/{QUEUE}{in_prefix}/{queue}" if in_prefix else f"{SHARED_MEMORY}/{QUEUE}{queue}"
+
+
+def queue_directories(in_prefix: str) -> tuple[str]:
+    """Return the directory of a prefix, of its work queues."""
+    return (f"{SHARED_MEMORY}/{QUEUE}{in_prefix}",)
+
+
+def queue_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds a prefix's work queues, and what their file names start with."""
+    return (f"{SHARED_MEMORY}/{QUEUE}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, QUEUE)
+
+
 def pools(in_prefix: str) -> list[tuple[str, int]]:
     """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
     directory, start = (f"{SHARED_MEMORY}/{POOL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL)
@@ -155,10 +186,10 @@ def clock_paths() -> tuple[str, str]:
 
 
 def prefixes() -> list[str]:
-    """Return the prefixes that have a directory, of topics or of channels; sorted."""
+    """Return the prefixes that have a directory, of topics, channels or work queues; sorted."""
     names = set()
     for entry in os.scandir(SHARED_MEMORY):
-        for start in (RING, SIDE, CHANNEL, POOL):
+        for start in (RING, SIDE, CHANNEL, POOL, QUEUE):
             name = entry.name.removeprefix(start)
             if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so

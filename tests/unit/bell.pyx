@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 
 from msgq.impl.ground.context cimport CLOSED
 from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_u32,
+    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_lookout, mq_lookout_announce_many, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
@@ -86,7 +86,8 @@ cdef class Bell(Waitable):
         return 1000000000
 
     cdef mq_lookout _lookout(self) noexcept:
-        return mq_lookout(unheard, self._words, self._tower.attention, mq_attention_announce_many)
+        return mq_lookout(unheard, self._words, self._tower.attention, mq_lookout_announce_many,
+                          NULL, False)
 
     cdef int _give_back(self) except -1:
         self.given_back = True

@@ -32,5 +32,4 @@ cdef inline bint is_whole(const mq_u64 *whole) noexcept:
     """False: others cut the mapped file. Inline, for each message asks; check_whole says more."""
     return whole == NULL or mq_load_relaxed_u64(whole) == 1
 
-cdef object cut(str name, Segment segment)
 cdef int sweep(Hub hub, int most=*) except -1

@@ -19,26 +19,23 @@ from msgq.impl.channel.core cimport (
     mq_hub_withdraw, mq_hub_write, mq_identity, mq_identity_life, mq_listener_row, mq_load_acquire_u64,
     mq_load_relaxed_u64, mq_order, mq_order_tail, mq_publisher_row, mq_schema_parts_of,
 )
-from msgq.impl.channel.snapshot cimport channel_stats, text as _text
+from msgq.impl.channel.snapshot cimport channel_stats
 from msgq.impl.ground.clock cimport host_time_ns
 from msgq.impl.ground.core cimport (
     MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_roll, mq_row_hold, mq_row_let_go, mq_schema_parts,
 )
-from msgq.impl.ground.descriptor cimport read_parts, write_schema
-from msgq.impl.ground.liveness cimport fork_generation, this_process
+from msgq.impl.ground.descriptor cimport describe, described
+from msgq.impl.ground.liveness cimport fork_generation, text as _text, this_process
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, failure, guard_mapping, guard_word, lock_file, map_file, name_file, open_file,
+    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, lock_file, map_file, name_file, open_file,
     remove_file, unlock_file,
 )
 
 import os
-import struct
-from collections import namedtuple
 
 from msgq import naming, sharing
-from msgq.schema import Schema
 from msgq.errors import (
-    ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, SegmentSizeError, StateError,
+    ChannelMismatchError, CorruptSegmentError, LayoutVersionError, SegmentError, StateError,
 )
 
 
@@ -194,7 +191,7 @@ cdef class Hub:
     @property
     def schema(self):
         cdef mq_schema_parts at = mq_schema_parts_of(&self.hub.schema, MQ_HUB_SCHEMA_DATA)
-        return _unmarked(read_parts(&at))
+        return described(&at)
 
     def describe(self, schema, bint replace):
         """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
@@ -204,9 +201,9 @@ cdef class Hub:
             raise StateError("was opened passive, and cannot describe the messages", self.name)
         fd = self.lock()
         try:
-            there = _unmarked(read_parts(&at))
+            there = described(&at)
             if there is None or replace:
-                write_schema(&at, _Described(schema.name, schema.encoding, _marked(schema)))
+                describe(&at, schema)
                 there = schema
             return there
         finally:
@@ -266,34 +263,6 @@ cdef class Hub:
     def _removed(self):
         text = "the channel was removed, and perhaps made anew; what is open goes on, nobody can join: open it again"
         return SegmentError(text, self.name, self.segment.path, ENOENT)
-
-
-# In a hub the data of a schema begins with what topics have no room for: version, identity, layout.
-_MARKS = struct.Struct("<Q64s64sBB6x")
-_Described = namedtuple("_Described", ("name", "encoding", "data"))
-
-
-def _marked(schema):
-    marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return marks + schema.data
-
-
-def _unmarked(there):
-    """Return the schema that is there; None: none, or no bytes of ours."""
-    if there is None or len(there[2]) < _MARKS.size:
-        return None
-    name, encoding, data = there
-    version, identity, layout, identity_size, layout_size = _MARKS.unpack_from(data)
-    try:
-        return Schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
-    except ValueError:
-        return None
-
-
-cdef object cut(str name, Segment segment):
-    """Return the exception for a file that others made smaller while it was mapped."""
-    text = f"had {segment.size} bytes, and another program made it smaller; what is gone reads as zeros. Open it again"
-    return SegmentSizeError(text, name, segment.path)
 
 
 # ---- the hub ----

@@ -11,9 +11,9 @@ from msgq.impl.channel.core cimport (
     mq_store_release_u64,
 )
 from msgq.impl.channel.hub cimport Hub
-from msgq.impl.channel.pool cimport Pool, new_uid, open_pool
+from msgq.impl.channel.pool cimport Pool, open_pool
 from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_row_hold, mq_row_let_go, mq_self
-from msgq.impl.ground.liveness cimport fork_generation, identify
+from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.views cimport Holder
 

@@ -11,13 +11,12 @@ from msgq.impl.channel.core cimport (
 )
 from msgq.impl.channel.hub cimport Hub, sweep
 from msgq.impl.channel.pool cimport make_pool, name_pool
-from msgq.impl.channel.snapshot cimport text as _text
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.core cimport (
     MQ_DEAD, mq_attention_due_many, mq_attention_wake_many, mq_inquire, mq_inquiry, mq_inquiry_end, mq_row_let_go,
     mq_self,
 )
-from msgq.impl.ground.liveness cimport fork_generation, identify
+from msgq.impl.ground.liveness cimport fork_generation, identify, text as _text
 from msgq.impl.ground.segment cimport unlock_file
 
 import contextlib

@@ -16,7 +16,6 @@ cdef class Pool:
     cdef int check_whole(self, str name) except -1
     cdef int fd                 # of a new one that has no name yet
 
-cdef uint64_t new_uid() noexcept
 cdef Pool open_pool(Hub hub, uint64_t uid, bint writable)
 cdef Pool make_pool(Hub hub, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node)
 cdef int name_pool(Hub hub, Pool pool) except -1

@@ -11,11 +11,10 @@ from posix.unistd cimport close
 from msgq.impl.channel.core cimport (
     MQ_NODE_NAME, mq_load_relaxed_u64, mq_pool, mq_pool_check, mq_pool_head, mq_pool_stride, mq_pool_write,
 )
-from msgq.impl.channel.hub cimport Hub, cut
-from msgq.impl.channel.snapshot cimport text
-from msgq.impl.ground.liveness cimport random_word
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.ground.liveness cimport new_uid, text
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, failure, guard_mapping, guard_word, map_file, map_parts, name_file, open_file,
+    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, map_file, map_parts, name_file, open_file,
 )
 
 import os
@@ -39,11 +38,6 @@ cdef class Pool:
         if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
             raise cut(name, self.segment)
         return 0
-
-
-cdef uint64_t new_uid() noexcept:
-    """Return what nobody else has, of a pool or a row; never 0."""
-    return <uint64_t> random_word() << 32 | random_word() | 1
 
 
 cdef Pool _read_pool(Segment segment, Hub hub, uint64_t uid):

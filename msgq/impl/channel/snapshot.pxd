@@ -1,4 +1,3 @@
 from msgq.impl.ground.segment cimport Segment
 
 cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema)
-cdef str text(const char *shared, size_t size)

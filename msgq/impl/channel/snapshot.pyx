@@ -16,9 +16,9 @@ from msgq.impl.channel.core cimport (
     mq_pool, mq_pool_check, mq_publisher_row, mq_slots,
 )
 from msgq.impl.ground.core cimport (
-    MQ_DEAD, mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_row_held,
+    MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_row_held,
 )
-from msgq.impl.ground.liveness cimport is_alive
+from msgq.impl.ground.liveness cimport is_alive, text
 from msgq.impl.ground.segment cimport Segment, check_file, guard_mapping, map_file, open_file
 
 import os
@@ -47,13 +47,6 @@ cdef extern from "ground/layout.h":
 
 
 _KINDS = ("pubsub", "broadcast", "mailbox")
-
-
-cdef str text(const char *shared, size_t size):
-    """A name in shared memory, as text."""
-    cdef char copy[64]
-    mq_copy_out(copy, shared, size)
-    return copy[:size].partition(b"\0")[0].decode(errors="replace")
 
 
 cdef class _Look:

@@ -17,7 +17,9 @@ from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.membership cimport MappedPool, Membership
 from msgq.impl.channel.pool cimport Pool, open_pool
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
-from msgq.impl.ground.core cimport mq_attention_announce_many, mq_copy_out, mq_lookout, mq_now_ns, mq_u32
+from msgq.impl.ground.core cimport (
+    mq_attention_announce_many, mq_copy_out, mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_u32,
+)
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.views cimport HeldView
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready
@@ -421,7 +423,8 @@ cdef class Subscriber(Waitable):
     cdef mq_lookout _lookout(self) noexcept:
         cdef mq_lookout lookout
         self._outlook = mq_channel_outlook(self.c.hub, &self.c.cursor, self.c.whole)
-        lookout = mq_lookout(mq_channel_has_more, &self._outlook, &self._hub.hub.attention, mq_attention_announce_many)
+        lookout = mq_lookout(mq_channel_has_more, &self._outlook, &self._hub.hub.attention,
+                             mq_lookout_announce_many, NULL, False)
         if not self._hub.writable:
             lookout.announce = NULL
         return lookout

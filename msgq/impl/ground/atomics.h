@@ -45,6 +45,7 @@ static inline uint64_t mq_load_seq_cst_u64(const mq_u64 *word) { return atomic_l
 /* Sequentially consistent; they return what was there. */
 static inline uint64_t mq_fetch_or_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint64_t mq_fetch_and_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_and(&word->value, bits); }
+static inline uint64_t mq_fetch_add_u64(mq_u64 *word, uint64_t n) { return atomic_fetch_add(&word->value, n); }
 
 static inline uint32_t mq_load_relaxed_u32(const mq_u32 *word) {
     return atomic_load_explicit(&word->value, memory_order_relaxed);

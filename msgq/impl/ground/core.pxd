@@ -83,6 +83,7 @@ cdef extern from "ground/futex.h" nogil:
     int64_t mq_now_ns()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
+    void mq_futex_wake(uint32_t *word, int count)
     void mq_futex_wake_all(uint32_t *word)
     bint mq_membarrier_register()
 
@@ -99,4 +100,8 @@ cdef extern from "ground/lookout.h" nogil:
         int (*has_more)(const void *reader) noexcept nogil
         const void *reader
         mq_u32 *attention
-        uint32_t (*announce)(mq_u32 *attention) noexcept nogil
+        uint32_t (*announce)(const void *reader, mq_u32 *attention) noexcept nogil
+        void (*awake)(const void *reader) noexcept nogil
+        bint steady
+    uint32_t mq_lookout_announce(const void *reader, mq_u32 *attention)
+    uint32_t mq_lookout_announce_many(const void *reader, mq_u32 *attention)

@@ -7,6 +7,9 @@ from msgq.impl.ground.core cimport (
     MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_schema_parts, mq_schema_read, mq_schema_write,
 )
 
+import struct
+from collections import namedtuple
+
 from msgq.schema import Schema
 
 
@@ -19,14 +22,14 @@ cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
 
 cdef object read_schema(const mq_schema_parts *at):
     """Return the schema that is there, by itself; None: none, or no text of ours."""
-    parts = read_parts(at)
+    parts = _read_parts(at)
     try:
         return None if parts is None else Schema(*parts)
     except ValueError:
         return None  # too long, in a segment that others wrote
 
 
-cdef object read_parts(const mq_schema_parts *at):
+cdef object _read_parts(const mq_schema_parts *at):
     """Return name, encoding and data of the schema that is there; None: none, or no text of ours."""
     cdef char name[MQ_SCHEMA_NAME + 1]
     cdef char encoding[MQ_SCHEMA_ENCODING + 1]
@@ -43,3 +46,27 @@ cdef object read_parts(const mq_schema_parts *at):
         return None  # not UTF-8
     finally:
         free(data)
+
+
+# What the data begins with where the whole schema is: version, identity, layout.
+_MARKS = struct.Struct("<Q64s64sBB6x")
+_Described = namedtuple("_Described", ("name", "encoding", "data"))
+
+
+cdef int describe(const mq_schema_parts *at, object schema) except -1:
+    """As write_schema."""
+    marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
+    return write_schema(at, _Described(schema.name, schema.encoding, marks + schema.data))
+
+
+cdef object described(const mq_schema_parts *at):
+    """Return the schema that `describe` put there; None: none, or no bytes of ours."""
+    there = _read_parts(at)
+    if there is None or len(there[2]) < _MARKS.size:
+        return None
+    name, encoding, data = there
+    version, identity, layout, identity_size, layout_size = _MARKS.unpack_from(data)
+    try:
+        return Schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
+    except ValueError:
+        return None

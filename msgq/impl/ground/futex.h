@@ -57,7 +57,9 @@ static inline long mq_futex_wait_many(const mq_futex_many *words, unsigned count
     return syscall(SYS_futex_waitv, words, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
 }
 
-static inline void mq_futex_wake_all(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
+/* Wake so many at most. */
+static inline void mq_futex_wake(uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0); }
+static inline void mq_futex_wake_all(uint32_t *word) { mq_futex_wake(word, INT_MAX); }
 
 /* Every process that registered executes a full fence now, wherever it runs. False: not available. */
 static inline bool mq_membarrier(void) { return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0; }

@@ -28,8 +28,8 @@
 
 /* The file that has the rows. */
 typedef struct {
-    const char *path; /* NULL: it has no name, and is open here: */
-    int fd;
+    const char *path; /* NULL: it has no name */
+    int fd;           /* where it is open, perhaps: for when it has no name, or has it no more */
     uint64_t device, inode; /* what the path must lead to: the file may be gone, and another have its name */
 } mq_roll;
 
@@ -47,14 +47,13 @@ static inline int mq_roll_open(const mq_roll *roll, int access) {
     errno = ESTALE;
     if (roll && roll->path)
         fd = open(roll->path, access | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    else if (roll && mq_roll_is(roll, roll->fd)) { /* the number may be another file's by now, which nobody opens */
-        snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
-        fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
-    }
     if (fd >= 0 && !mq_roll_is(roll, fd)) {
         close(fd);
-        errno = ESTALE;
-        return -1;
+        fd = -1, errno = ESTALE;
+    }
+    if (fd < 0 && roll && mq_roll_is(roll, roll->fd)) { /* the number may be another file's by now, which nobody opens */
+        snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
+        fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
     }
     return fd;
 }

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from msgq.impl.ground.core cimport mq_life, mq_self
 
@@ -8,4 +8,6 @@ cdef int fork_generation
 cdef const mq_self *this_process() except NULL
 cdef int identify(mq_self *who, const char *name) except -1
 cdef uint32_t random_word() noexcept
+cdef uint64_t new_uid() noexcept
+cdef str text(const char *shared, size_t size)
 cdef object is_alive(mq_life life)

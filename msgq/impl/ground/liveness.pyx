@@ -6,7 +6,7 @@ from libc.stdlib cimport getenv
 from libc.string cimport memset, strncpy
 
 from msgq.impl.ground.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_file_hold, mq_life, mq_process_life, mq_read_self, mq_roll, mq_row_let_go, mq_self,
+    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_hold, mq_life, mq_process_life, mq_read_self, mq_roll, mq_row_let_go, mq_self,
     mq_thread_id, mq_thread_life,
 )
 
@@ -64,6 +64,18 @@ cdef uint32_t random_word() noexcept:
     cdef uint32_t word = 0
     getrandom(&word, sizeof(word), 0)
     return word
+
+
+cdef uint64_t new_uid() noexcept:
+    """Return what nobody else has, of a row or a file; never 0."""
+    return <uint64_t> random_word() << 32 | random_word() | 1
+
+
+cdef str text(const char *shared, size_t size):
+    """Return a name in shared memory, of at most 64 bytes."""
+    cdef char copy[64]
+    mq_copy_out(copy, shared, size)
+    return copy[:size].partition(b"\0")[0].decode(errors="replace")
 
 
 cdef object is_alive(mq_life life):

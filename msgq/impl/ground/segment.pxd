@@ -21,6 +21,9 @@ cdef void unguard_mapping(void *guard) noexcept
 cdef bint guard_lost(const void *guard) noexcept
 cdef const mq_u64 *guard_word(const void *guard) noexcept
 
+# Return the exception for a file that others made smaller while it was mapped.
+cdef object cut(str endpoint, Segment segment)
+
 cdef object failure(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1

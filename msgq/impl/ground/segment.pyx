@@ -20,7 +20,7 @@ from msgq.impl.ground.core cimport mq_now_ns, mq_u64
 import os
 
 from msgq import naming, sharing
-from msgq.errors import IpcError, SegmentError
+from msgq.errors import IpcError, SegmentError, SegmentSizeError
 
 
 cdef extern from "fcntl.h" nogil:
@@ -270,6 +270,11 @@ cdef bint guard_lost(const void *guard) noexcept:
 cdef const mq_u64 *guard_word(const void *guard) noexcept:
     """The word that is 1 as long as there are none."""
     return &(<const mq_guard *> guard).whole
+
+
+cdef object cut(str endpoint, Segment segment):
+    text = f"had {segment.size} bytes, and another program made it smaller; what is gone reads as zeros. Open it again"
+    return SegmentSizeError(text, endpoint, segment.path)
 
 
 cdef int lock_file(int fd, str endpoint, str path) except -1:

@@ -15,6 +15,7 @@ cdef class Waitable:
     cdef bint _closing          # close() was called while it is in use
     cdef unsigned long _user    # thread that is using it, while BUSY
     cdef int _spin_us
+    cdef bint _signals_end      # a signal's handler that ran ends its wait, as system calls have it
     cdef int _fd                # for event loops; -1: nobody has asked for it
     cdef public object _waiting  # see event_loop.py
     cdef object __weakref__
@@ -31,11 +32,14 @@ cdef class Waitable:
     cdef bint _ready(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _rouse(self) noexcept
+    cdef void _awake(self) noexcept
+    cdef void _occupy(self) noexcept
+    cdef void _vacate(self) noexcept
+    cdef void _announce_fd(self) noexcept
+    cdef int _leave(self) except -1
 
     # Its own:
-    cdef void _occupy(self) noexcept
     cdef int _end_if_closing(self) except -1
-    cdef int _leave(self) except -1
     cdef int _settle_fd(self) except -1
     cdef void _change(self, void *reader, const void *now, size_t bytes) noexcept
 
@@ -44,3 +48,7 @@ cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
     """Return when a time-out is over, in CLOCK_MONOTONIC ns; FOR_EVER when it has no end."""
     return FOR_EVER if timeout_ms < 0 else mq_now_ns() + timeout_ms * MQ_NS_PER_MS
 cdef bint wait_ready(list waitables, int64_t deadline) except -1
+
+# Between these two the watcher thread looks at nothing.
+cdef void watcher_lock() noexcept
+cdef void watcher_unlock() noexcept

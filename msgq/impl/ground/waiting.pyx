@@ -10,6 +10,7 @@ while this thread occupies the object; a receive that finds something calls none
     _nap_ns      see to it that somebody can wake us; how long to sleep at most before another look, in ns. `slept_ns`:
                  how long this wait has lasted.
     _lookout     the same for the watcher thread, without the GIL (lookout.h).
+    _awake       the sleep that _announce told of is over, or did not come to be. Not every kind needs it.
     _give_back   leave all places: it is closed. `__dealloc__` of the kind calls _leave when it is still open.
 
 What it is in shared memory begins with a ticket (context.pxd): the kind sets `_ticket` and `_generation` to
@@ -19,7 +20,7 @@ What it is in shared memory begins with a ticket (context.pxd): the kind sets `_
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport errno
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport usleep
@@ -33,7 +34,7 @@ from msgq.impl.ground.wake cimport sleep_on
 
 import os
 
-from msgq.errors import EndpointClosedError, IpcError
+from msgq.errors import EndpointClosedError, InterruptedWaitError, IpcError
 
 
 cdef extern from "sched.h" nogil:
@@ -103,6 +104,21 @@ cdef class Waitable:
         """End the sleep of another thread."""
         mq_futex_wake_all(mq_futex_word(self._word()))
 
+    cdef void _awake(self) noexcept:
+        pass
+
+    cdef void _announce_fd(self) noexcept:
+        """Say in the place of the watcher thread that it sleeps."""
+        self._announce()
+
+    cdef void _occupy(self) noexcept:
+        """Keep other threads, and signal handlers, out."""
+        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
+
+    cdef void _vacate(self) noexcept:
+        """Let them in again."""
+        self._ticket = self._generation
+
     # ---- coming and going ----
 
     @property
@@ -112,10 +128,6 @@ cdef class Waitable:
     @property
     def closed(self):
         return self._ticket == CLOSED
-
-    cdef void _occupy(self) noexcept:
-        """Keep other threads, and signal handlers, out."""
-        self._ticket, self._user = BUSY, PyThread_get_thread_ident()
 
     cdef int _end_if_closing(self) except -1:
         """Do what a signal handler asked for while it was occupied."""
@@ -174,7 +186,7 @@ cdef class Waitable:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
         if self._fd >= 0 and not self._has_more():
             mq_watcher_quiet(self._fd, self._nap_ns(0))
-            self._announce()
+            self._announce_fd()
             if self._has_more():
                 mq_watcher_mark(self._fd)
         return 0
@@ -194,6 +206,14 @@ cdef class Waitable:
 
     def __anext__(self):
         return self.arecv()
+
+
+cdef void watcher_lock() noexcept:
+    mq_watcher_lock()
+
+
+cdef void watcher_unlock() noexcept:
+    mq_watcher_unlock()
 
 
 # ---- sleeping ----
@@ -221,7 +241,7 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
         if now > breath:
             with nogil:  # for a publisher in another thread
                 sched_yield()
-            PyErr_CheckSignals()
+            _run_handlers(waitables, False)
             breath = now + BREATH_NS
     return 0
 
@@ -232,8 +252,9 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
     cdef unsigned count = 0
-    for each in waitables:
+    for each in waitables:  # what may raise comes before what is to be taken back
         shortest = min(shortest, each._nap_ns(slept_ns))
+    for each in waitables:
         expected = each._announce()
         if count < MQ_FUTEX_MANY:
             words[count].address = <uint64_t> <size_t> each._word()
@@ -258,7 +279,7 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1:
         ready = _sleep_until_ready(waitables, deadline)
     finally:
         for each in waitables:
-            each._ticket = each._generation
+            each._vacate()
             if each._closing and each._generation == fork_generation:
                 each._leave()
                 closed = each._endpoint
@@ -273,25 +294,56 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     cdef int64_t nap, until, started = mq_now_ns()
     cdef unsigned count = len(waitables)
     cdef int generation = fork_generation
+    cdef int ended = 0
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
     while True:
-        PyErr_CheckSignals()  # before the sleep: what comes after it delays the message that ended it
+        _run_handlers(waitables, ended == EINTR)  # before the sleep: after it they delay the message that ended it
         if _any_closing(waitables):
             return False
         if generation != fork_generation:
             return True  # a handler forked, and this is the child: the caller enters them anew
         nap = _prepare_sleep(waitables, words, mq_now_ns() - started)
+        if nap:
+            until = mq_now_ns() + nap
+            if 0 <= deadline < until:
+                until = deadline
+            with nogil:
+                ended = sleep_on(words, count, until)
+        for each in waitables:
+            (<Waitable> each)._awake()
         if nap == 0:
             return True
-        until = mq_now_ns() + nap
-        if 0 <= deadline < until:
-            until = deadline
-        with nogil:
-            sleep_on(words, count, until)
         if _any_has_more(waitables):
             return True
         if 0 <= deadline <= mq_now_ns():
             return False
+
+
+cdef int _run_handlers(list waitables, bint interrupted) except -1:
+    """Run the handlers of signals that came. `interrupted`: one ended our sleep; so it ends the wait, if that is wanted.
+
+    Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
+    """
+    if not _any_ends_by_signals(waitables):
+        PyErr_CheckSignals()
+        return 0
+    endpoint = (<Waitable> waitables[0])._endpoint
+    try:
+        PyErr_CheckSignals()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InterruptedWaitError("a signal's handler raised while it waited", endpoint) from error
+    if interrupted:
+        raise InterruptedWaitError("a signal's handler ran while it waited", endpoint)
+    return 0
+
+
+cdef bint _any_ends_by_signals(list waitables) noexcept:
+    for each in waitables:
+        if (<Waitable> each)._signals_end:
+            return True
+    return False
 
 
 cdef bint _any_closing(list waitables) noexcept:

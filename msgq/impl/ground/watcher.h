@@ -49,6 +49,8 @@ static inline void mq_watch_mark(mq_watch *watch) {
     uint64_t one = 1;
     if (!watch->ready && write(watch->fd, &one, sizeof one) == sizeof one)
         watch->ready = true;
+    if (watch->ready && watch->lookout.awake)
+        watch->lookout.awake(watch->lookout.reader);
 }
 
 static inline bool mq_watch_has_more(const mq_watch *watch) {
@@ -65,19 +67,19 @@ static inline uint32_t mq_watch_look(mq_watch *watch) {
         mq_watch_mark(watch);
     if (watch->ready || !watch->lookout.announce)
         return expected;
-    expected = watch->lookout.announce(watch->lookout.attention);
+    expected = watch->lookout.announce(watch->lookout.reader, watch->lookout.attention);
     if (mq_watch_has_more(watch))
         mq_watch_mark(watch);
     return expected;
 }
 
 /* Mark those who have something, and say what to sleep on, and how long at most. Returns how many words. */
-static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t *nap_ns) {
+static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t *nap_ns, bool *steady) {
     unsigned count = 1;
     pthread_mutex_lock(&mq_watcher.mutex);
     words[0].address = (uint64_t)(uintptr_t)mq_futex_word(&mq_watcher.changed);
     words[0].expected = mq_load_acquire_u32(&mq_watcher.changed);
-    *nap_ns = -1;
+    *nap_ns = -1, *steady = false;
     for (size_t i = 0; i < mq_watcher.count; i++) {
         mq_watch *watch = &mq_watcher.list[i];
         uint32_t expected = mq_watch_look(watch);
@@ -85,6 +87,7 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t
         int64_t look_ns = watch->unheard ? MQ_WATCH_LOOK_NS : watch->look_ns;
         if (!watch->ready && (*nap_ns < 0 || look_ns < *nap_ns))
             *nap_ns = look_ns;
+        *steady |= !watch->ready && watch->lookout.steady;
         if (count < MQ_FUTEX_MANY) {
             words[count].address = (uint64_t)(uintptr_t)mq_futex_word(watch->lookout.attention);
             words[count++].expected = expected;
@@ -97,11 +100,11 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool blind, int64_t
 static void *mq_watcher_run(void *unused) {
     static mq_futex_many words[MQ_FUTEX_MANY];
     int64_t nap_ns, patience = 1;
-    bool blind = false;
+    bool blind = false, steady;
     for (int i = 0; i < MQ_FUTEX_MANY; i++)
         words[i].flags = MQ_FUTEX_32;
     for (;;) {
-        unsigned count = mq_watcher_scan(words, blind, &nap_ns);
+        unsigned count = mq_watcher_scan(words, blind, &nap_ns, &steady);
         int64_t until = nap_ns < 0 ? -1 : mq_now_ns() + nap_ns * patience;
         errno = 0;
         if (blind)
@@ -109,7 +112,7 @@ static void *mq_watcher_run(void *unused) {
         else if (mq_futex_wait_many(words, count, until) < 0) /* EFAULT: a word was unmapped just now */
             blind = errno == ENOSYS || errno == EPERM;
         /* Who looks only for what no futex tells of looks thrice as late each time. */
-        patience = errno == ETIMEDOUT && nap_ns > MQ_WATCH_RARE_NS ? 3 * patience : 1;
+        patience = errno == ETIMEDOUT && nap_ns > MQ_WATCH_RARE_NS && !steady ? 3 * patience : 1;
     }
     return unused;
 }

@@ -483,7 +483,7 @@ static inline mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outloo
     return (mq_lookout){.has_more = mq_outlook_has_more,
                         .reader = outlook,
                         .attention = mq_subscriber_attention(s),
-                        .announce = s->passive ? NULL : mq_attention_announce};
+                        .announce = s->passive ? NULL : mq_lookout_announce};
 }
 
 #endif

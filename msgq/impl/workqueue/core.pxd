@@ -1,0 +1,176 @@
+"""The headers of work queues as Cython sees them."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64
+
+
+cdef extern from "ground/layout.h" nogil:
+    ctypedef struct mq_identity:
+        mq_u64 uid, pid
+        char name[16]
+    ctypedef struct mq_roster_row:
+        mq_identity who
+        mq_u64 generation
+    ctypedef struct mq_schema:
+        pass
+    mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
+
+
+cdef extern from "ground/atomics.h" nogil:
+    uint64_t mq_load_relaxed_u64(const mq_u64 *word)
+    uint64_t mq_load_acquire_u64(const mq_u64 *word)
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+    void mq_fence_acquire()
+    void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
+
+
+cdef extern from "ground/roster.h" nogil:
+    enum:
+        MQ_NO_ROW
+    ctypedef struct mq_roster:
+        pass
+    int mq_roster_find(const mq_roster *roster, const mq_roll *roll, void **hold)
+    mq_life mq_identity_life(mq_inquiry *inquiry, const mq_identity *who, int byte)
+
+
+cdef extern from "workqueue/layout.h" nogil:
+    enum:
+        MQ_QUEUE_CREATOR
+        MQ_QUEUE_MAJOR
+        MQ_QUEUE_MINOR
+        MQ_QUEUE_ROWS
+        MQ_QUEUE_ROW_BYTE
+        MQ_QUEUE_SCHEMA_DATA
+        MQ_QUEUE_MESSAGES_MAX
+        MQ_QUEUE_SIZE_MAX
+        MQ_QUEUE_PRIORITY_MAX
+    ctypedef struct mq_queue_counts:
+        mq_u64 sent, received, acknowledged, returned, refused
+    ctypedef struct mq_queue_row:
+        mq_roster_row at
+        mq_queue_counts before, counts
+        mq_u64 take
+    ctypedef struct mq_queue_bits:
+        pass
+    ctypedef struct mq_queue_head:
+        mq_u64 key, length, deliveries, sent_time, origin_time, lease
+    ctypedef struct mq_queue:
+        mq_u64 version, total_bytes, created_ns, creator_pid, max_messages, max_message_size, ready
+        char creator[64]
+        mq_queue_bits receivers_waiting, receivers_watching, senders_waiting, notified
+        mq_u32 freed, arrived
+        mq_queue_row rows[128]
+        mq_schema schema
+    ctypedef struct mq_queue_parts:
+        mq_queue *queue
+        mq_u64 *words
+        mq_queue_head *heads
+        uint8_t *payloads
+        uint64_t max_messages, max_message_size, blocks, stride
+    ctypedef enum mq_queue_kind:
+        MQ_QUEUE_SOUND
+        MQ_QUEUE_FOREIGN
+        MQ_QUEUE_VERSION
+    uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
+    void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
+                        uint64_t pid, const char *creator)
+    mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
+
+
+cdef extern from "workqueue/words.h" nogil:
+    ctypedef enum mq_word_kind:
+        MQ_WORD_FREE
+        MQ_WORD_HELD
+        MQ_WORD_TAKEN
+        MQ_WORD_READY
+        MQ_WORD_NONSENSE
+    enum:
+        MQ_LEASE_TICK_NS
+    bint mq_word_is_ready(uint64_t word)
+    unsigned mq_word_priority(uint64_t word)
+    unsigned mq_word_row(uint64_t word)
+    uint16_t mq_word_generation(uint64_t word)
+    mq_word_kind mq_word_kind_of(uint64_t word)
+    uint32_t mq_lease_tick(uint64_t host_time_ns)
+
+
+cdef extern from "workqueue/handle.h" nogil:
+    ctypedef struct mq_queue_memory:
+        pass
+    ctypedef struct mq_queue_handle:
+        mq_queue_parts parts
+        mq_queue_row *row
+        unsigned number
+        uint16_t generation
+        uint64_t take, next
+        mq_queue_memory *blocks
+        bint met
+        int64_t looked_ns, clock_offset
+        const mq_roll *roll
+    ctypedef enum mq_queue_status:
+        MQ_QUEUE_OK
+        MQ_QUEUE_EMPTY
+        MQ_QUEUE_CORRUPT
+    mq_roster mq_queue_roster(mq_queue *queue)
+    void mq_queue_count(mq_u64 *counter, uint64_t n)
+    void mq_queue_bit_on(mq_queue_bits *bits, unsigned row)
+    void mq_queue_bit_off(mq_queue_bits *bits, unsigned row)
+    bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
+    mq_u32 *mq_queue_ready_word(mq_queue *queue)
+    void mq_queue_wake_receivers(mq_queue *queue, int messages)
+
+
+cdef extern from "workqueue/sender.h" nogil:
+    enum:
+        MQ_NO_PLACE
+    int64_t mq_queue_hold(mq_queue_handle *h)
+    uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
+    void mq_queue_drop(mq_queue_handle *h, uint64_t place)
+    void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
+                         uint64_t origin_time)
+    bint mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t taken)
+
+
+cdef extern from "workqueue/receiver.h" nogil:
+    ctypedef struct mq_queue_taken:
+        uint64_t place, key, word, length, deliveries, sent_time, origin_time
+    void mq_queue_forget_all(mq_queue_handle *h)
+    bint mq_queue_has_ready(const mq_queue_parts *parts)
+    bint mq_queue_has_free(const mq_queue_parts *parts)
+    mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken)
+    void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
+    bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
+
+
+cdef extern from "workqueue/repair.h" nogil:
+    enum:
+        MQ_QUEUE_LOOK_NS
+        MQ_QUEUE_MET_NS
+    int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns)
+    bint mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns)
+    void mq_queue_clear_dead_bits(mq_queue_handle *h)
+    void mq_queue_tell_of_rest(const mq_queue_parts *parts)
+    void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bint held)
+    void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)
+    void mq_queue_pass_on_message(mq_queue_handle *h)
+    void mq_queue_pass_on_room(mq_queue_handle *h)
+
+
+cdef extern from "workqueue/outlook.h" nogil:
+    ctypedef struct mq_queue_outlook:
+        mq_queue_handle h
+        int watching
+        bint fd_watches
+    void mq_queue_watch(mq_queue_outlook *outlook)
+    void mq_queue_unwatch(mq_queue_outlook *outlook)
+    int mq_queue_outlook_has_more(const void *reader)
+    uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word)
+    void mq_queue_outlook_awake(const void *reader)
+    ctypedef struct mq_queue_notice:
+        mq_queue_handle h
+        mq_u32 seen
+    int mq_queue_notice_has_more(const void *reader)
+    uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word)
+    bint mq_queue_notice_due(const mq_queue_notice *notice)
+    bint mq_queue_notice_take(mq_queue_notice *notice)

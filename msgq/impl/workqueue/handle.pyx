@@ -1,0 +1,436 @@
+"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. MessageQueue derives from it.
+
+Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
+used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed is
+left when the last of them is gone.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport ENOENT
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from msgq.impl.ground.clock cimport host_offset_ns
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.core cimport (
+    mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
+)
+from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
+from msgq.impl.ground.segment cimport unlock_file
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.workqueue.core cimport (
+    MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
+    mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on,
+    mq_queue_clear_dead_bits, mq_queue_count, mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold,
+    mq_queue_join, mq_queue_leave, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    mq_queue_outlook_has_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
+    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep, mq_queue_sweep_due, mq_queue_take,
+    mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
+)
+from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
+from msgq.impl.workqueue.queuefile import exists_error, missing_error
+
+from msgq import naming, sharing
+from msgq.errors import CorruptSegmentError, SegmentError, TooManyHandlesError
+from msgq.impl.workqueue import options
+
+
+cdef extern from "time.h" nogil:
+    enum:
+        CLOCK_MONOTONIC_COARSE
+
+
+cdef enum:
+    OPEN_TRIES = 5  # when others remove it, or the directory of its prefix, at the same time
+
+
+cdef QueueFile _open(object wanted, str in_prefix, object trust):
+    """Open the queue, or make it; errno.h's ENOENT and EEXIST tell what was not to be."""
+    cdef QueueFile file
+    cdef int tries = OPEN_TRIES
+    messages, message_size = wanted.new_sizes()
+    sharing.trusted(wanted.name)  # a name that is wrong is told now, not when the first file of another user comes
+    while True:
+        try:
+            file = None if wanted.create else find_queue(wanted.name, in_prefix, trust, True)
+            if file is None and wanted.create is False:
+                raise missing_error(wanted.name, in_prefix)
+            if file is None:
+                file = make_queue(wanted.name, in_prefix, wanted.mode, trust, messages, message_size)
+            elif wanted.strict:
+                wanted.check_sizes(file.parts.max_messages, file.parts.max_message_size)
+            if file is not None:
+                return file
+            if wanted.create:
+                raise exists_error(wanted.name, in_prefix)
+        except SegmentError as error:
+            tries -= 1
+            if wanted.create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
+                raise
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class Handle(Waitable):
+    """See handle.pxd."""
+
+    def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
+                  write=True, schema=None, prefix=None, trust=None, spin_us=None):
+        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
+        self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
+        self._spin_us = naming.spin_us(spin_us, wanted.name)
+        options.check_schema(schema)
+        in_prefix = naming.checked_prefix(prefix)
+        with naming.chosen(trust=trust):
+            self._file = _open(wanted, in_prefix, trust)
+        self._h.parts, self._h.roll = self._file.parts, self._file.roll()
+        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(self._h.parts.blocks, sizeof(mq_queue_memory))
+        if self._h.blocks == NULL:
+            raise MemoryError()
+        self._h.clock_offset = host_offset_ns()
+        if schema is not None:
+            self._file.describe(schema)
+        self._join()
+        remember(self)
+
+    def __dealloc__(self):
+        if self._joined and self._generation == fork_generation:
+            self._leave()
+        PyMem_Free(self._h.blocks)
+
+    # ---- coming and going ----
+
+    cdef int _join(self) except -1:
+        """Take a row, here or in a forked child; then bring back what its dead owners had."""
+        cdef mq_self us
+        cdef mq_roster roster = mq_queue_roster(self._h.parts.queue)
+        cdef int row, fd
+        identify(&us, NULL)
+        self._waits, self._threads, self._held = [], [], NULL
+        self._fd, self._waiting, self._closing, self._told = -1, None, False, None
+        self._asleep[:] = [0, 0]
+        memset(&self._outlook, 0, sizeof(self._outlook))
+        fd = self._file.lock()
+        try:
+            row = mq_roster_find(&roster, self._h.roll, &self._held)
+            if row == MQ_NO_ROW:
+                text = f"has {MQ_QUEUE_ROWS} handles open, as many as it may; close some, or share one between threads"
+                raise TooManyHandlesError(text, self._endpoint)
+            self._uid = new_uid()
+            mq_queue_join(&self._h, row, &us, self._uid, self._held != NULL)
+        finally:
+            unlock_file(fd)
+        self._h.next = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
+        self._outlook.h = self._h
+        self._generation, self._joined = fork_generation, True
+        self._ticket = fork_generation
+        self._sweep(mq_now_ns())
+        return 0
+
+    cdef int _enter(self) except -1:
+        if self._ticket != fork_generation:
+            self._refuse()
+        return 0
+
+    cdef int _refuse(self) except -1:
+        """Raise when it was closed; in a forked child take a row of one's own: descriptors are inherited, too."""
+        if self._ticket == CLOSED:
+            raise misuse(CLOSED, self._endpoint)
+        return self._join()
+
+    cdef void _begin(self) noexcept:
+        self._threads.append(PyThread_get_thread_ident())
+
+    cdef void _end(self) noexcept:
+        self._threads.remove(PyThread_get_thread_ident())
+
+    cdef void _occupy(self) noexcept:
+        self._begin()  # others may use it meanwhile
+
+    cdef void _vacate(self) noexcept:
+        self._end()
+
+    def close(self):
+        cdef Wait wait
+        self._ticket = CLOSED
+        if self._generation != fork_generation:
+            self._joined = False  # in a forked child the row is the parent's
+            return
+        self._closing = True
+        while self._threads:
+            for wait in self._waits:
+                wait._closing = True
+            self._rouse()
+            if PyThread_get_thread_ident() in self._threads:
+                return  # in a signal handler, on top of our own wait: that leaves
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        self._leave()
+
+    cdef void _rouse(self) noexcept:
+        mq_futex_wake_all(mq_futex_word(mq_queue_ready_word(self._h.parts.queue)))
+        mq_futex_wake_all(mq_futex_word(&self._h.parts.queue.freed))
+
+    cdef int _leave(self) except -1:
+        if self._threads or not self._joined:
+            return 0
+        return Waitable._leave(self)
+
+    cdef int _give_back(self) except -1:
+        self._joined = False
+        told, self._told = self._told, None
+        if told is not None:
+            told.cancel()
+        mq_queue_leave(&self._h, self._uid, &self._held)
+        return 0
+
+    def _close_at_exit(self):
+        if self._joined and self._generation == fork_generation:
+            self.close()
+
+    # ---- waiting ----
+
+    cdef bint _has(self, Sleeper kind) noexcept:
+        """One look at all words; or there is an error to be had."""
+        if self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1:
+            return True
+        return mq_queue_has_ready(&self._h.parts) if kind == RECEIVERS else mq_queue_has_free(&self._h.parts)
+
+    cdef void _lie_down(self, Sleeper kind) noexcept:
+        self._asleep[<int> kind] += 1
+        if kind == RECEIVERS:
+            mq_queue_bit_on(&self._h.parts.queue.receivers_waiting, self._h.number)
+        else:
+            mq_queue_bit_on(&self._h.parts.queue.senders_waiting, self._h.number)
+
+    cdef void _get_up(self, Sleeper kind) noexcept:
+        self._asleep[<int> kind] -= 1
+        if self._asleep[<int> kind]:
+            return
+        if kind == RECEIVERS:
+            mq_queue_bit_off(&self._h.parts.queue.receivers_waiting, self._h.number)
+        else:
+            mq_queue_bit_off(&self._h.parts.queue.senders_waiting, self._h.number)
+
+    cdef int _sweep(self, int64_t now) except -1:
+        """Bring back what the dead left, and what leases gave up."""
+        cdef int fd
+        self._lease_ends_ns = now + mq_queue_sweep(&self._h, now)
+        fd = self._file.lock(False)
+        if fd >= 0:
+            mq_queue_clear_dead_bits(&self._h)
+            unlock_file(fd)
+        return 0
+
+    cdef int64_t _doze_ns(self) except -2:
+        """How long to sleep at most; before that, look for the dead if it is time."""
+        cdef int64_t now = mq_now_ns()
+        if mq_queue_sweep_due(&self._h, now):
+            self._sweep(now)
+        return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
+
+    cdef bint _sleep(self, Sleeper kind, int64_t until) except -1:
+        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
+        cdef Wait wait = Wait.__new__(Wait)
+        wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
+        wait._ticket = wait._generation = fork_generation
+        wait._signals_end = self.signals_end_waits
+        self._waits.append(wait)
+        self._begin()
+        try:
+            return wait_ready([wait], until)
+        except BaseException:
+            if wait._generation == fork_generation:  # the wake may have been for us
+                if kind == RECEIVERS:
+                    mq_queue_pass_on_message(&self._h)
+                else:
+                    mq_queue_pass_on_room(&self._h)
+            raise
+        finally:
+            if wait._generation == fork_generation:
+                self._waits.remove(wait)
+                self._end()
+                if self._closing:
+                    self._leave()
+
+    cdef int64_t _until(self, timeout, deadline) except -2:
+        """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or FOR_EVER."""
+        cdef int64_t patience
+        if timeout is None and deadline is None:
+            return FOR_EVER if self.block else NO_WAIT
+        patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
+        self._enter()  # the arguments may be of any kind, and run anything
+        return mq_now_ns() + patience if patience > 0 else patience
+
+    # What is asked of it when it is watched: by a Poller, an event loop.
+
+    cdef bint _has_more(self) noexcept:
+        return self._has(RECEIVERS)
+
+    cdef mq_u32 *_word(self) noexcept:
+        return mq_queue_ready_word(self._h.parts.queue)
+
+    cdef uint32_t _announce(self) noexcept:
+        watcher_lock()
+        mq_queue_watch(&self._outlook)
+        watcher_unlock()
+        return mq_load_acquire_u32(self._word())
+
+    cdef void _awake(self) noexcept:
+        watcher_lock()
+        mq_queue_unwatch(&self._outlook)
+        watcher_unlock()
+
+    cdef void _announce_fd(self) noexcept:
+        watcher_lock()
+        mq_queue_outlook_announce(&self._outlook, self._word())
+        watcher_unlock()
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return self._doze_ns()
+
+    cdef mq_lookout _lookout(self) noexcept:
+        return mq_lookout(mq_queue_outlook_has_more, &self._outlook, self._word(), mq_queue_outlook_announce,
+                          mq_queue_outlook_awake, True)
+
+    cdef bint _ready(self) except -1:
+        self._need_read()
+        return self._has_more()
+
+    def fileno(self):
+        self._need_read()
+        return Waitable.fileno(self)
+
+    # ---- places ----
+
+    cdef int _need_write(self) except -1:
+        self._enter()
+        if not self._writes:
+            raise options.access_error("write", self._endpoint)
+        return 0
+
+    cdef int64_t _find_room(self, int64_t until) except -2:
+        """A place to fill; MQ_NO_PLACE: there was none in time."""
+        cdef int64_t now, place = mq_queue_hold(&self._h)
+        if place != MQ_NO_PLACE:
+            return place
+        self._file.check_whole()
+        self._h.met = True  # every place is somebody's
+        now = mq_now_ns()
+        if mq_queue_sweep_due(&self._h, now):
+            self._sweep(now)
+            place = mq_queue_hold(&self._h)
+        while place == MQ_NO_PLACE and until != NO_WAIT:
+            in_time = self._sleep(SENDERS, until)
+            self._enter()  # a signal handler may have closed it, or forked
+            self._file.check_whole()
+            place = mq_queue_hold(&self._h)
+            if not in_time:
+                break
+            self._h.met = True
+        if place == MQ_NO_PLACE:
+            mq_queue_count(&self._h.row.counts.refused, 1)
+        return place
+
+    cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept:
+        cdef void *room = mq_queue_payload(&self._h, place)
+        if size < LARGE_BYTES:
+            mq_copy_in(room, source, size)
+            return 0
+        self._begin()
+        with nogil:
+            mq_copy_in(room, source, size)
+        self._end()
+        return 0
+
+    cdef int _need_read(self) except -1:
+        self._enter()
+        if not self._reads:
+            raise options.access_error("read", self._endpoint)
+        return 0
+
+    cdef bint _look(self, mq_queue_taken *taken) except -1:
+        """Take the best message; False: there is none."""
+        cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
+        if mq_queue_sweep_due(&self._h, now):
+            self._sweep(now)
+        status = mq_queue_take(&self._h, taken)
+        if status == MQ_QUEUE_EMPTY and mq_queue_sweep_due(&self._h, now):
+            self._sweep(now)
+            status = mq_queue_take(&self._h, taken)
+        if status == MQ_QUEUE_OK:
+            return True
+        self._file.check_whole()
+        if status == MQ_QUEUE_EMPTY:
+            return False
+        if not taken.word:
+            raise CorruptSegmentError("its words change without end: another program writes there", self._endpoint,
+                                      self._file.path)
+        mq_queue_free(&self._h, taken)
+        text = f"a message of {taken.length} bytes was there, more than it can hold: another program wrote there"
+        raise CorruptSegmentError(text, self._endpoint, self._file.path)
+
+    cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
+        """Take the best message, waiting for it; False: there was none in time."""
+        cdef int64_t until
+        self._need_read()
+        until = self._until(timeout, deadline)
+        if self._look(taken):
+            return True
+        while until != NO_WAIT:
+            in_time = self._sleep(RECEIVERS, until)
+            self._enter()  # a signal handler may have closed it, or forked
+            if self._look(taken):
+                mq_queue_tell_of_rest(&self._h.parts)  # what came while we waited was left to us
+                return True
+            if not in_time:
+                break
+        return False
+
+    cdef bytes _copy(self, const mq_queue_taken *taken):
+        """Copy a taken message; if there is no memory for that, it goes back."""
+        cdef bytes out
+        cdef char *target
+        cdef const void *source = mq_queue_payload(&self._h, taken.place)
+        try:
+            out = PyBytes_FromStringAndSize(NULL, taken.length)
+        except MemoryError:
+            mq_queue_return(&self._h, taken.place, taken.word)
+            raise
+        target = PyBytes_AS_STRING(out)
+        if taken.length < LARGE_BYTES:
+            mq_copy_out(target, source, taken.length)
+            return out
+        self._begin()
+        with nogil:
+            mq_copy_out(target, source, taken.length)
+        self._end()
+        return out
+
+
+@cython.no_gc_clear  # the queue is needed to the last
+cdef class Wait(Waitable):
+    """See queue.pxd."""
+
+    cdef bint _has_more(self) noexcept:
+        return self._queue._has(self._kind)
+
+    cdef mq_u32 *_word(self) noexcept:
+        cdef mq_queue *queue = self._queue._h.parts.queue
+        return mq_queue_ready_word(queue) if self._kind == RECEIVERS else &queue.freed
+
+    cdef uint32_t _announce(self) noexcept:
+        self._queue._lie_down(self._kind)
+        return mq_load_acquire_u32(self._word())
+
+    cdef void _awake(self) noexcept:
+        if self._generation == fork_generation:
+            self._queue._get_up(self._kind)
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return self._queue._doze_ns()

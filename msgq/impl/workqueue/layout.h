@@ -1,0 +1,169 @@
+/* The bytes of a work queue. No behaviour here; docs/queue-protocol.md shows them, a golden test pins them. */
+#ifndef MQ_WORKQUEUE_LAYOUT_H
+#define MQ_WORKQUEUE_LAYOUT_H
+
+#include "ground/layout.h"
+
+enum {
+    MQ_QUEUE_MAJOR = 1, /* of the layout: another one cannot be read */
+    MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
+    MQ_QUEUE_CREATOR = 64,
+    MQ_QUEUE_ROWS = 128,            /* handles that are open at a time */
+    MQ_QUEUE_ROW_BYTE = 0,          /* of the file, that the owner of the first row locks (life.h) */
+    MQ_QUEUE_BLOCK = 64,            /* words that a receiver remembers together */
+    MQ_QUEUE_MESSAGES_MAX = 65536,  /* beyond it a look at all words takes longer than a system call by far */
+    MQ_QUEUE_SIZE_MAX = 1073741824, /* of a message, bytes */
+    MQ_QUEUE_PRIORITY_MAX = 32767,
+};
+
+#define MQ_QUEUE_MAGIC 0x3153424f4a515347ull /* "GSQJOBS1" read as little-endian */
+
+/* What a handle did. */
+typedef struct {
+    mq_u64 sent;
+    mq_u64 received; /* or taken */
+    mq_u64 acknowledged;
+    mq_u64 returned; /* brought back, of whomever */
+    mq_u64 refused;  /* messages for which there was no room */
+} mq_queue_counts;
+
+/* One open handle. The first two lines are written under the lock, the third is its owner's. */
+typedef struct {
+    mq_roster_row at;
+    mq_queue_counts before; /* what the counts were when this owner came: they go on over owners */
+    mq_u64 pad[2];
+    mq_u64 take; /* messages taken so far; TAKEN words have its low half */
+    mq_queue_counts counts;
+    mq_u64 room[2];
+} mq_queue_row;
+_Static_assert(sizeof(mq_queue_row) == 192, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
+
+/* One bit a row. */
+typedef struct {
+    mq_u64 word[MQ_QUEUE_ROWS / 64];
+} mq_queue_bits;
+
+typedef struct {
+    mq_u64 magic;        /* written last */
+    mq_u64 version;      /* major << 32 | minor */
+    mq_u64 header_bytes; /* where `entered` begins */
+    mq_u64 total_bytes;
+    mq_u64 created_ns; /* host's clock */
+    mq_u64 creator_pid;
+    mq_u64 max_messages;
+    mq_u64 max_message_size;
+    char creator[MQ_QUEUE_CREATOR]; /* name of the process, NUL-padded */
+    mq_u64 stride;                  /* from one payload to the next */
+    mq_u64 pad0[15];
+    mq_u64 ready; /* messages that became READY, ever. Its low half is the futex word of receivers */
+    mq_u64 pad1[7];
+    mq_queue_bits receivers_waiting;  /* asleep until a message comes that they take */
+    mq_queue_bits receivers_watching; /* asleep until there is a message, which they may not take */
+    mq_queue_bits senders_waiting;    /* asleep until there is room */
+    mq_queue_bits notified;           /* want to know when a message comes to an empty queue */
+    mq_u32 freed;                     /* counts places that became free beside a sleeping sender: its futex word */
+    mq_u32 pad2[15];
+    mq_u32 arrived; /* counts messages that came to an empty queue: the futex word of notifications */
+    mq_u32 pad3[15];
+    mq_u64 room[448];
+    mq_queue_row rows[MQ_QUEUE_ROWS];
+    mq_schema schema;
+    char schema_data[20480 - sizeof(mq_schema)];
+} mq_queue;
+_Static_assert(offsetof(mq_queue, ready) == 256, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, receivers_waiting) == 320, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, freed) == 384, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, schema) == 28672, "bump MQ_QUEUE_MAJOR");
+_Static_assert(sizeof(mq_queue) == 49152, "bump MQ_QUEUE_MAJOR");
+
+#define MQ_QUEUE_SCHEMA_DATA (sizeof(((mq_queue *)0)->schema_data))
+
+/* Describes the message in the place of the same number. Written by whoever the word says has it. */
+typedef struct {
+    mq_u64 key;    /* the READY word of this message, to which it comes back */
+    mq_u64 length; /* bytes */
+    mq_u64 deliveries;
+    mq_u64 sent_time;   /* host's clock, ns */
+    mq_u64 origin_time; /* the same; 0: unknown */
+    mq_u64 lease;       /* see words.h; 0: none */
+    mq_u64 room[2];
+} mq_queue_head;
+_Static_assert(sizeof(mq_queue_head) == 64, "bump MQ_QUEUE_MAJOR");
+
+/* Where the parts of a mapped queue are, with its sizes: a checked copy, for the header's may change under us. */
+typedef struct {
+    mq_queue *queue;
+    mq_u64 *entered; /* a block each: places of it that were ever filled, or began to be */
+    mq_u64 *words;   /* a place each: whose it is (words.h) */
+    mq_queue_head *heads;
+    uint8_t *payloads;
+    uint64_t max_messages;
+    uint64_t max_message_size;
+    uint64_t blocks;
+    uint64_t stride;
+} mq_queue_parts;
+
+static inline uint64_t mq_queue_lines(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
+
+static inline bool mq_queue_sizes_make_sense(uint64_t max_messages, uint64_t max_message_size) {
+    return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_SIZE_MAX;
+}
+
+/* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
+static inline uint64_t mq_queue_place(mq_queue_parts *parts, mq_queue *queue, uint64_t max_messages,
+                                      uint64_t max_message_size) {
+    uint64_t blocks = (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK, stride = mq_queue_lines(max_message_size);
+    uint64_t entered = sizeof(mq_queue), words = entered + mq_queue_lines(blocks * sizeof(mq_u64));
+    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
+    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
+    uint8_t *base = (uint8_t *)queue;
+    *parts = (mq_queue_parts){.queue = queue,
+                              .entered = (mq_u64 *)(void *)(base + entered),
+                              .words = (mq_u64 *)(void *)(base + words),
+                              .heads = (mq_queue_head *)(void *)(base + heads),
+                              .payloads = base + payloads,
+                              .max_messages = max_messages,
+                              .max_message_size = max_message_size,
+                              .blocks = blocks,
+                              .stride = stride};
+    return payloads + max_messages * stride;
+}
+
+static inline uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size) {
+    mq_queue_parts parts;
+    return mq_queue_place(&parts, NULL, max_messages, max_message_size);
+}
+
+/* Fill a new file of zeros, which has no name so far. */
+static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
+                                  uint64_t created_ns, uint64_t pid, const char *creator) {
+    /* relaxed, all: nobody else has it so far */
+    mq_store_relaxed_u64(&queue->version, (uint64_t)MQ_QUEUE_MAJOR << 32 | MQ_QUEUE_MINOR);
+    mq_store_relaxed_u64(&queue->header_bytes, sizeof(mq_queue));
+    mq_store_relaxed_u64(&queue->total_bytes, mq_queue_bytes(max_messages, max_message_size));
+    mq_store_relaxed_u64(&queue->created_ns, created_ns);
+    mq_store_relaxed_u64(&queue->creator_pid, pid);
+    mq_store_relaxed_u64(&queue->max_messages, max_messages);
+    mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
+    mq_store_relaxed_u64(&queue->stride, mq_queue_lines(max_message_size));
+    mq_copy_in(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR - 1));
+    mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
+}
+
+typedef enum { MQ_QUEUE_SOUND, MQ_QUEUE_FOREIGN, MQ_QUEUE_VERSION } mq_queue_kind;
+
+/* Check a mapped file of so many bytes, and say where its parts are. */
+static inline mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
+    if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
+        return MQ_QUEUE_FOREIGN;
+    if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
+        return MQ_QUEUE_VERSION;
+    uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
+    if (!mq_queue_sizes_make_sense(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
+        return MQ_QUEUE_FOREIGN;
+    return mq_queue_place(parts, queue, messages, size) <= bytes ? MQ_QUEUE_SOUND : MQ_QUEUE_FOREIGN;
+}
+
+#endif

@@ -1,0 +1,55 @@
+"""A received message: a pair that has more attributes, as os.stat_result has. See message.pyi."""
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint64_t
+
+
+cdef extern from "Python.h":
+    ctypedef struct PyStructSequence_Field:
+        const char *name
+        const char *doc
+    ctypedef struct PyStructSequence_Desc:
+        const char *name
+        const char *doc
+        PyStructSequence_Field *fields
+        int n_in_sequence
+    type PyStructSequence_NewType(PyStructSequence_Desc *desc)
+    object PyStructSequence_New(type kind)
+    void PyStructSequence_SetItem(object made, Py_ssize_t i, object value)
+
+
+cdef PyStructSequence_Field[6] _fields
+_fields[0] = PyStructSequence_Field("data", "bytes")
+_fields[1] = PyStructSequence_Field("priority", "0 to 32767")
+_fields[2] = PyStructSequence_Field("deliveries", "how often it was received or taken, this time included")
+_fields[3] = PyStructSequence_Field("sent_time", "when it was sent, ns of the host's clock")
+_fields[4] = PyStructSequence_Field("origin_time", "as its sender gave it, 0: not")
+_fields[5] = PyStructSequence_Field(NULL, NULL)
+
+cdef PyStructSequence_Desc _description
+_description.name = "msgq.workqueue.Message"
+_description.doc = "A message of a work queue. It is a pair, (data, priority), and has more attributes."
+_description.fields = _fields
+_description.n_in_sequence = 2
+
+cdef type _Message = PyStructSequence_NewType(&_description)
+Message = _Message
+
+
+cdef inline void _set(object made, Py_ssize_t i, object value):
+    Py_INCREF(value)  # SetItem takes it
+    PyStructSequence_SetItem(made, i, value)
+
+
+cdef object new_message(bytes data, uint64_t priority, uint64_t deliveries, uint64_t sent_time, uint64_t origin_time):
+    made = PyStructSequence_New(_Message)
+    _set(made, 0, data)
+    _set(made, 1, priority)
+    _set(made, 2, deliveries)
+    _set(made, 3, sent_time)
+    _set(made, 4, origin_time)
+    return made
+
+
+def message(bytes data not None, uint64_t priority, uint64_t deliveries, uint64_t sent_time, uint64_t origin_time):
+    return new_message(data, priority, deliveries, sent_time, origin_time)

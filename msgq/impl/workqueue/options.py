@@ -1,0 +1,278 @@
+"""What work queues take and refuse: arguments that are checked, and errors that are told, alike on all backends."""
+
+from __future__ import annotations
+
+import errno
+import math
+import operator
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgq import naming
+from msgq.errors import (
+    InvalidValueError,
+    LeaseExpiredError,
+    MessageTooLargeError,
+    QueueAccessError,
+    QueueFullError,
+    QueueMismatchError,
+)
+from msgq.impl.sockets.checks import timeout_ns
+from msgq.schema import Schema
+from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
+
+#: Flags of `MessageQueue`, which are the system's.
+O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
+O_CREX = O_CREAT | O_EXCL
+
+MESSAGES = 128
+MESSAGE_SIZE = 8192
+MESSAGES_MAX = 65536
+MESSAGE_SIZE_MAX = 2**30
+PRIORITY_MAX = 32767
+WORD_MAX = 2**64 - 1
+
+
+class Opening(NamedTuple):
+    """How a queue is to be opened.
+
+    Attributes
+    ----------
+    name : of the queue.
+    create : True only makes, False only opens, None does either.
+    block : calls wait when nobody says how long.
+    strict : attributes of a queue that is there must be those that were given.
+    mode : permissions of a new one.
+    max_messages, max_message_size : what was given; None: nothing, which is the default for a new one.
+    """
+
+    name: str
+    create: bool | None
+    block: bool
+    strict: bool
+    mode: int
+    max_messages: int | None
+    max_message_size: int | None
+
+    def new_sizes(self) -> tuple[int, int]:
+        """Return how many messages a new queue holds, and the bytes that each may have."""
+        return self.max_messages or MESSAGES, self.max_message_size or MESSAGE_SIZE
+
+    def check_sizes(self, max_messages: int, max_message_size: int) -> None:
+        """Compare with those of a queue that is there.
+
+        Raises
+        ------
+        QueueMismatchError : others were asked for.
+        """
+        if not self.strict:
+            return
+        there = {"max_messages": max_messages, "max_message_size": max_message_size}
+        for what, value in there.items():
+            asked = getattr(self, what)
+            if asked not in (None, value):
+                text = f"has {what}={value}, and {what}={asked} was asked for"
+                text = f"{text}; leave it out to take what is there, or unlink the queue"
+                raise QueueMismatchError(text, self.name)
+
+
+def opening(
+    name: str | bytes,
+    flags: int | None,
+    mode: int | None,
+    max_messages: int | None,
+    max_message_size: int | None,
+    read: bool,
+    write: bool,
+) -> Opening:
+    """Return the checked arguments of a `MessageQueue`.
+
+    Raises
+    ------
+    EndpointNameError : the name cannot name a file.
+    InvalidValueError : a flag, mode or size that is not possible, or neither `read` nor `write`.
+    TypeError : a number is none.
+    """
+    checked = naming.queue_name(name)
+    if not read and not write:
+        raise InvalidValueError("read and write are both False; a handle needs one of them", checked)
+    bits = O_CREAT if flags is None else operator.index(flags)
+    if bits & ~(O_CREX | O_NONBLOCK):
+        raise InvalidValueError(f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open", checked)
+    create = None if bits & O_CREX == O_CREAT else bits & O_CREX == O_CREX
+    return Opening(
+        checked,
+        create,
+        not bits & O_NONBLOCK,
+        flags is None,
+        _mode(mode, checked),
+        _size("max_messages", max_messages, MESSAGES_MAX, checked),
+        _size("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
+    )
+
+
+def _mode(asked: int | None, name: str) -> int:
+    """Return the permissions of a new queue. Taking a message writes to the file, so half of a right is none."""
+    result = naming.mode(asked, name)
+    half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
+    if half and asked is not None:
+        text = f"mode {result:#o} parts the right to read from that to write for {' and '.join(half)}, but who sends"
+        raise InvalidValueError(f"{text} or receives does both; give 6 or 0 for each", name)
+    for what in half:  # MSGQ_MODE is meant for topics, too
+        result &= ~(0o060 if what == "group" else 0o006)
+    return result
+
+
+def _size(what: str, value: int | None, most: int, name: str) -> int | None:
+    if value is None:
+        return None
+    number = operator.index(value)
+    if not 1 <= number <= most:
+        raise InvalidValueError(f"{what} is {number}; give 1 to {most}", name)
+    return number
+
+
+def check_schema(schema: Schema | None) -> None:
+    """Refuse what is no schema. TypeError."""
+    if schema is not None and not isinstance(schema, Schema):
+        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+
+
+def checked_priority(priority: int, name: str) -> int:
+    """Return a priority: 0 to 32767, the largest first."""
+    number = operator.index(priority)
+    if not 0 <= number <= PRIORITY_MAX:
+        raise InvalidValueError(f"priority is {number}; give 0 to {PRIORITY_MAX}", name)
+    return number
+
+
+def checked_origin_time(origin_time: int, name: str) -> int:
+    """Return a time that a sender gives with a message: nanoseconds, 64 bits."""
+    number = operator.index(origin_time)
+    if not 0 <= number <= WORD_MAX:
+        raise InvalidValueError(f"origin_time is {number}; give nanoseconds, 0 to {WORD_MAX}", name)
+    return number
+
+
+def checked_limit(limit: int | None, name: str) -> int:
+    """Return how many messages a call takes at most; None is no limit."""
+    if limit is None:
+        return WORD_MAX
+    number = operator.index(limit)
+    if number < 0:
+        raise InvalidValueError(f"limit is {number}; give 0 or more, or None for all", name)
+    return number
+
+
+def patience_ns(
+    timeout: float | None, deadline: float | None, block: bool, name: str, now: Callable[[], float] = time.monotonic
+) -> int:
+    """Return how long a call may wait, in nanoseconds: 0 not at all, -1 for ever.
+
+    Parameters
+    ----------
+    timeout : seconds; None: for ever.
+    deadline : when to give up instead, in seconds of `now`; one that is over is no error.
+    block : of the handle: False never waits, whatever the others say.
+
+    Raises
+    ------
+    InvalidValueError : both a time-out and a deadline, one that is no number, or a time-out below 0 or above 24 days.
+    """
+    if deadline is None:
+        patience = timeout_ns(timeout, name)
+    elif timeout is not None:
+        raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
+    elif math.isnan(deadline):
+        raise InvalidValueError("the deadline is NaN; give seconds of time.monotonic(), or None", name)
+    else:
+        left = deadline - now()
+        far = left > TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
+        patience = FOR_EVER if far else math.ceil(max(left, 0.0) * NS_PER_S)
+    return patience if block else 0
+
+
+def lease_ns(lease: float | None, name: str) -> int:
+    """Return how long a job is its taker's, in nanoseconds; 0: until it ends."""
+    if lease is None:
+        return 0
+    most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
+    if not 0 < lease <= most:
+        raise InvalidValueError(f"a lease of {lease} s is not possible; give more than 0, up to {most}, or None", name)
+    return math.ceil(lease * NS_PER_S)
+
+
+class Notification(NamedTuple):
+    """What to do when a message comes to an empty queue: one of these; the others are None.
+
+    Attributes
+    ----------
+    function : called with the queue.
+    signal : sent to this process.
+    descriptor : eight bytes are written there, which an eventfd, a pipe and a socket take; what it cannot take is left.
+    """
+
+    function: Callable[[Any], object] | None = None
+    signal: int | None = None
+    descriptor: int | None = None
+
+
+def notification(how: Any, name: str) -> Notification:
+    """Return how to notify: a function, a signal's number, or what has a ``fileno()``, where bytes are written.
+
+    Raises
+    ------
+    InvalidValueError : there is no such signal, or the descriptor is closed.
+    TypeError : it is something else.
+    """
+    if callable(how):
+        return Notification(function=how)
+    if isinstance(how, int) and not isinstance(how, bool):
+        if how not in signal.valid_signals():
+            raise InvalidValueError(f"{how} is no signal; a descriptor is given as an object with fileno()", name)
+        return Notification(signal=int(how))
+    if not hasattr(how, "fileno"):
+        kind = type(how).__name__
+        raise TypeError(f"notify takes a function, a signal's number or an object with fileno(), not {kind}")
+    descriptor = how.fileno()
+    try:
+        os.fstat(descriptor)
+    except OSError as error:
+        raise InvalidValueError(f"descriptor {descriptor}: {error.strerror}", name, error.errno) from error
+    return Notification(descriptor=descriptor)
+
+
+# ---- errors ----
+
+
+def full_error(max_messages: int, waited: bool, name: str) -> QueueFullError:
+    """Return the error for a message that found no room; `waited`: its time is over."""
+    text = f"holds {max_messages} messages, as many as it may (max_messages), those that were taken and not"
+    text = f"{text} acknowledged included. The message was not sent"
+    return QueueFullError(text, name, errno.ETIMEDOUT if waited else errno.EAGAIN)
+
+
+def too_large_error(size: int, max_message_size: int, name: str) -> MessageTooLargeError:
+    """Return the error for a message that no place of the queue can hold."""
+    text = f"a message of {size} bytes does not fit: at most {max_message_size} are allowed (max_message_size)"
+    return MessageTooLargeError(text, name)
+
+
+def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
+    """Return the error for a buffer that cannot hold the next message."""
+    return MessageTooLargeError(f"the message has {size} bytes, the buffer {room}; it stays in the queue", name)
+
+
+def access_error(right: str, name: str) -> QueueAccessError:
+    """Return the error for a handle without a right: "read" or "write"."""
+    does = "receive" if right == "read" else "send"
+    return QueueAccessError(f"was opened with {right}=False, and cannot {does}", name)
+
+
+def lease_error(name: str) -> LeaseExpiredError:
+    """Return the error for a job that is not its taker's any more."""
+    text = "the lease was over, and the message went back to the queue, where somebody else may have taken it"
+    return LeaseExpiredError(text, name)

@@ -1,0 +1,88 @@
+/* A handle as the watcher thread knows it (ground/lookout.h), and all else in this process that watches by it.
+ *
+ * They share one bit, which goes on with the first and off with the last. All of it is guarded by the watcher's mutex.
+ */
+#ifndef MQ_WORKQUEUE_OUTLOOK_H
+#define MQ_WORKQUEUE_OUTLOOK_H
+
+#include "ground/lookout.h"
+#include "workqueue/repair.h"
+
+typedef struct {
+    mq_queue_handle h;  /* of its own: the time of its last look */
+    int watching;       /* so many want the bit */
+    bool fd_watches;    /* the descriptor is one of them */
+} mq_queue_outlook;
+
+static inline void mq_queue_watch(mq_queue_outlook *outlook) {
+    outlook->watching++;
+    mq_queue_bit_on(&outlook->h.parts.queue->receivers_watching, outlook->h.number);
+}
+static inline void mq_queue_unwatch(mq_queue_outlook *outlook) {
+    if (--outlook->watching == 0)
+        mq_queue_bit_off(&outlook->h.parts.queue->receivers_watching, outlook->h.number);
+}
+
+/* Nobody else sleeps as long as the thread does: it looks for the dead, too. */
+static inline int mq_queue_outlook_has_more(const void *reader) {
+    mq_queue_handle *h = &((mq_queue_outlook *)(uintptr_t)reader)->h;
+    if (mq_queue_has_ready(&h->parts))
+        return 1;
+    int64_t now = mq_now_ns();
+    if (!mq_queue_sweep_due(h, now))
+        return 0;
+    mq_queue_sweep(h, now);
+    return mq_queue_has_ready(&h->parts);
+}
+
+static inline uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word) {
+    mq_queue_outlook *outlook = (mq_queue_outlook *)(uintptr_t)reader;
+    if (!outlook->fd_watches) {
+        outlook->fd_watches = true;
+        mq_queue_watch(outlook);
+    }
+    return mq_load_acquire_u32(word);
+}
+
+static inline void mq_queue_outlook_awake(const void *reader) {
+    mq_queue_outlook *outlook = (mq_queue_outlook *)(uintptr_t)reader;
+    if (outlook->fd_watches) {
+        outlook->fd_watches = false;
+        mq_queue_unwatch(outlook);
+    }
+}
+
+/* ---- notifications: who waits for messages that come to an empty queue ---- */
+
+typedef struct {
+    mq_queue_handle h; /* of its own, too */
+    mq_u32 seen;       /* what `arrived` was when it was told last */
+} mq_queue_notice;
+
+static inline bool mq_queue_notice_due(const mq_queue_notice *notice) {
+    return mq_load_acquire_u32(&notice->h.parts.queue->arrived) != mq_load_acquire_u32(&notice->seen);
+}
+
+/* What comes back from the dead comes to an empty queue, perhaps. */
+static inline int mq_queue_notice_has_more(const void *reader) {
+    mq_queue_notice *notice = (mq_queue_notice *)(uintptr_t)reader;
+    int64_t now = mq_now_ns();
+    if (!mq_queue_notice_due(notice) && now - notice->h.looked_ns >= MQ_QUEUE_LOOK_NS)
+        mq_queue_sweep(&notice->h, now);
+    return mq_queue_notice_due(notice);
+}
+
+static inline uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word) {
+    (void)reader;
+    return mq_load_acquire_u32(word); /* the row's bit stands all the time */
+}
+
+/* Was anything told since the last time? */
+static inline bool mq_queue_notice_take(mq_queue_notice *notice) {
+    uint32_t arrived = mq_load_acquire_u32(&notice->h.parts.queue->arrived);
+    bool due = arrived != mq_load_acquire_u32(&notice->seen);
+    mq_store_release_u32(&notice->seen, arrived);
+    return due;
+}
+
+#endif

@@ -1,0 +1,321 @@
+"""MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint64_t
+
+from msgq.impl.ground.context cimport CLOSED
+from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.workqueue.core cimport (
+    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_queue_head, mq_word_priority,
+    mq_queue_commit, mq_queue_free, mq_queue_lease,
+    mq_queue_has_free, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken,
+    mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of,
+)
+from msgq.impl.workqueue.handle cimport NO_WAIT, SENDERS, Handle
+from msgq.impl.workqueue.job cimport new_job
+from msgq.impl.workqueue.message cimport new_message
+from msgq.impl.workqueue.queuefile import unlink_queue
+
+from msgq import naming
+from msgq.errors import QueueBusyError, SegmentError
+from msgq.impl.workqueue import options
+
+
+def _reopened(name, prefix, trust, read, write, block):
+    """Return a handle for one that was pickled."""
+    queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
+    queue.block = block
+    return queue
+
+
+@cython.no_gc_clear  # as its base
+cdef class MessageQueue(Handle):
+    """See queue.pyi."""
+
+    def __repr__(self):
+        if self._ticket == CLOSED:
+            return f"<msgq MessageQueue {self._endpoint!r}, closed>"
+        return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
+
+    def __reduce__(self):
+        return _reopened, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
+
+    def unlink(self):
+        with naming.chosen(trust=self._file.trust):
+            unlink_queue(self._endpoint, self._file.prefix)
+
+    @staticmethod
+    def unlink_name(name, prefix=None):
+        unlink_queue(naming.queue_name(name), naming.checked_prefix(prefix))
+
+    # ---- what is known ----
+
+    @property
+    def name(self):
+        return self._endpoint
+
+    @property
+    def prefix(self):
+        return self._file.prefix
+
+    @property
+    def path(self):
+        return self._file.path
+
+    @property
+    def mode(self):
+        return self._file.mode
+
+    @property
+    def max_messages(self):
+        return self._h.parts.max_messages
+
+    @property
+    def max_message_size(self):
+        return self._h.parts.max_message_size
+
+    @property
+    def schema(self):
+        return self._file.schema
+
+    @property
+    def identity(self):
+        """What no other queue has: its file's device and inode."""
+        return self._file.segment.roll.device, self._file.segment.roll.inode
+
+    @property
+    def current_messages(self):
+        cdef uint64_t place, count = 0
+        self._enter()
+        for place in range(self._h.parts.max_messages):
+            count += mq_word_is_ready(mq_load_relaxed_u64(&self._h.parts.words[place]))
+        return count
+
+    @property
+    def in_flight(self):
+        cdef uint64_t place, count = 0
+        self._enter()
+        for place in range(self._h.parts.max_messages):
+            count += mq_word_kind_of(mq_load_relaxed_u64(&self._h.parts.words[place])) == MQ_WORD_TAKEN
+        return count
+
+    # ---- sending ----
+
+    def _too_large(self, size):
+        if size > self._h.parts.max_message_size:
+            raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
+
+    def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
+        cdef Py_buffer view
+        cdef int64_t until
+        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
+        PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+        try:
+            self._need_write()
+            until = self._until(timeout, deadline)
+            if not self._send(&view, rank, origin, until):
+                raise options.full_error(self._h.parts.max_messages, until != NO_WAIT, self._endpoint)
+            mq_queue_wake_receivers(self._h.parts.queue, 1)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t until) except -1:
+        """Send, and wake nobody; False: there was no room in time."""
+        cdef int64_t place
+        if <uint64_t> view.len > self._h.parts.max_message_size:
+            raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
+        place = self._find_room(until)
+        if place == MQ_NO_PLACE:
+            return False
+        self._fill(place, view.buf, view.len)
+        mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        return True
+
+    def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
+        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef int count = 0, unwoken = 0
+        cdef Py_buffer view
+        self._need_write()
+        cdef int64_t until = self._until(timeout, deadline)
+        try:
+            for message in messages:
+                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                try:
+                    self._need_write()  # all that was Python code
+                    if unwoken and not mq_queue_has_free(&self._h.parts):
+                        mq_queue_wake_receivers(self._h.parts.queue, unwoken)  # before we wait for them
+                        unwoken = 0
+                    if not self._send(&view, rank, 0, until):
+                        break
+                    count, unwoken = count + 1, unwoken + 1
+                finally:
+                    PyBuffer_Release(&view)
+        finally:
+            if unwoken:
+                mq_queue_wake_receivers(self._h.parts.queue, unwoken)
+        return count
+
+    def wait_space(self, timeout=None, *, deadline=None):
+        self._need_write()
+        cdef int64_t until = self._until(timeout, deadline)
+        cdef bint there = mq_queue_has_free(&self._h.parts)
+        while not there:
+            self._file.check_whole()
+            self._h.met = True
+            in_time = until != NO_WAIT and self._sleep(SENDERS, until)
+            self._enter()
+            if not in_time:
+                self._sweep(mq_now_ns())
+            there = mq_queue_has_free(&self._h.parts)
+            if not in_time:
+                break
+        if there:
+            mq_queue_pass_on_room(&self._h)  # we only looked: the wake may have been for one who sends
+        return there
+
+    # ---- receiving ----
+
+    def receive(self, timeout=None, *, deadline=None):
+        cdef mq_queue_taken taken
+        cdef bytes data
+        made = None
+        while self._find(&taken, timeout, deadline):
+            data = self._copy(&taken)
+            if mq_queue_free(&self._h, &taken):
+                made = new_message(data, mq_word_priority(taken.key), taken.deliveries,
+                                   taken.sent_time, taken.origin_time)
+                break
+        if self._fd >= 0:
+            self._settle_fd()
+        return made
+
+    def receive_into(self, buffer, timeout=None, *, deadline=None):
+        cdef mq_queue_taken taken
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            while self._find(&taken, timeout, deadline):
+                if taken.length > <uint64_t> view.len:
+                    self._put_back_untouched(taken)
+                    raise options.too_small_error(taken.length, view.len, self._endpoint)
+                mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
+                if mq_queue_free(&self._h, &taken):
+                    return taken.length, mq_word_priority(taken.key)
+            return None
+        finally:
+            PyBuffer_Release(&view)
+            if self._fd >= 0 and self._ticket == fork_generation:
+                self._settle_fd()
+
+    cdef void _put_back_untouched(self, mq_queue_taken taken) noexcept:
+        """Return a message that nobody has seen."""
+        mq_store_relaxed_u64(&self._h.parts.heads[taken.place].deliveries, taken.deliveries - 1)
+        mq_queue_return(&self._h, taken.place, taken.word)
+
+    def receive_many(self, limit=None):
+        cdef uint64_t most = options.checked_limit(limit, self._endpoint)
+        cdef list messages = []
+        self._need_read()
+        most = min(most, self.current_messages)  # not what comes meanwhile: that may never end
+        while <uint64_t> len(messages) < most:
+            try:
+                message = self.receive(0.0)
+            except SegmentError:
+                if not messages:
+                    raise
+                break
+            if message is None:
+                break
+            messages.append(message)
+        return messages
+
+    cdef void _lease(self, const mq_queue_taken *taken, int64_t until) noexcept:
+        mq_queue_lease(&self._h, taken, mq_lease_tick(until + self._h.clock_offset) + 1)
+        self._lease_ends_ns = min(self._lease_ends_ns, until + 2 * MQ_LEASE_TICK_NS)
+
+    def take(self, timeout=None, *, deadline=None, lease=None):
+        cdef mq_queue_taken taken
+        cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
+        job = None
+        if self._find(&taken, timeout, deadline):
+            job = new_job(self, &taken)
+            if lease_ns:
+                self._lease(&taken, mq_now_ns() + lease_ns)
+        if self._fd >= 0:
+            self._settle_fd()
+        return job
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        message = self.receive()
+        if message is None:  # it does not block
+            raise StopIteration
+        return message
+
+
+    def arecv(self):
+        from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest
+        self._need_read()
+        return event_loop.receive(self, 0.0)
+
+    # ---- looking on, and being told ----
+
+    def peek(self, limit=None):
+        cdef uint64_t place, most = options.checked_limit(limit, self._endpoint)
+        self._need_read()
+        waiting = []
+        for place in range(self._h.parts.max_messages):
+            word = mq_load_acquire_u64(&self._h.parts.words[place])
+            if mq_word_is_ready(word):
+                waiting.append((word, place))
+        waiting.sort(key=lambda pair: (-pair[0], pair[1]))
+        seen = []
+        for word, place in waiting:
+            if <uint64_t> len(seen) >= most:
+                break
+            message = self._peek(place, word)
+            if message is not None:
+                seen.append(message)
+        return seen
+
+    cdef object _peek(self, uint64_t place, uint64_t word):
+        """Copy a message that waits; None: somebody has taken it meanwhile."""
+        cdef mq_queue_head *head = &self._h.parts.heads[place]
+        cdef uint64_t length = mq_load_relaxed_u64(&head.length)
+        if length > self._h.parts.max_message_size:
+            return None  # whoever takes it is told
+        data = PyBytes_FromStringAndSize(NULL, length)
+        mq_copy_out(PyBytes_AS_STRING(data), mq_queue_payload(&self._h, place), length)
+        cdef uint64_t deliveries = mq_load_relaxed_u64(&head.deliveries)
+        cdef uint64_t sent_time = mq_load_relaxed_u64(&head.sent_time)
+        cdef uint64_t origin_time = mq_load_relaxed_u64(&head.origin_time)
+        mq_fence_acquire()
+        if mq_load_relaxed_u64(&self._h.parts.words[place]) != word or mq_load_relaxed_u64(&head.length) != length:
+            return None
+        return new_message(data, mq_word_priority(word), deliveries, sent_time, origin_time)
+
+    def notify(self, how, once=False, *, exclusive=False):
+        from msgq.impl.workqueue import notify  # a thread, which few need
+        from msgq.impl.workqueue.notice import Notice, exclusive_notice
+        wanted = None if how is None else options.notification(how, self._endpoint)
+        self._enter()
+        self._forget(self._told)
+        if wanted is None:
+            return
+        notice = exclusive_notice(self) if exclusive else Notice(self)
+        if notice is None:
+            raise QueueBusyError("another process is told already when a message comes to this queue", self._endpoint)
+        self._told = notify.Registration(self, notice, how, wanted, once)
+
+    def _forget(self, told):
+        """Be told no more, by this one."""
+        if told is not None and self._told is told:
+            self._told = None
+            told.cancel()

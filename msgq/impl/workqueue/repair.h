@@ -1,0 +1,152 @@
+/* What the dead left, and leases that are over: any process that takes part puts it right, at any time, by one exchange a
+ * word, so any number of them may do it at once under traffic.
+ *
+ * A word names its owner by row and generation. The owner is dead if the row has another generation by now, or if its
+ * process is dead (roster.h). The word is loaded before the generation, both anew: with the scan's relaxed copy a row that has
+ * changed hands makes a living owner look dead.
+ *
+ * Rows change hands under the lock of the queue's file. Bits of dead sleepers are cleared under it, too: else a newcomer
+ * could set its bit between the question and the clearing.
+ */
+#ifndef MQ_WORKQUEUE_REPAIR_H
+#define MQ_WORKQUEUE_REPAIR_H
+
+#include "workqueue/receiver.h"
+
+enum {
+    MQ_QUEUE_LOOK_NS = 1000000000, /* who sleeps, or takes without a pause, looks for the dead so often */
+    MQ_QUEUE_MET_NS = 10000000,    /* and at most so often when there are places of others */
+};
+
+/* What one sweep knows of a row's owner. */
+typedef enum { MQ_NOT_ASKED, MQ_LIVES, MQ_DIED } mq_queue_verdict;
+
+static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, uint8_t *verdicts, uint64_t word) {
+    unsigned row = mq_word_row(word);
+    const mq_queue_row *owner = &h->parts.queue->rows[row];
+    if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != mq_word_generation(word))
+        return true;
+    if (row == h->number && mq_word_generation(word) == h->generation)
+        return false; /* ourselves: our own lock looks free to us */
+    if (verdicts[row] == MQ_NOT_ASKED) { /* the dead stay dead while the generation is theirs */
+        bool died = mq_roster_life(inquiry, &owner->at, mq_word_generation(word), MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD;
+        verdicts[row] = died ? MQ_DIED : MQ_LIVES;
+    }
+    return verdicts[row] == MQ_DIED;
+}
+
+/* Put all places right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
+ * MQ_QUEUE_LOOK_NS at most. */
+static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
+    uint8_t verdicts[MQ_QUEUE_ROWS] = {0};
+    mq_inquiry inquiry = mq_inquire(h->roll);
+    uint32_t tick = mq_lease_tick((uint64_t)(now_ns + h->clock_offset));
+    int64_t next = MQ_QUEUE_LOOK_NS;
+    h->looked_ns = now_ns;
+    for (uint64_t place = 0; place < h->parts.max_messages; place++) {
+        uint64_t word = mq_load_acquire_u64(&h->parts.words[place]);
+        mq_word_kind kind = mq_word_kind_of(word);
+        if (kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN)
+            continue;
+        /* EDGE lease: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
+        uint64_t lease = mq_load_acquire_u64(&h->parts.heads[place].lease);
+        bool leased = kind == MQ_WORD_TAKEN && mq_lease_belongs(lease, word);
+        int64_t left = leased ? (int64_t)mq_lease_left(lease, tick) * MQ_LEASE_TICK_NS : next;
+        if (left <= 0 || mq_queue_owner_died(h, &inquiry, verdicts, word)) {
+            if (kind == MQ_WORD_TAKEN)
+                mq_queue_return(h, place, word);
+            else if (mq_compare_exchange_u64(&h->parts.words[place], word, 0))
+                mq_queue_wake_sender(h->parts.queue);
+        } else if (left < next)
+            next = left;
+    }
+    mq_inquiry_end(&inquiry);
+    return next;
+}
+
+/* Is it time to look again, after a scan that met places of others or not? */
+static inline bool mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns) {
+    return now_ns - h->looked_ns >= (h->met ? MQ_QUEUE_MET_NS : MQ_QUEUE_LOOK_NS);
+}
+
+/* ---- under the lock ---- */
+
+/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
+static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
+    if (mq_queue_bits_any(&parts->queue->notified) && mq_queue_has_ready(parts))
+        mq_queue_arrived(parts->queue);
+}
+
+static inline void mq_queue_clear_bits(const mq_queue_parts *parts, unsigned row) {
+    mq_queue *queue = parts->queue;
+    bool waited = mq_queue_bit_is_on(&queue->receivers_waiting, row);
+    mq_queue_bit_off(&queue->receivers_waiting, row);
+    mq_queue_bit_off(&queue->receivers_watching, row);
+    mq_queue_bit_off(&queue->senders_waiting, row);
+    mq_queue_bit_off(&queue->notified, row);
+    if (waited)
+        mq_queue_tell_of_rest(parts);
+}
+
+/* Clear the bits of dead rows, so that nobody wakes them any more; under the lock. */
+static inline void mq_queue_clear_dead_bits(mq_queue_handle *h) {
+    const mq_queue *queue = h->parts.queue;
+    mq_inquiry inquiry = mq_inquire(h->roll);
+    for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
+        bool any = mq_queue_bit_is_on(&queue->receivers_waiting, row) ||
+                   mq_queue_bit_is_on(&queue->receivers_watching, row) ||
+                   mq_queue_bit_is_on(&queue->senders_waiting, row) || mq_queue_bit_is_on(&queue->notified, row);
+        const mq_identity *who = &queue->rows[row].at.who;
+        if (any && row != h->number && mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
+            mq_queue_clear_bits(&h->parts, row);
+    }
+    mq_inquiry_end(&inquiry);
+}
+
+/* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
+static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bool held) {
+    mq_queue_row *mine = &h->parts.queue->rows[row];
+    mq_queue_clear_bits(&h->parts, (unsigned)row);
+    mq_copy_in(&mine->before, &mine->counts, sizeof mine->before);
+    h->row = mine, h->number = (unsigned)row;
+    h->take = mq_load_relaxed_u64(&mine->take); /* relaxed: under the lock */
+    h->generation = mq_roster_take(&mine->at, self, uid, held);
+}
+
+/* ---- leaving ---- */
+
+/* Bring back what this handle has taken or holds. Nobody works with it any more. */
+static inline void mq_queue_return_own(mq_queue_handle *h) {
+    for (uint64_t place = 0; place < h->parts.max_messages; place++) {
+        uint64_t word = mq_load_acquire_u64(&h->parts.words[place]);
+        mq_word_kind kind = mq_word_kind_of(word);
+        if ((kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN) || mq_word_row(word) != h->number ||
+            mq_word_generation(word) != h->generation)
+            continue;
+        if (kind == MQ_WORD_TAKEN)
+            mq_queue_return(h, place, word);
+        else
+            mq_queue_drop(h, place);
+    }
+}
+
+static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
+    mq_queue_return_own(h);
+    mq_queue_clear_bits(&h->parts, h->number);
+    mq_identity_leave(&h->row->at.who, uid, hold);
+}
+
+/* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
+static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
+    mq_fence_seq_cst();
+    if (mq_queue_has_ready(&h->parts))
+        mq_queue_wake_receivers(h->parts.queue, 1);
+    mq_queue_tell_of_rest(&h->parts);
+}
+static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
+    mq_fence_seq_cst();
+    if (mq_queue_has_free(&h->parts))
+        mq_queue_wake_sender(h->parts.queue);
+}
+
+#endif

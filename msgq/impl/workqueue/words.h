@@ -1,0 +1,70 @@
+/* What the word of a place says.
+ *
+ *   FREE    0             nobody's
+ *   HELD    01 at the top a sender fills it: its row and generation
+ *   READY   bit 63        a message that waits: its priority, and its order counted down, so that the largest is the next
+ *   TAKEN   10 at the top a consumer has it: its row and generation, and which of its takes this is
+ *
+ *   FREE -> HELD -> READY -> TAKEN -> FREE       a message's life; each step is one store or exchange
+ *           HELD -> FREE, TAKEN -> READY         its owner is dead, gave it back, or its lease is over
+ *
+ * Everything else is nonsense: it is never taken and never freed. A word that names a row alone would be ambiguous once the
+ * row has another owner, so it names the generation as well.
+ */
+#ifndef MQ_WORKQUEUE_WORDS_H
+#define MQ_WORKQUEUE_WORDS_H
+
+#include "workqueue/layout.h"
+
+typedef enum { MQ_WORD_FREE, MQ_WORD_HELD, MQ_WORD_TAKEN, MQ_WORD_READY, MQ_WORD_NONSENSE } mq_word_kind;
+
+#define MQ_WORD_READY_BIT ((uint64_t)1 << 63)
+#define MQ_WORD_ORDER_MASK (((uint64_t)1 << 48) - 1)
+
+/* Of messages of one priority the one with the smaller order is the larger word. After 2^48 messages (326 days at ten
+ * million a second) the order begins anew, and those on both sides of that moment are taken in the wrong order. */
+static inline uint64_t mq_word_ready(uint64_t priority, uint64_t order) {
+    return MQ_WORD_READY_BIT | priority << 48 | (MQ_WORD_ORDER_MASK - (order & MQ_WORD_ORDER_MASK));
+}
+static inline uint64_t mq_word_held(unsigned row, uint16_t generation) {
+    return (uint64_t)1 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32;
+}
+static inline uint64_t mq_word_taken(unsigned row, uint16_t generation, uint32_t take) {
+    return (uint64_t)2 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32 | take;
+}
+
+static inline bool mq_word_is_ready(uint64_t word) { return word & MQ_WORD_READY_BIT; }
+static inline unsigned mq_word_priority(uint64_t word) { return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX); }
+/* Of HELD and TAKEN words: */
+static inline unsigned mq_word_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
+static inline uint16_t mq_word_generation(uint64_t word) { return (uint16_t)(word >> 32); }
+static inline uint32_t mq_word_take(uint64_t word) { return (uint32_t)word; }
+
+static inline mq_word_kind mq_word_kind_of(uint64_t word) {
+    if (word == 0)
+        return MQ_WORD_FREE;
+    if (mq_word_is_ready(word))
+        return MQ_WORD_READY;
+    bool owned = mq_word_row(word) < MQ_QUEUE_ROWS && !(word >> 56 & 0x1F);
+    if (owned && word >> 61 == 1 && !mq_word_take(word))
+        return MQ_WORD_HELD;
+    return owned && word >> 61 == 2 ? MQ_WORD_TAKEN : MQ_WORD_NONSENSE;
+}
+
+/* ---- leases: until when a taken message is its taker's ---- */
+
+enum { MQ_LEASE_TICK_NS = 10000000 };
+
+static inline uint32_t mq_lease_tick(uint64_t host_time_ns) { return (uint32_t)(host_time_ns / MQ_LEASE_TICK_NS); }
+
+/* The lease of a TAKEN word: it names the row and the take, so that the lease of a former taker does not count. */
+static inline uint64_t mq_lease_of(uint64_t word, uint32_t deadline_tick) {
+    return (uint64_t)deadline_tick << 32 | (uint64_t)mq_word_row(word) << 24 | (mq_word_take(word) & 0xFFFFFF);
+}
+static inline bool mq_lease_belongs(uint64_t lease, uint64_t word) {
+    return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);
+}
+/* Ticks until it is over; not above 0: it is. Right for leases of up to 248 days. */
+static inline int32_t mq_lease_left(uint64_t lease, uint32_t now_tick) { return (int32_t)((uint32_t)(lease >> 32) - now_tick); }
+
+#endif

@@ -1,0 +1,24 @@
+"""Work queues: each message for one consumer, the most urgent first; they wait with nobody there (queues.md).
+
+`MessageQueue` *is* the chosen backend's class, so a send is one call into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgq import backend
+from msgq.impl.workqueue.message import Message
+from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
+
+if TYPE_CHECKING:
+    from msgq.impl.workqueue import Job, MessageQueue
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in backend.PIECES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return backend.piece(name)
+
+
+__all__ = ["O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK", "Job", "Message", "MessageQueue"]
