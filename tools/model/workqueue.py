@@ -12,7 +12,8 @@
 
 Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A futex wakes one
 sleeper, any of them: also one that is stopped, or dies before it looks. Handles are killed, or stopped for ever,
-between any two steps; locks of rows and the file's lock are the kernel's. Blocks have one to three places.
+between any two steps; locks of rows and the file's lock are the kernel's, and one that is stopped while it takes a row
+keeps what the dead of that row left. Blocks have one to three places.
 
 workqueue_store.py has the words and what really happened, workqueue_handle.py, workqueue_sender.py and
 workqueue_receiver.py the protocol, workqueue_stage.py who takes part and what must hold at the end.
@@ -256,9 +257,15 @@ RECEIVING = [
 REPAIRING = [
     mutation("queue-death-guessed", "workqueue", "nobody asks who lives", life_asked=False),
     mutation("queue-stale-word", "workqueue_rows", "a sweep loads words relaxed", sweep_load=RELAXED),
-    mutation("queue-words-uncleaned", "workqueue_rows", "a row is handed on with its words", words_cleaned=False),
-    mutation("queue-bits-uncleaned", "workqueue_bits", "a row is handed on with its bits", bits_cleaned=False),
-    mutation("queue-no-generation", "workqueue_rows", "words name a row alone", words_name_generation=False),
+    mutation("queue-generation", "workqueue_rows", "generations are not compared", generation_compared=False),
+    mutation("queue-bits-uncleaned", "workqueue_bits", "a row is handed on with its bits", row_settled=False),
+    mutation(
+        "queue-no-generation",
+        "workqueue_rows",
+        "words name a row alone",
+        words_name_generation=False,
+        generation_compared=False,
+    ),
     mutation("queue-bits-unlocked", "workqueue_bits", "bits are cleared without a lock", dead_bits_locked=False),
     mutation("queue-lease-any", "workqueue_lease", "a lease may be another's", lease_take_compared=False),
     mutation("queue-lease-early", "workqueue_lease", "the lease is stored before the copy", lease_last=False),

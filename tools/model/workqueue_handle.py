@@ -184,7 +184,7 @@ class Handle:
                 continue
             if (yield from self.is_gone(seen)) or (yield from self.is_over(place, seen)):
                 found |= yield from self.repair(place, seen)
-        yield from self.clear_dead_bits()
+        yield from self.settle_dead_rows()
         return found
 
     def repair(self, place: int, seen: Word) -> Steps[bool]:
@@ -203,7 +203,7 @@ class Handle:
         row, number = seen[1:3]
         if not self.rules.life_asked:
             return True
-        if self.rules.words_name_generation and (yield load(generation(row), ACQUIRE)) != number:
+        if self.rules.generation_compared and (yield load(generation(row), ACQUIRE)) != number:
             return True
         return (yield from self.is_dead(row))
 
@@ -223,14 +223,14 @@ class Handle:
             return False
         return bool(row >= 0 and due <= self.host.clock)
 
-    def clear_dead_bits(self) -> Steps[None]:
+    def settle_dead_rows(self) -> Steps[None]:
         """Nobody gets a row meanwhile, or it might be asleep already."""
         rows = yield from self.rows_with_bits()
         if not rows or (self.rules.dead_bits_locked and not (yield ("try_lock",))):
             return
         for row in sorted(rows):
             if (yield from self.is_dead(row)):
-                yield from self.clear_bits_of(row)
+                yield from self.settle_row(row)
         if self.rules.dead_bits_locked:
             yield ("unlock",)
 
@@ -244,7 +244,7 @@ class Handle:
                 rows |= {row}
         return rows - {self.row, -1}
 
-    def clear_bits_of(self, row: int) -> Steps[None]:
+    def settle_row(self, row: int) -> Steps[None]:
         """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""
         rules = self.rules
         waited: bool = row in (yield load(WAITING)) or (yield load(owes(row)))
@@ -262,16 +262,19 @@ class Handle:
     # ---- rows ----
 
     def join(self) -> Steps[bool]:
-        """Take a row, and put right what its last owner left; False: none is to be had."""
+        """Take a row; False: none is to be had. Words of former owners are put right by their generations."""
         host = self.host
         yield until(lambda: host.lock_owner is None)
         host.lock_owner = self.task
         row = yield from self.find_row()
         if row is not None:
             self.store.rows[row].holder = self.task
-            yield from self.clean(row)
+            if self.rules.row_settled:
+                yield from self.settle_row(row)
             yield from self.take_row(row)
         yield ("unlock",)
+        if row is not None:
+            yield from self.sweep()
         return row is not None
 
     def find_row(self) -> Steps[int | None]:
@@ -281,17 +284,6 @@ class Handle:
                 if (not free or (yield load(uid(row))) == 0) and (yield ("is_vacant", seat)):
                     return row
         return None
-
-    def clean(self, row: int) -> Steps[None]:
-        """Words of its dead owner, whatever their generation, then its bits."""
-        for place in self.store.places if self.rules.words_cleaned else ():
-            seen: Word = yield load(word(place), ACQUIRE)
-            if seen[0] in ("held", "taken") and seen[1] == row:
-                if self.rules.debts:
-                    yield store(owes(row), 1)
-                yield from self.repair(place, seen)
-        if self.rules.bits_cleaned:
-            yield from self.clear_bits_of(row)
 
     def take_row(self, row: int) -> Steps[None]:
         """The generation, then who it is."""

@@ -227,7 +227,12 @@ class Jobs:
             raise Violation("told", f"{told[0].name} sleeps, and {waiting[0]} is there")
 
     def audit(self) -> None:
-        """Who was stopped is killed; then one that is left gets all that is there, and all places are free."""
+        """Of the dead nothing is left. Who was stopped is killed; then one that is left gets all that is there, and all
+        places are free."""
+        self.host.settle(self.schedule.tasks)
+        self.run_alone(self.auditor.sweep())
+        if self.host.lock_owner is None:  # else one is stopped between having a row's lock and having the row
+            self.check_dead()
         for task in self.stopped_or_dead():
             self.host.kill(task)
         self.host.settle(self.schedule.tasks)
@@ -243,13 +248,20 @@ class Jobs:
                 if row >= 0 and self.store.rows[row].vacant:
                     raise Violation("leak", f"the bit of row {row} stays in {bits}, and its owner is gone")
 
+    def check_dead(self) -> None:
+        """One that is left has looked at all words."""
+        for place in self.store.places:
+            found = self.host.newest(word(place))
+            if found[0] in ("held", "taken") and (owner := self.store.owners[place]).dead:
+                raise Violation("leak", f"place {place} is {found}, and {owner.name} is dead")
+
     def clear(self) -> Steps[None]:
         """Take all that is there, by one that remembers blocks from before."""
         yield from self.auditor.sweep()
         while (job := (yield from self.auditor.take())) is not None:
             yield from self.auditor.acknowledge(job)
 
-    def run_alone(self, steps: Steps[None]) -> None:
+    def run_alone(self, steps: Steps[Any]) -> None:
         """Nobody else takes a step meanwhile."""
         task, result = self.auditor.task, None
         for _ in range(2000):

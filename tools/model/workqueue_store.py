@@ -53,8 +53,8 @@ class Rules:
     sweep_load: Order = ACQUIRE  # of a word, before it is asked who lives
     words_name_generation: bool = True
     life_asked: bool = True
-    words_cleaned: bool = True  # by the next owner of a row
-    bits_cleaned: bool = True  # by the next owner of a row
+    generation_compared: bool = True  # of a word, with its row's
+    row_settled: bool = True  # its bits and debts, by its next owner, before that one has it
     dead_bits_locked: bool = True  # nobody joins while they are cleared
     lease_take_compared: bool = True
     lease_last: bool = True  # stored behind the copy
@@ -295,10 +295,6 @@ class Store:
 
     def check_row(self, row: int) -> None:
         """It gets a new owner."""
-        for place in self.places:
-            found = self.host.newest(word(place))
-            if found[0] in ("held", "taken") and found[1] == row:
-                raise Violation("leak", f"row {row} is handed on, and place {place} is {found}")
         for bits in BITS:
             if row in self.host.newest(bits):
                 raise Violation("leak", f"row {row} is handed on, and has its bit in {bits}")
