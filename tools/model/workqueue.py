@@ -274,6 +274,7 @@ REPAIRING = [
 SLEEPING = [
     mutation("queue-one-flag", "workqueue_sleep", "sleepers share a flag", bit_each=False),
     mutation("queue-sleep-fence", "workqueue_full", "no fence: bit, words", sleeper_fence=RELAXED),
+    mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED),
     mutation("queue-ready-late", "workqueue_sleep", "scan, then `ready`, then sleep", count_first=False),
     mutation("queue-freed-late", "workqueue_full", "scan, then `freed`, then sleep", freed_first=False),
     mutation("queue-free-release", "workqueue_full", "a place is freed by release only", free="release"),

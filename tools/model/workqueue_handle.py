@@ -67,7 +67,7 @@ class Handle:
         """After it."""
         bit = self.bit()
         yield self.store.change(bits, lambda rows: rows - {bit})
-        yield fence(self.rules.sleeper_fence)
+        yield fence(self.rules.leaver_fence)
 
     def is_interrupted(self, patience: int) -> bool:
         """Does a signal's handler raise? Of those that wait for ever, it does not. They may have had a wake."""

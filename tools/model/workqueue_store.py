@@ -62,6 +62,7 @@ class Rules:
     # Sleeping.
     bit_each: bool = True  # else: one flag for all
     sleeper_fence: Order = SEQ_CST  # EDGE sleep, EDGE room: the bit is set, then words are loaded
+    leaver_fence: Order = SEQ_CST  # the bit is cleared, then words are loaded for the last time
     count_first: bool = True  # before the scan of who goes to sleep
     freed_first: bool = True
     watchers_wake_all: bool = True
