@@ -181,6 +181,12 @@ class QueueAccessError(IpcError):
     errno = errno.EBADF
 
 
+class QueueBusyError(IpcError):
+    """A notification of a work queue that was to be the only one: another process has one."""
+
+    errno = errno.EBUSY
+
+
 class QueueMismatchError(SegmentError):
     """A work queue exists with other sizes than those asked for. The text names both."""
 
@@ -213,6 +219,12 @@ class ConcurrentUseError(IpcError):
 
 class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
+
+
+class InterruptedWaitError(IpcError):
+    """A signal's handler ran during a wait that ends then (msgq.posix_ipc). What it raised is the cause."""
+
+    errno = errno.EINTR
 
 
 class EventTimeoutError(WaitTimeoutError, RuntimeError):

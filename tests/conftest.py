@@ -79,9 +79,9 @@ def token() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(token: str) -> Iterator[str]:
-    """An endpoint of this test alone, or a channel's name; the files are removed afterwards."""
+    """An endpoint of this test alone, or the name of a channel or queue; the files are removed afterwards."""
     yield token
-    for kind in ("msgq_", "msgqside_", "msgqchan_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqjobs_"):
         (SHM / f"{kind}{token}").unlink(missing_ok=True)
     for pool in SHM.glob(f"msgqpool_{token}:*"):
         pool.unlink()
@@ -89,9 +89,9 @@ def endpoint(token: str) -> Iterator[str]:
 
 @pytest.fixture
 def prefix(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix of this test alone, in force during it, for any endpoints and channels; removed afterwards."""
+    """A prefix of this test alone, in force during it, for endpoints of any kind; removed afterwards."""
     name = f"p{token}"
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
-    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_", "msgqjobs_"):
         shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)

@@ -21,6 +21,7 @@ cdef extern from "ground/atomics.h" nogil:
     uint64_t mq_load_relaxed_u64(const mq_u64 *word)
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
+    void mq_fence_acquire()
     void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
 
 
@@ -166,3 +167,10 @@ cdef extern from "workqueue/outlook.h" nogil:
     int mq_queue_outlook_has_more(const void *reader)
     uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word)
     void mq_queue_outlook_awake(const void *reader)
+    ctypedef struct mq_queue_notice:
+        mq_queue_handle h
+        mq_u32 seen
+    int mq_queue_notice_has_more(const void *reader)
+    uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word)
+    bint mq_queue_notice_due(const mq_queue_notice *notice)
+    bint mq_queue_notice_take(mq_queue_notice *notice)

@@ -5,6 +5,10 @@ from msgq.impl.workqueue.core cimport mq_queue_handle, mq_queue_outlook, mq_queu
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
 
+cdef enum:
+    NO_WAIT = 0     # as a time to give up
+
+
 cdef enum Sleeper:
     RECEIVERS
     SENDERS
@@ -21,8 +25,10 @@ cdef class Handle(Waitable):
     cdef bint _reads
     cdef bint _writes
     cdef public bint block
+    cdef public bint signals_end_waits
     cdef int64_t _lease_ends_ns     # the next lease that we know of; CLOCK_MONOTONIC
     cdef int _asleep[2]             # threads, by Sleeper
+    cdef object _told               # who is told of messages that come to the empty queue (notify.py)
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
     cdef int _join(self) except -1
@@ -34,8 +40,8 @@ cdef class Handle(Waitable):
     cdef int _sweep(self, int64_t now) except -1
     cdef int64_t _doze_ns(self) except -2
     cdef bint _sleep(self, Sleeper kind, int64_t until) except -1
-    cdef int64_t _patience(self, timeout, deadline) except -2
-    cdef int64_t _find_room(self, timeout, deadline) except -2
+    cdef int64_t _until(self, timeout, deadline) except -2
+    cdef int64_t _find_room(self, int64_t until) except -2
     cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept
     cdef bint _look(self, mq_queue_taken *taken) except -1
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1

@@ -18,7 +18,7 @@ from posix.unistd cimport usleep
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
+    mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
@@ -38,6 +38,11 @@ from msgq.impl.workqueue.queuefile import exists_error, missing_error
 from msgq import naming, sharing
 from msgq.errors import CorruptSegmentError, SegmentError, TooManyHandlesError
 from msgq.impl.workqueue import options
+
+
+cdef extern from "time.h" nogil:
+    enum:
+        CLOCK_MONOTONIC_COARSE
 
 
 cdef enum:
@@ -78,6 +83,7 @@ cdef class Handle(Waitable):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
+        options.check_schema(schema)
         in_prefix = naming.checked_prefix(prefix)
         with naming.chosen(trust=trust):
             self._file = _open(wanted, in_prefix, trust)
@@ -105,7 +111,7 @@ cdef class Handle(Waitable):
         cdef int row, fd
         identify(&us, NULL)
         self._waits, self._threads, self._held = [], [], NULL
-        self._fd, self._waiting, self._closing = -1, None, False
+        self._fd, self._waiting, self._closing, self._told = -1, None, False, None
         self._asleep[:] = [0, 0]
         memset(&self._outlook, 0, sizeof(self._outlook))
         fd = self._file.lock()
@@ -177,6 +183,9 @@ cdef class Handle(Waitable):
 
     cdef int _give_back(self) except -1:
         self._joined = False
+        told, self._told = self._told, None
+        if told is not None:
+            told.cancel()
         mq_queue_leave(&self._h, self._uid, &self._held)
         return 0
 
@@ -230,6 +239,7 @@ cdef class Handle(Waitable):
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
+        wait._signals_end = self.signals_end_waits
         self._waits.append(wait)
         self._begin()
         try:
@@ -248,10 +258,14 @@ cdef class Handle(Waitable):
                 if self._closing:
                     self._leave()
 
-    cdef int64_t _patience(self, timeout, deadline) except -2:
+    cdef int64_t _until(self, timeout, deadline) except -2:
+        """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or FOR_EVER."""
+        cdef int64_t patience
         if timeout is None and deadline is None:
-            return FOR_EVER if self.block else 0
-        return options.patience_ns(timeout, deadline, self.block, self._endpoint)
+            return FOR_EVER if self.block else NO_WAIT
+        patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
+        self._enter()  # the arguments may be of any kind, and run anything
+        return mq_now_ns() + patience if patience > 0 else patience
 
     # What is asked of it when it is watched: by a Poller, an event loop.
 
@@ -300,32 +314,25 @@ cdef class Handle(Waitable):
             raise options.access_error("write", self._endpoint)
         return 0
 
-    cdef int64_t _find_room(self, timeout, deadline) except -2:
+    cdef int64_t _find_room(self, int64_t until) except -2:
         """A place to fill; MQ_NO_PLACE: there was none in time."""
-        cdef int64_t place, until, now, patience = 0
-        if timeout is not None or deadline is not None:
-            patience = self._patience(timeout, deadline)
-            self._enter()
-        place = mq_queue_hold(&self._h)
+        cdef int64_t now, place = mq_queue_hold(&self._h)
         if place != MQ_NO_PLACE:
             return place
-        if timeout is None and deadline is None:
-            patience = self._patience(None, None)
         self._file.check_whole()
         self._h.met = True  # every place is somebody's
         now = mq_now_ns()
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
-        until = FOR_EVER if patience == FOR_EVER else now + patience
-        place = mq_queue_hold(&self._h)
-        while place == MQ_NO_PLACE and patience and self._sleep(SENDERS, until):
+            place = mq_queue_hold(&self._h)
+        while place == MQ_NO_PLACE and until != NO_WAIT:
+            in_time = self._sleep(SENDERS, until)
             self._enter()  # a signal handler may have closed it, or forked
             self._file.check_whole()
+            place = mq_queue_hold(&self._h)
+            if not in_time:
+                break
             self._h.met = True
-            place = mq_queue_hold(&self._h)
-        if place == MQ_NO_PLACE:
-            self._enter()
-            place = mq_queue_hold(&self._h)
         if place == MQ_NO_PLACE:
             mq_queue_count(&self._h.row.counts.refused, 1)
         return place
@@ -349,7 +356,7 @@ cdef class Handle(Waitable):
 
     cdef bint _look(self, mq_queue_taken *taken) except -1:
         """Take the best message; False: there is none."""
-        cdef int64_t now = mq_now_ns()
+        cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
         status = mq_queue_take(&self._h, taken)
@@ -370,25 +377,20 @@ cdef class Handle(Waitable):
 
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
-        cdef int64_t until, patience = 0
+        cdef int64_t until
         self._need_read()
-        if timeout is not None or deadline is not None:
-            patience = self._patience(timeout, deadline)
-            self._enter()
+        until = self._until(timeout, deadline)
         if self._look(taken):
             return True
-        if timeout is None and deadline is None:
-            patience = self._patience(None, None)
-        if not patience:
-            return False
-        until = FOR_EVER if patience == FOR_EVER else mq_now_ns() + patience
-        while self._sleep(RECEIVERS, until):
+        while until != NO_WAIT:
+            in_time = self._sleep(RECEIVERS, until)
             self._enter()  # a signal handler may have closed it, or forked
             if self._look(taken):
-                mq_queue_tell_of_rest(&self._h.parts)
+                mq_queue_tell_of_rest(&self._h.parts)  # what came while we waited was left to us
                 return True
-        self._enter()
-        return self._look(taken)
+            if not in_time:
+                break
+        return False
 
     cdef bytes _copy(self, const mq_queue_taken *taken):
         """Copy a taken message; if there is no memory for that, it goes back."""

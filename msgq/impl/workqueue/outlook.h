@@ -52,4 +52,37 @@ static inline void mq_queue_outlook_awake(const void *reader) {
     }
 }
 
+/* ---- notifications: who waits for messages that come to an empty queue ---- */
+
+typedef struct {
+    mq_queue_handle h; /* of its own, too */
+    mq_u32 seen;       /* what `arrived` was when it was told last */
+} mq_queue_notice;
+
+static inline bool mq_queue_notice_due(const mq_queue_notice *notice) {
+    return mq_load_acquire_u32(&notice->h.parts.queue->arrived) != mq_load_acquire_u32(&notice->seen);
+}
+
+/* What comes back from the dead comes to an empty queue, perhaps. */
+static inline int mq_queue_notice_has_more(const void *reader) {
+    mq_queue_notice *notice = (mq_queue_notice *)(uintptr_t)reader;
+    int64_t now = mq_now_ns();
+    if (!mq_queue_notice_due(notice) && now - notice->h.looked_ns >= MQ_QUEUE_LOOK_NS)
+        mq_queue_sweep(&notice->h, now);
+    return mq_queue_notice_due(notice);
+}
+
+static inline uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word) {
+    (void)reader;
+    return mq_load_acquire_u32(word); /* the row's bit stands all the time */
+}
+
+/* Was anything told since the last time? */
+static inline bool mq_queue_notice_take(mq_queue_notice *notice) {
+    uint32_t arrived = mq_load_acquire_u32(&notice->h.parts.queue->arrived);
+    bool due = arrived != mq_load_acquire_u32(&notice->seen);
+    mq_store_release_u32(&notice->seen, arrived);
+    return due;
+}
+
 #endif

@@ -1,26 +1,27 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 
 from msgq.impl.ground.context cimport CLOSED
 from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.ground.waiting cimport FOR_EVER
 from msgq.impl.workqueue.core cimport (
-    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_QUEUE_PRIORITY_MAX, MQ_WORD_TAKEN, mq_lease_tick, mq_load_relaxed_u64,
+    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_queue_head, mq_word_priority,
     mq_queue_commit, mq_queue_free, mq_queue_lease,
     mq_queue_has_free, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken,
     mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of,
 )
-from msgq.impl.workqueue.handle cimport SENDERS, Handle
+from msgq.impl.workqueue.handle cimport NO_WAIT, SENDERS, Handle
 from msgq.impl.workqueue.job cimport new_job
 from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
 
 from msgq import naming
-from msgq.errors import SegmentError
+from msgq.errors import QueueBusyError, SegmentError
 from msgq.impl.workqueue import options
 
 
@@ -110,40 +111,72 @@ cdef class MessageQueue(Handle):
 
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
-        cdef int64_t place
+        cdef int64_t until
         cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
         cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
         PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
         try:
             self._need_write()
-            if <uint64_t> view.len > self._h.parts.max_message_size:
-                self._too_large(view.len)
-            place = self._find_room(timeout, deadline)
-            if place == MQ_NO_PLACE:
-                waited = self.block and (timeout is None or timeout > 0)
-                raise options.full_error(self._h.parts.max_messages, waited, self._endpoint)
-            self._fill(place, view.buf, view.len)
-            mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+            until = self._until(timeout, deadline)
+            if not self._send(&view, rank, origin, until):
+                raise options.full_error(self._h.parts.max_messages, until != NO_WAIT, self._endpoint)
             mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
 
+    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t until) except -1:
+        """Send, and wake nobody; False: there was no room in time."""
+        cdef int64_t place
+        if <uint64_t> view.len > self._h.parts.max_message_size:
+            raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
+        place = self._find_room(until)
+        if place == MQ_NO_PLACE:
+            return False
+        self._fill(place, view.buf, view.len)
+        mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        return True
+
+    def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
+        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef int count = 0, unwoken = 0
+        cdef Py_buffer view
+        self._need_write()
+        cdef int64_t until = self._until(timeout, deadline)
+        try:
+            for message in messages:
+                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                try:
+                    self._need_write()  # all that was Python code
+                    if unwoken and not mq_queue_has_free(&self._h.parts):
+                        mq_queue_wake_receivers(self._h.parts.queue, unwoken)  # before we wait for them
+                        unwoken = 0
+                    if not self._send(&view, rank, 0, until):
+                        break
+                    count, unwoken = count + 1, unwoken + 1
+                finally:
+                    PyBuffer_Release(&view)
+        finally:
+            if unwoken:
+                mq_queue_wake_receivers(self._h.parts.queue, unwoken)
+        return count
+
     def wait_space(self, timeout=None, *, deadline=None):
         self._need_write()
-        cdef int64_t patience = self._patience(timeout, deadline)
-        cdef int64_t until = FOR_EVER if patience == FOR_EVER else mq_now_ns() + patience
-        self._enter()
-        while not mq_queue_has_free(&self._h.parts):
+        cdef int64_t until = self._until(timeout, deadline)
+        cdef bint there = mq_queue_has_free(&self._h.parts)
+        while not there:
             self._file.check_whole()
             self._h.met = True
-            if not patience or not self._sleep(SENDERS, until):
-                self._enter()
-                self._sweep(mq_now_ns())
-                if not mq_queue_has_free(&self._h.parts):
-                    return False
+            in_time = until != NO_WAIT and self._sleep(SENDERS, until)
             self._enter()
-        mq_queue_pass_on_room(&self._h)  # we only looked: the wake may have been for one who sends
-        return True
+            if not in_time:
+                self._sweep(mq_now_ns())
+            there = mq_queue_has_free(&self._h.parts)
+            if not in_time:
+                break
+        if there:
+            mq_queue_pass_on_room(&self._h)  # we only looked: the wake may have been for one who sends
+        return there
 
     # ---- receiving ----
 
@@ -154,7 +187,7 @@ cdef class MessageQueue(Handle):
         while self._find(&taken, timeout, deadline):
             data = self._copy(&taken)
             if mq_queue_free(&self._h, &taken):
-                made = new_message(data, (taken.key >> 48) & MQ_QUEUE_PRIORITY_MAX, taken.deliveries,
+                made = new_message(data, mq_word_priority(taken.key), taken.deliveries,
                                    taken.sent_time, taken.origin_time)
                 break
         if self._fd >= 0:
@@ -172,7 +205,7 @@ cdef class MessageQueue(Handle):
                     raise options.too_small_error(taken.length, view.len, self._endpoint)
                 mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
                 if mq_queue_free(&self._h, &taken):
-                    return taken.length, (taken.key >> 48) & MQ_QUEUE_PRIORITY_MAX
+                    return taken.length, mq_word_priority(taken.key)
             return None
         finally:
             PyBuffer_Release(&view)
@@ -231,3 +264,58 @@ cdef class MessageQueue(Handle):
         from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest
         self._need_read()
         return event_loop.receive(self, 0.0)
+
+    # ---- looking on, and being told ----
+
+    def peek(self, limit=None):
+        cdef uint64_t place, most = options.checked_limit(limit, self._endpoint)
+        self._need_read()
+        waiting = []
+        for place in range(self._h.parts.max_messages):
+            word = mq_load_acquire_u64(&self._h.parts.words[place])
+            if mq_word_is_ready(word):
+                waiting.append((word, place))
+        waiting.sort(key=lambda pair: (-pair[0], pair[1]))
+        seen = []
+        for word, place in waiting:
+            if <uint64_t> len(seen) >= most:
+                break
+            message = self._peek(place, word)
+            if message is not None:
+                seen.append(message)
+        return seen
+
+    cdef object _peek(self, uint64_t place, uint64_t word):
+        """Copy a message that waits; None: somebody has taken it meanwhile."""
+        cdef mq_queue_head *head = &self._h.parts.heads[place]
+        cdef uint64_t length = mq_load_relaxed_u64(&head.length)
+        if length > self._h.parts.max_message_size:
+            return None  # whoever takes it is told
+        data = PyBytes_FromStringAndSize(NULL, length)
+        mq_copy_out(PyBytes_AS_STRING(data), mq_queue_payload(&self._h, place), length)
+        cdef uint64_t deliveries = mq_load_relaxed_u64(&head.deliveries)
+        cdef uint64_t sent_time = mq_load_relaxed_u64(&head.sent_time)
+        cdef uint64_t origin_time = mq_load_relaxed_u64(&head.origin_time)
+        mq_fence_acquire()
+        if mq_load_relaxed_u64(&self._h.parts.words[place]) != word or mq_load_relaxed_u64(&head.length) != length:
+            return None
+        return new_message(data, mq_word_priority(word), deliveries, sent_time, origin_time)
+
+    def notify(self, how, once=False, *, exclusive=False):
+        from msgq.impl.workqueue import notify  # a thread, which few need
+        from msgq.impl.workqueue.notice import Notice, exclusive_notice
+        wanted = None if how is None else options.notification(how, self._endpoint)
+        self._enter()
+        self._forget(self._told)
+        if wanted is None:
+            return
+        notice = exclusive_notice(self) if exclusive else Notice(self)
+        if notice is None:
+            raise QueueBusyError("another process is told already when a message comes to this queue", self._endpoint)
+        self._told = notify.Registration(self, notice, how, wanted, once)
+
+    def _forget(self, told):
+        """Be told no more, by this one."""
+        if told is not None and self._told is told:
+            self._told = None
+            told.cancel()

@@ -1,0 +1,17 @@
+"""Notifications of work queues, apart from who is told."""
+
+from msgq.impl.ground.waiting import Waitable
+from msgq.impl.workqueue.handle import Handle
+
+class Notice(Waitable):
+    """That somebody wants to know when a message comes to an empty queue. One thread at a time.
+
+    As long as it is open senders look whether the queue is empty. Its descriptor is readable when a message came.
+    """
+
+    def __init__(self, queue: Handle) -> None: ...
+    def taken(self) -> bool:
+        """Return whether a message came to the empty queue since the last call."""
+
+def exclusive_notice(queue: Handle) -> Notice | None:
+    """Return a notice, unless another living process has one of the same queue."""

@@ -1,0 +1,79 @@
+"""A notification that was asked for, as something to wait for: it is there when a message came to an empty queue."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+
+from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_lookout, mq_u32
+from msgq.impl.ground.liveness cimport fork_generation, this_process
+from msgq.impl.ground.segment cimport unlock_file
+from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.workqueue.core cimport (
+    MQ_QUEUE_LOOK_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity_life, mq_load_acquire_u32, mq_load_relaxed_u64,
+    mq_queue, mq_queue_bit_is_on, mq_queue_bit_off, mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce,
+    mq_queue_notice_due, mq_queue_notice_has_more, mq_queue_notice_take,
+)
+from msgq.impl.workqueue.handle cimport Handle
+from msgq.impl.workqueue.queuefile cimport QueueFile
+
+
+@cython.no_gc_clear  # its mapping is needed to the last
+cdef class Notice(Waitable):
+    """See notice.pyi."""
+    cdef QueueFile _file
+    cdef mq_queue_notice _notice
+
+    def __cinit__(self, Handle queue not None):
+        self._file, self._endpoint = queue._file, queue._endpoint
+        self._notice.h = queue._h
+        self._ticket = self._generation = fork_generation
+        mq_queue_notice_take(&self._notice)
+        mq_queue_bit_on(&self._notice.h.parts.queue.notified, self._notice.h.number)
+
+    def __dealloc__(self):
+        if self._ticket == fork_generation:
+            self._leave()
+
+    def taken(self):
+        self._enter()
+        due = mq_queue_notice_take(&self._notice)
+        self._settle_fd()
+        return due
+
+    cdef bint _has_more(self) noexcept:
+        return mq_queue_notice_due(&self._notice)
+
+    cdef mq_u32 *_word(self) noexcept:
+        return &self._notice.h.parts.queue.arrived
+
+    cdef uint32_t _announce(self) noexcept:
+        return mq_load_acquire_u32(self._word())
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return MQ_QUEUE_LOOK_NS
+
+    cdef mq_lookout _lookout(self) noexcept:
+        return mq_lookout(mq_queue_notice_has_more, &self._notice, self._word(), mq_queue_notice_announce, NULL, True)
+
+    cdef int _give_back(self) except -1:
+        mq_queue_bit_off(&self._notice.h.parts.queue.notified, self._notice.h.number)
+        return 0
+
+
+def exclusive_notice(Handle queue not None):
+    """Return a notice if no other living process has one of this queue; else None."""
+    cdef mq_inquiry inquiry
+    cdef mq_queue *shared = queue._h.parts.queue
+    cdef int row
+    cdef int fd = queue._file.lock()
+    try:
+        inquiry = mq_inquire(queue._h.roll)
+        others = False
+        for row in range(MQ_QUEUE_ROWS):
+            if (mq_queue_bit_is_on(&shared.notified, row)
+                    and mq_load_relaxed_u64(&shared.rows[row].at.who.pid) != this_process().pid
+                    and mq_identity_life(&inquiry, &shared.rows[row].at.who, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
+                others = True
+        mq_inquiry_end(&inquiry)
+        return None if others else Notice(queue)
+    finally:
+        unlock_file(fd)
