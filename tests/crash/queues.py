@@ -25,7 +25,6 @@ BEFORE, OTHER = 100, 1000  # where the numbers of messages begin that were sent 
 ROWS, ROWS_AT, ROW_BYTES, HEADER = 128, 4096, 192, 49152
 BITS = ("receivers_waiting", "receivers_watching", "senders_waiting", "notified")
 BITS_AT = 320
-TAKEN, HELD = "taken", "held"
 
 
 def message(number: int) -> bytes:
@@ -38,6 +37,54 @@ def in_order(numbers: Iterable[int]) -> list[int]:
     return sorted(numbers, key=lambda number: (-(number % PRIORITIES), number))
 
 
+class File:
+    """A queue's file as its bytes are."""
+
+    def __init__(self, name: str, places: int) -> None:
+        self.path, self.places = SHM / f"msgqjobs_{name}", places
+
+    def words(self) -> list[int]:
+        """Return the word of each place."""
+        at = HEADER + 64 * -(-self.places // 512)
+        data = self.path.read_bytes()[at : at + 8 * self.places]
+        return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
+
+    def lease(self, place: int) -> int:
+        """Return the lease of the message in a place."""
+        at = HEADER + 64 * -(-self.places // 512) + 64 * -(-self.places // 8) + 64 * place + 40
+        return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
+
+    def bits(self) -> dict[str, int]:
+        """Return the bits that are on, by kind."""
+        data = self.path.read_bytes()
+        found = {kind: data[BITS_AT + 16 * i : BITS_AT + 16 * i + 16] for i, kind in enumerate(BITS)}
+        return {kind: int.from_bytes(bits, "little") for kind, bits in found.items() if any(bits)}
+
+    def arrived(self) -> int:
+        return int.from_bytes(self.path.read_bytes()[448:452], "little")
+
+    def generation(self, row: int) -> int:
+        at = ROWS_AT + ROW_BYTES * row + 64
+        return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
+
+    def write(self, at: int, value: int) -> None:
+        """Overwrite a word of the file."""
+        with self.path.open("r+b") as file:
+            file.seek(at)
+            file.write(value.to_bytes(8, "little"))
+
+    def kill_free_rows(self) -> None:
+        """Give each row that nobody has an owner who is dead, so that the next to come takes the lowest of those."""
+        data = self.path.read_bytes()
+        for at in range(ROWS_AT, ROWS_AT + ROWS * ROW_BYTES, ROW_BYTES):
+            if not any(data[at : at + 8]):
+                self.write(at, 1)
+
+    def is_as_new(self) -> bool:
+        """Whether every place is free, and nobody is said to sleep."""
+        return not any(self.words()) and not self.bits()
+
+
 class Got(NamedTuple):
     """A message that a survivor received."""
 
@@ -45,16 +92,16 @@ class Got(NamedTuple):
     deliveries: int
 
 
-class Place:
+class Place(File):
     """A queue, and everything that a test opens on it, closed at its end. Two handles survive whatever happens."""
 
     def __init__(self, program: Path, endpoint: str, places: int = PLACES) -> None:
-        self.program, self.endpoint, self.places = program, endpoint, places
+        super().__init__(endpoint, places)
+        self.program, self.endpoint = program, endpoint
         self._stack = contextlib.ExitStack()
         self.queue = self.handle(max_messages=places, max_message_size=64)
         self._stack.callback(self.queue.unlink)
         self.other = self.handle()
-        self.path = SHM / f"msgqjobs_{endpoint}"
 
     def __enter__(self) -> Self:
         return self
@@ -115,40 +162,6 @@ class Place:
                 self.send(number)
                 sent.append(number)
         return sent
-
-    # ---- what is in the file ----
-
-    def words(self) -> list[int]:
-        """Return the word of each place."""
-        at = HEADER + 64 * -(-self.places // 512)
-        data = self.path.read_bytes()[at : at + 8 * self.places]
-        return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
-
-    def bits(self) -> dict[str, int]:
-        """Return the bits that are on, by kind."""
-        data = self.path.read_bytes()
-        found = {kind: data[BITS_AT + 16 * i : BITS_AT + 16 * i + 16] for i, kind in enumerate(BITS)}
-        return {kind: int.from_bytes(bits, "little") for kind, bits in found.items() if any(bits)}
-
-    def arrived(self) -> int:
-        return int.from_bytes(self.path.read_bytes()[448:452], "little")
-
-    def generation(self, row: int) -> int:
-        at = ROWS_AT + ROW_BYTES * row + 64
-        return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
-
-    def write(self, at: int, value: int) -> None:
-        """Overwrite a word of the file."""
-        with self.path.open("r+b") as file:
-            file.seek(at)
-            file.write(value.to_bytes(8, "little"))
-
-    def kill_free_rows(self) -> None:
-        """Give each row that nobody has an owner who is dead, so that the next to come takes the lowest of those."""
-        data = self.path.read_bytes()
-        for at in range(ROWS_AT, ROWS_AT + ROWS * ROW_BYTES, ROW_BYTES):
-            if not any(data[at : at + 8]):
-                self.write(at, 1)
 
 
 def said(lines: Iterable[str], what: str) -> list[int]:

@@ -47,7 +47,9 @@ SENDERS = {
     "send to the place of a dead one": Scene("enter ready arm send:200", before=PLACES - 1, former="join hold"),
     "wait for room": Scene("join ready arm waitroom:5", before=PLACES),
     "join": Scene("ready arm join send:200", before=1),
-    "join where another died": Scene("ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True),
+    "join where another died": Scene(
+        "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
+    ),
     "leave": Scene("join ready lie send:200 hold arm leave", before=1, sure=1),
 }
 
@@ -220,4 +222,3 @@ def test_a_bit_of_the_dead_goes_when_somebody_looks(place: Place) -> None:
     assert len(place.bits()) == 4
     place.look()
     assert not place.bits()
-
