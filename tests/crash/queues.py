@@ -49,10 +49,17 @@ class File:
         data = self.path.read_bytes()[at : at + 8 * self.places]
         return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
 
+    def _in_head(self, place: int, offset: int) -> int:
+        at = HEADER + 64 * -(-self.places // 512) + 64 * -(-self.places // 8) + 64 * place + offset
+        return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
+
+    def sent_time(self, place: int) -> int:
+        """Return when the message in a place was sent, in ns of the host's clock."""
+        return self._in_head(place, 24)
+
     def lease(self, place: int) -> int:
         """Return the lease of the message in a place."""
-        at = HEADER + 64 * -(-self.places // 512) + 64 * -(-self.places // 8) + 64 * place + 40
-        return int.from_bytes(self.path.read_bytes()[at : at + 8], "little")
+        return self._in_head(place, 40)
 
     def bits(self) -> dict[str, int]:
         """Return the bits that are on, by kind."""
@@ -122,11 +129,15 @@ class Place(File):
         command = [str(self.program), str(self.path), str(clock.offset_ns()), *plan, *operations.split()]
         return self._stack.enter_context(Driver(command))
 
+    def waiting(self, operations: str) -> Driver:
+        """Have a driver do this, and wait."""
+        driver = self.driver(f"{operations} ready", "*never*")
+        until_ready(driver)
+        return driver
+
     def killed(self, operations: str) -> None:
-        """Run the driver to its operation "ready", and kill it there."""
-        victim = self.driver(f"{operations} ready", "*never*")
-        while victim.process.stdout and victim.process.stdout.readline() != "ready\n":
-            pass
+        """Have a driver do this, and kill it."""
+        victim = self.waiting(operations)
         victim.process.kill()
         victim.process.wait()
 
@@ -162,6 +173,13 @@ class Place(File):
                 self.send(number)
                 sent.append(number)
         return sent
+
+
+def until_ready(driver: Driver) -> None:
+    """Wait for its operation "ready", whatever it says before."""
+    assert driver.process.stdout is not None
+    for line in iter(driver.process.stdout.readline, "ready\n"):
+        assert line, f"it ended with {driver.process.wait()}"
 
 
 def said(lines: Iterable[str], what: str) -> list[int]:

@@ -147,8 +147,8 @@ def test_a_sender_killed_at_every_step(place: Place, scene: str) -> None:
 
     Why: a sender may die anywhere, and nobody has a say in when.
 
-    Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a place is lost, or a bit
-    of the dead takes the wakes of the living.
+    Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a place is lost, or a
+    bit of the dead takes the wakes of the living.
     """
     at_each_step(place, scene, lambda where, at, _: kill_sender(where, SENDERS[scene], at))
 
@@ -200,8 +200,8 @@ def test_a_receiver_killed_at_every_step(place: Place, scene: str) -> None:
 
     Why: what it has in hand is in the queue until it says otherwise.
 
-    Failure would mean: a message is lost that nobody received, or comes again that somebody acknowledged; or it does not
-    come back to its place in the order.
+    Failure would mean: a message is lost that nobody received, or comes again that somebody acknowledged; or it does
+    not come back to its place in the order.
     """
     at_each_step(place, scene, lambda where, at, name: kill_receiver(where, RECEIVERS[scene], at, name))
 
