@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import mmap
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from msgq.errors import IpcError, QueueFullError
+from msgq.workqueue import MessageQueue
 from tests.support import SHM
 
 HEADER = 49152
@@ -15,6 +19,12 @@ READY_COUNT, BITS, FREED, ARRIVED = 256, 320, 384, 448
 READY_BIT, HELD_BITS, TAKEN_BITS = 1 << 63, 1 << 61, 2 << 61
 #: Values at which arithmetic goes wrong.
 EDGES = (0, 1, 64, 2**16, 2**31, 2**32 - 1, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+#: The queues that are written to: two whole blocks, and the beginning of a third.
+MESSAGES, SIZE = 130, 64
+CALL_SECONDS = 5.0  # a call that waits 10 ms may take so long on a busy machine, and one that hangs takes longer
+SANE = b"a sound message beside the nonsense"
 
 
 def lines(count: int) -> int:
@@ -30,7 +40,7 @@ class QueueFile:
     messages : how many it holds.
     """
 
-    def __init__(self, endpoint: str, messages: int) -> None:
+    def __init__(self, endpoint: str, messages: int = MESSAGES) -> None:
         self.path: Path = SHM / f"msgqjobs_{endpoint}"
         with self.path.open("r+b") as file:
             self.map = mmap.mmap(file.fileno(), 0)
@@ -80,3 +90,66 @@ def random_word(rng: random.Random) -> int:
     word = rng.choice((HELD_BITS, TAKEN_BITS)) | row << 48 | generation << 32 | rng.randrange(3)
     ready = READY_BIT | rng.randrange(3) << 48 | 2**48 - 1 - rng.randrange(100)
     return rng.choice((word, ready, rng.getrandbits(64), rng.randrange(70), -rng.randrange(70), rng.choice(EDGES)))
+
+
+# ---- calls that must end ----
+
+
+def soon(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call it; an error of ours is a result, too."""
+    begun = time.monotonic()
+    try:
+        result = call(*args, **options)
+    except IpcError as error:
+        result = error
+    assert time.monotonic() - begun < CALL_SECONDS, call
+    return result
+
+
+def take_and(end: str, queue: MessageQueue, **options: Any) -> None:
+    job = queue.take(0, **options)
+    if job is not None:
+        getattr(job, end)()
+
+
+CALLS: tuple[Callable[[MessageQueue], Any], ...] = (
+    lambda queue: queue.send(b"1", timeout=0),
+    lambda queue: queue.send(b"2", 32767, timeout=0.002),
+    lambda queue: queue.send_many([b"3", b"4"], timeout=0),
+    lambda queue: queue.receive(0),
+    lambda queue: queue.receive(0.002),
+    lambda queue: queue.receive_into(bytearray(SIZE), 0),
+    lambda queue: queue.receive_into(bytearray(0), 0),
+    lambda queue: queue.receive_many(3),
+    lambda queue: take_and("ack", queue),
+    lambda queue: take_and("nack", queue),
+    lambda queue: take_and("ack", queue, lease=0.001),
+    lambda queue: queue.wait_space(0),
+    lambda queue: queue.peek(5),
+    lambda queue: (queue.current_messages, queue.in_flight, repr(queue)),
+    lambda queue: queue.schema,
+)
+
+
+def all_calls(queue: MessageQueue) -> None:
+    for call in CALLS:
+        soon(call, queue)
+
+
+def check_delivers(queue: MessageQueue, receiver: MessageQueue | None = None) -> None:
+    """A sound message goes through, or there is no room for it."""
+    if isinstance(soon(queue.send, SANE, timeout=0), QueueFullError):
+        return
+    receiver = receiver or queue
+    for _ in range(2 * MESSAGES):
+        message = soon(receiver.receive, 2.0)
+        assert message is not None
+        if not isinstance(message, IpcError) and message.data == SANE:
+            return
+    raise AssertionError("it did not come")
+
+
+def empty(file: QueueFile) -> None:
+    """Make all places free, as nobody but a stranger can."""
+    for place in range(MESSAGES):
+        file.write(file.word(place), 0)

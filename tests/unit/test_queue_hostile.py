@@ -9,25 +9,19 @@ A failure would mean: a bad word ends a process, hangs it, or hides a sound mess
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from msgq.errors import (
     CorruptSegmentError,
     IpcError,
-    LayoutVersionError,
     MessageTooLargeError,
     QueueFullError,
     SegmentError,
-    SegmentSizeError,
     TooManyHandlesError,
 )
 from msgq.schema import Schema
@@ -36,22 +30,28 @@ from tests.support import SHM, Task, run_child
 from tests.unit.queuefile import (
     ARRIVED,
     BITS,
+    CALL_SECONDS,
+    CALLS,
     EDGES,
     FREED,
     HEADER,
     HELD_BITS,
+    MESSAGES,
     READY_BIT,
     READY_COUNT,
+    SANE,
     SCHEMA,
+    SIZE,
     QueueFile,
+    all_calls,
+    check_delivers,
+    empty,
     random_word,
+    soon,
     words_of_all_kinds,
 )
 
-MESSAGES, SIZE = 130, 64  # two whole blocks, and the beginning of a third
 PLACES = (0, 63, 64, 129)
-CALL_SECONDS = 5.0  # a call that waits 10 ms may take so long on a busy machine, and one that hangs takes longer
-SANE = b"a sound message beside the nonsense"
 
 
 @pytest.fixture
@@ -62,94 +62,33 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
         queue.unlink()
 
 
-def soon(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call it; an error of ours is a result, too."""
-    begun = time.monotonic()
-    try:
-        return call(*args, **options)
-    except IpcError as error:
-        assert str(error)
-        return error
-    finally:
-        assert time.monotonic() - begun < CALL_SECONDS, call
-
-
-def take_and(end: str, queue: MessageQueue, **options: Any) -> None:
-    job = queue.take(0, **options)
-    if job is not None:
-        getattr(job, end)()
-
-
-CALLS: tuple[Callable[[MessageQueue], Any], ...] = (
-    lambda queue: queue.send(b"1", timeout=0),
-    lambda queue: queue.send(b"2", 32767, timeout=0.002),
-    lambda queue: queue.send_many([b"3", b"4"], timeout=0),
-    lambda queue: queue.receive(0),
-    lambda queue: queue.receive(0.002),
-    lambda queue: queue.receive_into(bytearray(SIZE), 0),
-    lambda queue: queue.receive_into(bytearray(0), 0),
-    lambda queue: queue.receive_many(3),
-    lambda queue: take_and("ack", queue),
-    lambda queue: take_and("nack", queue),
-    lambda queue: take_and("ack", queue, lease=0.001),
-    lambda queue: queue.wait_space(0),
-    lambda queue: queue.peek(5),
-    lambda queue: (queue.current_messages, queue.in_flight, repr(queue)),
-    lambda queue: queue.schema,
-)
-
-
-def all_calls(queue: MessageQueue) -> None:
-    for call in CALLS:
-        soon(call, queue)
-
-
-def check_delivers(queue: MessageQueue, receiver: MessageQueue | None = None) -> None:
-    """A sound message goes through, or there is no room for it."""
-    if isinstance(soon(queue.send, SANE, timeout=0), QueueFullError):
-        return
-    receiver = receiver or queue
-    for _ in range(2 * MESSAGES):
-        message = soon(receiver.receive, 2.0)
-        assert message is not None
-        if not isinstance(message, IpcError) and message.data == SANE:
-            return
-    raise AssertionError("it did not come")
-
-
-def empty(queue: MessageQueue, file: QueueFile) -> None:
-    """Make all places free, as nobody but a stranger can."""
-    for place in range(MESSAGES):
-        file.write(file.word(place), 0)
-
-
 # ---- each part of it ----
 
 
 def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     generation = file.read(file.row(0, 8))
     for word in words_of_all_kinds(0, generation):
         for place in PLACES:
             file.write(file.word(place), word)
         check_delivers(queue)
         all_calls(queue)
-        empty(queue, file)
+        empty(file)
 
 
 def test_words_of_every_kind_before_it_is_opened(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for word in words_of_all_kinds(1, file.read(file.row(1, 8)) + 1):
         for place in PLACES:
             file.write(file.word(place), word)
         with MessageQueue(endpoint) as other:
             check_delivers(other)
             all_calls(other)
-        empty(queue, file)
+        empty(file)
 
 
 def test_a_queue_of_nothing_but_nonsense_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for place in range(MESSAGES):
         file.write(file.word(place), 3 << 61 | place)
     all_calls(queue)
@@ -163,7 +102,7 @@ def test_a_queue_of_nothing_but_nonsense_is_full_and_empty(queue: MessageQueue, 
 
 
 def test_heads_of_messages_that_wait(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for field in range(8):
         for value in (*EDGES, SIZE, SIZE + 1, READY_BIT | 5, 5 << 48):
             queue.send(b"hostile", 7)
@@ -176,7 +115,7 @@ def test_heads_of_messages_that_wait(queue: MessageQueue, endpoint: str) -> None
 
 def test_heads_of_messages_that_were_taken(queue: MessageQueue, endpoint: str) -> None:
     """With a foreign key they come back nevertheless; a foreign lease takes nobody's job."""
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for field in range(8):
         for value in (*EDGES, READY_BIT | 5, 5 << 48):
             queue.send(b"hostile", 7)
@@ -191,7 +130,7 @@ def test_heads_of_messages_that_were_taken(queue: MessageQueue, endpoint: str) -
 
 
 def test_a_message_that_is_longer_than_its_place_is_an_error_once(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for length in (SIZE + 1, 2**32, 2**64 - 1):
         for call in ("receive", "take"):
             queue.send(b"hostile", 1)
@@ -207,7 +146,7 @@ def test_a_message_that_is_longer_than_its_place_is_an_error_once(queue: Message
 
 def test_counts_of_what_was_entered(queue: MessageQueue, endpoint: str) -> None:
     """A receiver remembers a block by this count. One that goes back may come to what is remembered."""
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for value in EDGES:
         for block in range(file.blocks):
             file.write(file.entered(block), value)
@@ -224,7 +163,7 @@ def test_counts_of_what_was_entered(queue: MessageQueue, endpoint: str) -> None:
 
 def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: MessageQueue, endpoint: str) -> None:
     """It is remembered as free, and a look shows that it is there: to wait for it would never end."""
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     assert queue.receive(0) is None
     file.write(file.word(9), READY_BIT | 5)
     assert queue.receive(5.0) is not None
@@ -233,7 +172,7 @@ def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: Mess
 
 @pytest.mark.parametrize("at", [READY_COUNT, FREED, ARRIVED, *range(BITS, BITS + 64, 8)])
 def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     for value in EDGES:
         file.write(at, value)
         check_delivers(queue)
@@ -241,7 +180,7 @@ def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) 
 
 
 def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     waiting = Task(queue.receive, 30.0)
     waiting.wait_asleep()
     for at in range(BITS, BITS + 64, 8):
@@ -254,7 +193,7 @@ def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQue
 
 
 def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     with MessageQueue(endpoint) as other:
         for field in range(24):
             for value in EDGES:
@@ -270,7 +209,7 @@ def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
 
 
 def test_rows_that_all_seem_to_live_are_too_many(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     ours = [file.read(file.row(0, field)) for field in range(8)]
     for row in range(1, 128):
         for field in range(8):
@@ -285,7 +224,7 @@ def test_rows_that_all_seem_to_live_are_too_many(queue: MessageQueue, endpoint: 
 
 
 def test_schemas_of_nonsense(queue: MessageQueue, endpoint: str) -> None:
-    file = QueueFile(endpoint, MESSAGES)
+    file = QueueFile(endpoint)
     rng = random.Random(1)
     for value in EDGES:
         for at in range(SCHEMA, SCHEMA + 320, 8):
@@ -299,167 +238,6 @@ def test_schemas_of_nonsense(queue: MessageQueue, endpoint: str) -> None:
     check_delivers(queue)
 
 
-# ---- what opening refuses ----
-
-
-def test_header_fields(queue: MessageQueue, endpoint: str) -> None:
-    """Sizes are read once: those who have it open go on."""
-    file = QueueFile(endpoint, MESSAGES)
-    for at in range(0, 256, 8):
-        sound = file.read(at)
-        for value in (*EDGES, sound + 1, sound - 1):
-            file.write(at, value)
-            other = soon(MessageQueue, endpoint)
-            assert isinstance(other, MessageQueue | SegmentError), other
-            if isinstance(other, MessageQueue):
-                all_calls(other)
-                other.close()
-                if (other.max_messages, other.max_message_size) != (MESSAGES, SIZE):
-                    empty(queue, file)  # it wrote its messages over ours
-            check_delivers(queue)
-        file.write(at, sound)
-    all_calls(queue)
-
-
-@pytest.mark.parametrize(
-    ("at", "value", "error"),
-    [
-        (0, 0, CorruptSegmentError),
-        (8, 0, LayoutVersionError),
-        (8, 2 << 32, LayoutVersionError),
-        (16, HEADER - 64, CorruptSegmentError),
-        (48, 0, CorruptSegmentError),
-        (48, MESSAGES + 64, CorruptSegmentError),
-        (48, 65537, CorruptSegmentError),
-        (48, 2**61, CorruptSegmentError),
-        (56, 0, CorruptSegmentError),
-        (56, 2**30 + 1, CorruptSegmentError),
-        (56, 2**64 - 1, CorruptSegmentError),
-    ],
-)
-def test_a_header_that_makes_no_sense_is_refused(
-    queue: MessageQueue, endpoint: str, at: int, value: int, error: type[Exception]
-) -> None:
-    file = QueueFile(endpoint, MESSAGES)
-    sound = file.read(at)
-    file.write(at, value)
-    with pytest.raises(error, match=str(file.path)):
-        MessageQueue(endpoint)
-    file.write(at, sound)
-    MessageQueue(endpoint).close()
-
-
-@pytest.mark.parametrize("size", [0, 8, HEADER - 1, HEADER, HEADER + 8 * MESSAGES, -1])
-def test_a_file_that_is_too_short_is_refused(queue: MessageQueue, size: int) -> None:
-    path = Path(queue.path)
-    whole = path.stat().st_size
-    os.truncate(path, size if size >= 0 else whole - 1)
-    with pytest.raises(SegmentError):
-        MessageQueue(queue.name)
-
-
-def directory(path: Path) -> Callable[[], None]:
-    path.mkdir()
-    return path.rmdir
-
-
-def symlink(path: Path) -> Callable[[], None]:
-    path.symlink_to("/dev/shm/msgqjobs_elsewhere")
-    return path.unlink
-
-
-def fifo(path: Path) -> Callable[[], None]:
-    os.mkfifo(path)
-    return path.unlink
-
-
-def bound_socket(path: Path) -> Callable[[], None]:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-    return path.unlink
-
-
-def empty_file(path: Path) -> Callable[[], None]:
-    path.touch()
-    return path.unlink
-
-
-@pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
-def test_what_is_no_file_of_ours_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
-    path = SHM / f"msgqjobs_{endpoint}"
-    remove = make(path)
-    try:
-        for flags in (None, 0):
-            refused = soon(MessageQueue, endpoint, flags)
-            assert isinstance(refused, SegmentError)
-            assert str(path) in str(refused)
-    finally:
-        remove()
-
-
-def test_a_file_of_two_names_is_refused(queue: MessageQueue, endpoint: str) -> None:
-    other = SHM / f"msgqjobs_{endpoint}-second"
-    os.link(queue.path, other)
-    try:
-        for name in (endpoint, f"{endpoint}-second"):
-            with pytest.raises(SegmentError, match="2 names"):
-                MessageQueue(name)
-        check_delivers(queue)
-    finally:
-        other.unlink()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_a_file_of_another_user_is_refused(queue: MessageQueue, endpoint: str) -> None:
-    os.chown(queue.path, 54321, 54321)
-    with pytest.raises(SegmentError, match="54321.*MSGQ_TRUST"):
-        MessageQueue(endpoint)
-    MessageQueue(endpoint, trust="54321").close()
-
-
-# ---- a file that changes its size while it is open ----
-
-
-@pytest.mark.parametrize("size", [0, HEADER, HEADER + 4096])
-def test_a_file_that_is_cut_is_an_error_of_every_call(queue: MessageQueue, endpoint: str, size: int) -> None:
-    """Above all of a send: a message in memory that nobody else has would be lost without a word."""
-    for _ in range(3):
-        queue.send(SANE)
-    job = queue.take(0)
-    os.truncate(queue.path, size)
-    for call in (
-        lambda: queue.send(SANE),
-        lambda: queue.send(SANE, timeout=0),
-        lambda: queue.send_many([SANE]),
-        lambda: queue.receive(0),
-        lambda: queue.receive(0.01),
-        lambda: queue.receive_into(bytearray(SIZE), 0),
-        lambda: queue.take(0),
-        lambda: queue.take(0.01),
-    ):
-        with pytest.raises(SegmentSizeError, match="smaller"):
-            call()
-    all_calls(queue)
-    soon(job.nack)
-
-
-def test_a_file_that_is_cut_wakes_who_waits(queue: MessageQueue) -> None:
-    waiting = Task(queue.receive, 30.0)
-    waiting.wait_asleep()
-    os.truncate(queue.path, 0)
-    with pytest.raises(SegmentSizeError):
-        waiting.result()
-
-
-def test_a_file_that_grows_is_used_as_before(queue: MessageQueue, endpoint: str) -> None:
-    queue.send(SANE)
-    os.truncate(queue.path, Path(queue.path).stat().st_size * 2)
-    assert queue.receive(0).data == SANE
-    with MessageQueue(endpoint) as other:
-        check_delivers(other, queue)
-        check_delivers(queue, other)
-
-
 # ---- anything, at random ----
 
 
@@ -467,7 +245,7 @@ class Scribbler:
     """Writes words where they steer."""
 
     def __init__(self, endpoint: str, rng: random.Random) -> None:
-        self._file, self._rng = QueueFile(endpoint, MESSAGES), rng
+        self._file, self._rng = QueueFile(endpoint), rng
 
     def write(self) -> None:
         rng, file = self._rng, self._file
@@ -535,7 +313,7 @@ def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None
 
 def test_nonsense_that_comes_all_the_time(queue: MessageQueue, endpoint: str) -> None:
     """Another thread writes without a pause, where receivers look twice."""
-    file, over = QueueFile(endpoint, MESSAGES), threading.Event()
+    file, over = QueueFile(endpoint), threading.Event()
 
     def scribble() -> None:
         rng = random.Random(2)
