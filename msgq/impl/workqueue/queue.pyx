@@ -159,6 +159,7 @@ cdef class MessageQueue(Handle):
             return False
         self._fill(place, view.buf, view.len)
         mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
@@ -229,6 +230,7 @@ cdef class MessageQueue(Handle):
                     self._put_back_untouched(taken)
                     raise options.too_small_error(taken.length, view.len, self._endpoint)
                 mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
+                self._file.check_whole()
                 if mq_queue_free(&self._h, &taken):
                     return taken.length, mq_word_priority(taken.key)
             return None
