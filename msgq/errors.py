@@ -221,6 +221,12 @@ class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
 
 
+class InterruptedWaitError(IpcError):
+    """A signal's handler ran during a wait that ends then (msgq.posix_ipc). What it raised is the cause."""
+
+    errno = errno.EINTR
+
+
 class EventTimeoutError(WaitTimeoutError, RuntimeError):
     """An event of an event-gated run was not set in time. A RuntimeError, as stock's is."""
 

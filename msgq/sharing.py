@@ -69,7 +69,8 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
     SegmentError : it says whose it is, and how that one would be trusted.
     """
     if not trusts(user, endpoint):
-        raise SegmentError(f"belongs to {user_name(user)}{how_to_trust(user)}", endpoint, path)
+        text = f"belongs to {user_name(user)}{how_to_trust(user)}"
+        raise SegmentError(text, endpoint, path, errno.EACCES)
 
 
 def how_to_trust(user: int) -> str:

@@ -18,10 +18,12 @@ from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, St
 from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
 from msgq.impl.fake.channel import Publisher
 from msgq.impl.fake.publisher import PubSocket
-from msgq.simulation.faults import Injector
-from msgq.simulation.nodes import FunctionNode, Node, Program, Wait
+from msgq.impl.fake.workqueue import MessageQueue
+from msgq.naming import QUEUE_MARK
+from msgq.simulation.faults import OF_QUEUES, Injector
+from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.order import Order
-from msgq.simulation.places import publish, subscribe
+from msgq.simulation.places import consume, publish, subscribe
 from msgq.units import NS_PER_S
 
 #: A message of a recording: nanoseconds, endpoint, bytes.
@@ -49,7 +51,7 @@ class Engine(Bus):
         self._programs: list[Program] = []
         self._handlers: dict[Arrivals, FunctionNode] = {}
         self._player = Node("play")
-        self._players: dict[str, PubSocket | Publisher] = {}
+        self._players: dict[str, PubSocket | Publisher | MessageQueue] = {}
         self._inputs: list[tuple[int, int, Played, Iterator[Played]]] = []  # a heap: time, number of the recording
         self._recordings = 0
         self._busy: list[Arrivals] = []  # have something coming; in the order in which it was sent
@@ -77,6 +79,9 @@ class Engine(Bus):
 
     def handle(self, endpoint: str, name: str, function: Callable[[bytes], object]) -> None:
         """Let a function take what comes to this endpoint."""
+        if endpoint.startswith(QUEUE_MARK):
+            self.start(GeneratorNode(name, partial(consume, endpoint, function), self.clock.time_ns))
+            return
         node = FunctionNode(name, function)
         self._act(node, lambda: node.listen(subscribe(endpoint, name)))
         self._handlers[node.arrivals()] = node
@@ -108,6 +113,9 @@ class Engine(Bus):
     def _publish(self, source: Source[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
         self.sent.append(Sent(now_ns, self._current.name, source.endpoint, entry[1]))
+        if source.exact:
+            self._enqueue(source, entry)
+            return
         scripted = self._injector.scripted(source.endpoint, source.messages, now_ns)
         for inbox in source.inboxes:
             met = {**self._injector.drawn(restart=False), **scripted}
@@ -122,6 +130,34 @@ class Engine(Bus):
                 inbox.overtake()
         if "restart" in scripted or self._injector.drawn(restart=True):
             self._restart_publisher(source, must="restart" in scripted)
+
+    def _enqueue(self, source: Source[Any], entry: Entry) -> None:
+        """Put a message into a queue: at once, unless it is late or behind another one that is."""
+        (inbox,) = source.inboxes
+        now_ns = self.clock.now_ns
+        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns, ("delay", "reorder"))
+        met = {**self._injector.drawn(restart=False), **scripted}
+        if not inbox.coming and met.keys().isdisjoint(OF_QUEUES):
+            inbox.sink(entry)
+            return
+        inbox.coming.append(Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry))
+        if inbox not in self._busy:
+            self._busy.append(inbox)
+
+    def took(self, source: Source[Any], number: int) -> None:
+        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.took`."""
+        scripted = self._injector.scripted(source.endpoint, number, self.clock.now_ns, ("restart",))
+        if not scripted and not self._injector.drawn(restart=True):
+            return
+        taker = self._current
+        if not isinstance(taker, Program):
+            if scripted:
+                text = f"node {taker.name!r} takes it, which cannot be restarted; programs that were added can"
+                raise InvalidValueError(text, source.endpoint)
+            return
+        if taker not in self._restarting:
+            self._restarting.append(taker)
+        taker.halt(Wait(lambda: False, None, "its restart"))
 
     def _restart_publisher(self, source: Source[Any], must: bool) -> None:
         owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
@@ -171,7 +207,7 @@ class Engine(Bus):
         if threading.get_ident() != self._thread:
             raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
         while not until():
-            if self._restart_next() or self._send_played():
+            if self._restart_next() or self.clock.ring(self.clock.now_ns) or self._send_played():
                 continue
             actions = self._possible()
             if actions:
@@ -203,6 +239,7 @@ class Engine(Bus):
             for program in self._programs
             if program.wait is not None and program.wait.deadline_ns is not None
         ]
+        times += [time_ns for time_ns, _ in self.clock.alarms.values()]
         return times + [time_ns for time_ns, *_ in self._inputs[:1]]
 
     def _do(self, action: Program | Arrivals) -> None:

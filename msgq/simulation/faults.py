@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from msgq.errors import InvalidValueError
+from msgq.naming import QUEUE_MARK
 from msgq.simulation.order import Random
 from msgq.units import NS_PER_S
 
 #: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
 #: it. lap: it and all that the subscriber has not read are overwritten. restart: the node that sent it ends after it,
-#: without notice, and starts from the beginning; what it sent still arrives.
+#: without notice, and starts from the beginning; what it sent still arrives. Of a work queue's messages there are
+#: delay and reorder, and restart of the node that takes it: what it has taken and not acknowledged comes back.
 Kind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OF_QUEUES: tuple[Kind, ...] = ("delay", "reorder", "restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +29,16 @@ class Fault:
     ----------
     kind : "drop", "delay", "duplicate", "reorder", "lap" (a subscriber that conflates is never lapped), "restart" (of
         the node that sends it, which must be a generator or blocking code).
-    endpoint : the topic.
-    message : its number on that topic, from 1 on.
-    at : or the first one sent at this time or later, in seconds of virtual time. One of the two is needed.
+    endpoint : the topic, or "channel/" or "queue/" and a name.
+    message : its number there, from 1 on.
+    at : or the first one sent (for "restart" with a queue, taken) at this time or later, in seconds of virtual time.
+        One of the two is needed.
     delay : seconds, for "delay".
 
     Raises
     ------
-    InvalidValueError : an unknown kind, neither or both of `message` and `at`, or a "delay" without a `delay`.
+    InvalidValueError : an unknown kind, neither or both of `message` and `at`, a "delay" without a `delay`, or what
+        cannot happen to a message of a queue: to be lost, or to come twice.
     """
 
     kind: Kind
@@ -45,6 +50,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
+        if self.endpoint.startswith(QUEUE_MARK) and self.kind not in OF_QUEUES:
+            text = f"a {self.kind} cannot happen to a message of a queue; there is {', '.join(OF_QUEUES)}"
+            raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)
         if (self.kind == "delay") != (self.delay > 0):
@@ -58,6 +66,7 @@ class Faults:
     Attributes
     ----------
     drop, delay, duplicate, reorder, lap, restart : 0 to 1. What cannot be restarted (functions, a recording) is not.
+        Messages of work queues are not dropped, duplicated or lapped.
     delay_max : seconds; a delay takes more than 0 and up to so long, all equally probable.
 
     Raises
@@ -91,7 +100,7 @@ class Injector:
         self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
-    def scripted(self, endpoint: str, number: int, now_ns: int) -> dict[Kind, int]:
+    def scripted(self, endpoint: str, number: int, now_ns: int, kinds: tuple[Kind, ...] = KINDS) -> dict[Kind, int]:
         """Return the faults that the script has for this message, and the delay of each in nanoseconds."""
         if not self._script:
             return {}
@@ -99,6 +108,7 @@ class Injector:
             fault
             for fault in self._script
             if fault.endpoint == endpoint
+            and fault.kind in kinds
             and (fault.message == number if fault.at is None else fault.at * NS_PER_S <= now_ns)
         ]
         self._script = [fault for fault in self._script if fault not in due]

@@ -108,6 +108,9 @@ class Program(Node):
         """End it where it waits. Its ``finally`` blocks run, and may not wait."""
         raise NotImplementedError
 
+    def halt(self, wait: Wait) -> None:
+        """Go no further, as it is to be restarted. Only ordinary code can; a generator goes on to its next wait."""
+
 
 class GeneratorNode(Program):
     """A generator that yields what it waits for."""
@@ -211,6 +214,10 @@ class BlockingNode(Program):
         except BaseException as error:
             self._error = error
         self._back.release()
+
+    def halt(self, wait: Wait) -> None:
+        """See `Program`."""
+        self.block(wait)
 
     def has_thread(self) -> bool:
         """See `Node`."""

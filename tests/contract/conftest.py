@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -164,3 +165,71 @@ def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
     if missing := needed & CHANNELS[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
     yield from channels_of(request.param, token)
+
+
+#: Backend: where its work queues are, and what it does not promise of them, in the words above. fork: a child's handle
+#: opens itself again.
+QUEUES: dict[str, tuple[str, frozenset[str]]] = {
+    "msgq": ("msgq.impl.workqueue", frozenset()),
+    "fake": ("msgq.impl.fake.workqueue", frozenset({"fork", "processes", "sharing", "threads"})),
+}
+
+
+class Queues:
+    """The work queues of one backend, in a process that has chosen it."""
+
+    def __init__(self, name: str, token: str) -> None:
+        self.backend, self.name = name, token
+        module = import_module(QUEUES[name][0])
+        self.MessageQueue, self.Job, self.Message = module.MessageQueue, module.Job, module.Message
+        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        virtual = current_bus().clock
+        self.monotonic = virtual.monotonic if name == "fake" else time.monotonic
+        self.time_ns = virtual.time_ns if name == "fake" else clock.time_ns
+        self.sleep = virtual.sleep if name == "fake" else time.sleep
+        self._open: list[Any] = []
+
+    def open(self, flags: int | None = None, *, name: str = "", **options: Any) -> Any:
+        """Open the test's queue, or another one of the test."""
+        self._open.append(queue := self.MessageQueue(self.name + name, flags, **options))
+        return queue
+
+    def poller(self, *waited_for: Any) -> Any:
+        poller = self.Poller()
+        for each in waited_for:
+            poller.registerSocket(each)
+        return poller
+
+    def close(self) -> None:
+        """Close what is open, and remove the test's queues, in whichever prefix."""
+        for queue in self._open:
+            queue.close()
+        for prefix, name in self._names():
+            self.MessageQueue.unlink_name(name, prefix)
+        shutil.rmtree(SHM / f"msgqjobs_p{self.name}", ignore_errors=True)
+
+    def _names(self) -> list[tuple[str, str]]:
+        if self.backend == "fake":
+            return [key for key in current_bus().queues if self.name in key[1]]
+        bare = [("", path.name.removeprefix("msgqjobs_")) for path in SHM.glob(f"msgqjobs_{self.name}*")]
+        prefix = f"p{self.name}"
+        return bare + [(prefix, path.name) for path in SHM.glob(f"msgqjobs_{prefix}/*")]
+
+
+def queues_of(name: str, token: str) -> Iterator[Queues]:
+    """Choose a backend while the caller goes on, and remove its queues afterwards."""
+    former = backends.choose(backends.load(name))
+    queues = Queues(name, token)
+    try:
+        yield queues
+    finally:
+        queues.close()
+        backends.choose(former)
+
+
+@pytest.fixture(params=QUEUES)
+def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
+    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
+    if missing := needed & QUEUES[request.param][1]:
+        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    yield from queues_of(request.param, token)

@@ -20,7 +20,7 @@ LAYERS = [
     {"msgq.impl.ground.liveness", "msgq.figures"},
     {"msgq.naming", "msgq.selection", "msgq.impl.ground.event_loop"},
     {"msgq.sharing", "msgq.impl.sockets"},
-    {"msgq.impl.ground", "msgq.impl.workqueue.options"},
+    {"msgq.impl.ground", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"},
     {"msgq.impl.gate"},
     {"msgq.impl.ring", "msgq.impl.channel", "msgq.impl.zeromq", "msgq.impl.fake"},
     {"msgq.impl", "msgq.backend", "msgq.stats"},

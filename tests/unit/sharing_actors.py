@@ -167,3 +167,21 @@ def reopen_for_writing(name: str) -> list[str]:
         except PermissionError:
             outcomes.append("refused")
     return outcomes
+
+
+def put(queue: str, text: str, trust: str | None = None) -> None:
+    msgq.MessageQueue(queue, trust=trust).send(text.encode())
+
+
+def take(queue: str) -> str:
+    with msgq.MessageQueue(queue) as taker:
+        message = taker.receive(DEADLINE_MS / 1000)
+        return message.data.decode() if message else ""
+
+
+def take_and_die(queue: str) -> None:
+    """Leave a queue with a message that a dead process had taken."""
+    if (pid := os.fork()) == 0:
+        msgq.MessageQueue(queue).take(DEADLINE_MS / 1000)
+        os._exit(0)
+    os.waitpid(pid, 0)

@@ -346,3 +346,29 @@ class TestNames:
             msgq.pub_sock(endpoint)
         monkeypatch.setenv("MSGQ_TRUST", "12345")
         msgq.pub_sock(endpoint).close()
+
+
+@pytest.mark.parametrize("first", [ALICE, BOB])
+def test_a_work_queue_of_two_users(token: str, join: Join, place: str, first: int) -> None:
+    """Whoever makes it: both send and take, and what one of them leaves behind in death comes back to the other."""
+    second = BOB if first == ALICE else ALICE
+    maker = join(first, MSGQ_TRUST=trusting(second), OPENPILOT_PREFIX=place)
+    other = join(second, MSGQ_TRUST=trusting(first), OPENPILOT_PREFIX=place)
+    maker.do("put", token, "first")
+    other.do("take_and_die", token)
+    assert maker.do("take", token) == "first"
+    other.do("put", token, "second")
+    maker.do("take_and_die", token)
+    assert other.do("take", token) == "second"
+    found = os.stat(naming.queue_path(token, place))
+    assert (stat.S_IMODE(found.st_mode), found.st_gid, found.st_uid) == (0o660, GROUP, first)
+
+
+def test_a_work_queue_needs_consent_on_both_sides(token: str, join: Join, place: str) -> None:
+    alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
+    alice.do("put", token, "mine")
+    assert f"MSGQ_TRUST={ALICE}" in bob.refused("put", token, "yours")
+    private = join(ALICE, share=False, OPENPILOT_PREFIX=place and f"{place}b")
+    private.do("put", f"{token}b", "mine")
+    curious = join(BOB, MSGQ_TRUST=str(ALICE), OPENPILOT_PREFIX=place and f"{place}b")
+    assert "Permission denied" in curious.refused("take", f"{token}b")

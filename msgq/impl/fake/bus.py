@@ -106,16 +106,19 @@ To = TypeVar("To", bound=Arrivals)
 
 
 class Source(Generic[To]):
-    """What messages come from: a topic or a channel.
+    """What messages come from: a topic, a channel or a work queue.
 
     Attributes
     ----------
     endpoint : its name in a simulation.
+    exact : each message goes to one of those who take, exactly once: nothing is lost, and nobody is lapped.
     messages : published so far.
     inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
     inboxes : of its subscribers.
     deliver : what each message is given to. The bus chooses it: the subscribers, or a simulation.
     """
+
+    exact = False
 
     def __init__(self, endpoint: str, route: Callable[[Source[Any]], Sink]) -> None:
         self.endpoint = endpoint
@@ -367,12 +370,18 @@ def fan_out(sinks: list[Sink]) -> Sink:
 
 
 class Bus:
-    """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain."""
+    """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain.
+
+    Attributes
+    ----------
+    channels, queues : by prefix and name; see channel_order.py and workqueue_store.py.
+    """
 
     def __init__(self) -> None:
         self.clock = Clock(lambda ns: self.wait(lambda: False, ns, "its time"))
         self._topics: dict[tuple[str, str], Topic] = {}
-        self.channels: dict[tuple[str, str], Source[Any]] = {}  # by prefix and name; see channel_order.py
+        self.channels: dict[tuple[str, str], Source[Any]] = {}
+        self.queues: dict[tuple[str, str], Source[Any]] = {}
 
     def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
@@ -396,11 +405,11 @@ class Bus:
         return topic
 
     def disown(self) -> None:
-        """In a forked child: leave all topics and channels to the parent."""
-        for source in (*self._topics.values(), *self.channels.values()):
+        """In a forked child: leave all topics, channels and queues to the parent."""
+        for source in (*self._topics.values(), *self.channels.values(), *self.queues.values()):
             source.disown()
-        self._topics.clear()
-        self.channels.clear()
+        for kept in (self._topics, self.channels, self.queues, self.clock.alarms):
+            kept.clear()
 
     def existing_topic(self, endpoint: str) -> Topic:
         """Return an endpoint's topic.
@@ -419,7 +428,10 @@ class Bus:
         return fan_out([inbox.sink for inbox in source.inboxes])
 
     def opened(self, socket: Closable) -> None:
-        """Take notice of a socket that was connected, or of a publisher or subscriber of a channel."""
+        """Take notice of a socket that was connected, a side of a channel, or a handle of a queue."""
+
+    def took(self, source: Source[Any], number: int) -> None:
+        """Take notice of a message of a queue that somebody has taken: the one of this number, from 1 on."""
 
     def check_descriptor(self, endpoint: str) -> None:
         """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""
@@ -437,10 +449,14 @@ class Bus:
         ------
         DeadlockError : it would last for ever.
         """
-        if timeout_ns is None:
+        end = None if timeout_ns is None else self.clock.now_ns + timeout_ns
+        while self.clock.ring(end):
+            if ready():
+                return
+        if end is None:
             text = f"waiting for {what} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
             raise DeadlockError(text)
-        self.clock.now_ns += timeout_ns
+        self.clock.now_ns = end
 
 
 _buses = [Bus()]

@@ -17,10 +17,16 @@ class Clock:
     """A virtual clock: all of `time`, without time passing.
 
     It starts at 0, and goes to the time of a recording as soon as one is played. All of a bus read the same clock.
+
+    Attributes
+    ----------
+    now_ns : the time.
+    alarms : what happens at a time, in ns, unless somebody takes it out before; by what it is for.
     """
 
     def __init__(self, sleep: Sleep) -> None:
         self.now_ns = 0
+        self.alarms: dict[object, tuple[int, Callable[[], object]]] = {}
         self._sleep = sleep
 
     def time(self) -> float:
@@ -46,6 +52,16 @@ class Clock:
         if not seconds >= 0:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")
         self._sleep(round(seconds * NS_PER_S))
+
+    def ring(self, until_ns: int | None) -> bool:
+        """Go to the next alarm and let it happen; False: there is none up to then (None: ever)."""
+        what = min(self.alarms, key=lambda each: self.alarms[each][0], default=None)
+        if what is None or (until_ns is not None and self.alarms[what][0] > until_ns):
+            return False
+        time_ns, happen = self.alarms.pop(what)
+        self.now_ns = max(self.now_ns, time_ns)
+        happen()
+        return True
 
     @contextmanager
     def patched(self) -> Iterator[None]:

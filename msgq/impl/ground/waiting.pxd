@@ -15,6 +15,7 @@ cdef class Waitable:
     cdef bint _closing          # close() was called while it is in use
     cdef unsigned long _user    # thread that is using it, while BUSY
     cdef int _spin_us
+    cdef bint _signals_end      # a signal's handler that ran ends its wait, as system calls have it
     cdef int _fd                # for event loops; -1: nobody has asked for it
     cdef public object _waiting  # see event_loop.py
     cdef object __weakref__

@@ -20,7 +20,7 @@ What it is in shared memory begins with a ticket (context.pxd): the kind sets `_
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport errno
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport usleep
@@ -34,7 +34,7 @@ from msgq.impl.ground.wake cimport sleep_on
 
 import os
 
-from msgq.errors import EndpointClosedError, IpcError
+from msgq.errors import EndpointClosedError, InterruptedWaitError, IpcError
 
 
 cdef extern from "sched.h" nogil:
@@ -241,7 +241,7 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
         if now > breath:
             with nogil:  # for a publisher in another thread
                 sched_yield()
-            PyErr_CheckSignals()
+            _run_handlers(waitables, False)
             breath = now + BREATH_NS
     return 0
 
@@ -294,9 +294,10 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     cdef int64_t nap, until, started = mq_now_ns()
     cdef unsigned count = len(waitables)
     cdef int generation = fork_generation
+    cdef int ended = 0
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
     while True:
-        PyErr_CheckSignals()  # before the sleep: what comes after it delays the message that ended it
+        _run_handlers(waitables, ended == EINTR)  # before the sleep: after it they delay the message that ended it
         if _any_closing(waitables):
             return False
         if generation != fork_generation:
@@ -307,7 +308,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             if 0 <= deadline < until:
                 until = deadline
             with nogil:
-                sleep_on(words, count, until)
+                ended = sleep_on(words, count, until)
         for each in waitables:
             (<Waitable> each)._awake()
         if nap == 0:
@@ -316,6 +317,33 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             return True
         if 0 <= deadline <= mq_now_ns():
             return False
+
+
+cdef int _run_handlers(list waitables, bint interrupted) except -1:
+    """Run the handlers of signals that came. `interrupted`: one ended our sleep; so it ends the wait, if that is wanted.
+
+    Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
+    """
+    if not _any_ends_by_signals(waitables):
+        PyErr_CheckSignals()
+        return 0
+    endpoint = (<Waitable> waitables[0])._endpoint
+    try:
+        PyErr_CheckSignals()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InterruptedWaitError("a signal's handler raised while it waited", endpoint) from error
+    if interrupted:
+        raise InterruptedWaitError("a signal's handler ran while it waited", endpoint)
+    return 0
+
+
+cdef bint _any_ends_by_signals(list waitables) noexcept:
+    for each in waitables:
+        if (<Waitable> each)._signals_end:
+            return True
+    return False
 
 
 cdef bint _any_closing(list waitables) noexcept:

@@ -25,6 +25,7 @@ cdef class Handle(Waitable):
     cdef bint _reads
     cdef bint _writes
     cdef public bint block
+    cdef public bint signals_end_waits
     cdef int64_t _lease_ends_ns     # the next lease that we know of; CLOCK_MONOTONIC
     cdef int _asleep[2]             # threads, by Sleeper
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)

@@ -83,6 +83,7 @@ cdef class Handle(Waitable):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
+        options.check_schema(schema)
         in_prefix = naming.checked_prefix(prefix)
         with naming.chosen(trust=trust):
             self._file = _open(wanted, in_prefix, trust)
@@ -238,6 +239,7 @@ cdef class Handle(Waitable):
         cdef Wait wait = Wait.__new__(Wait)
         wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
+        wait._signals_end = self.signals_end_waits
         self._waits.append(wait)
         self._begin()
         try:

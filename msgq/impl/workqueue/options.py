@@ -21,6 +21,7 @@ from msgq.errors import (
     QueueMismatchError,
 )
 from msgq.impl.sockets.checks import timeout_ns
+from msgq.schema import Schema
 from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: Flags of `MessageQueue`, which are the system's.
@@ -132,6 +133,12 @@ def _size(what: str, value: int | None, most: int, name: str) -> int | None:
     if not 1 <= number <= most:
         raise InvalidValueError(f"{what} is {number}; give 1 to {most}", name)
     return number
+
+
+def check_schema(schema: Schema | None) -> None:
+    """Refuse what is no schema. TypeError."""
+    if schema is not None and not isinstance(schema, Schema):
+        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
 
 
 def checked_priority(priority: int, name: str) -> int:

@@ -1,0 +1,426 @@
+"""Work queues on the fake backend: inside the process, in virtual time.
+
+The contract of each method is in queue.pyi of msgq/impl/workqueue. A message is there when `send` returns, also in a
+simulation, unless a fault delays it. A call that waits lets virtual time pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from msgq import naming, sharing
+from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
+from msgq.impl.fake.bus import Bus, current_bus, forked_error
+from msgq.impl.fake.memory import copy_of
+from msgq.impl.fake.subscriber import fill
+from msgq.impl.fake.waiting import Waitable
+from msgq.impl.fake.workqueue_job import Job
+from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
+from msgq.impl.sockets.checks import closed_error
+from msgq.impl.workqueue import options
+from msgq.impl.workqueue.message import Message, message
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from msgq.schema import Schema
+
+__all__ = ["Job", "Message", "MessageQueue"]
+
+
+class MessageQueue(Waitable):
+    """One handle of a queue. See queue.pyi for the contract of each method."""
+
+    def __init__(
+        self,
+        name: str | bytes,
+        flags: int | None = None,
+        mode: int | None = None,
+        max_messages: int | None = None,
+        max_message_size: int | None = None,
+        *,
+        read: bool = True,
+        write: bool = True,
+        schema: Schema | None = None,
+        prefix: str | None = None,
+        trust: str | None = None,
+        spin_us: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._row: Row | None = None
+        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
+        options.check_schema(schema)
+        self._prefix, self._trust = naming.checked_prefix(prefix), trust
+        with naming.chosen(trust=trust):
+            sharing.trusted(wanted.name)
+        naming.spin_us(spin_us, wanted.name)
+        self._read, self._write, self._block = bool(read), bool(write), wanted.block
+        self._endpoint = wanted.name
+        self._queue = open_queue(self._bus, self._prefix, wanted)
+        self._row = row_of(self._queue)
+        if self._queue.schema is None:
+            self._queue.schema = schema
+        self._bus.opened(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.current_messages} of {self.max_messages} messages"
+        return f"<msgq fake MessageQueue {self._endpoint!r}, {state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (self._endpoint, self._prefix, self._trust, self._read, self._write, self._block)
+
+    # ---- what it is ----
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._row is None or self._row.closed
+
+    @property
+    def name(self) -> str:
+        """Of the queue."""
+        return self._endpoint
+
+    @property
+    def prefix(self) -> str:
+        """Where it is; "" for none."""
+        return self._prefix
+
+    @property
+    def path(self) -> str:
+        """No file."""
+        return ""
+
+    @property
+    def mode(self) -> int:
+        """Permissions that the queue was made with."""
+        return self._queue.mode
+
+    @property
+    def max_messages(self) -> int:
+        """Messages that it holds."""
+        return self._queue.max_messages
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes that each may have."""
+        return self._queue.max_message_size
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+        return self._queue.schema
+
+    @property
+    def block(self) -> bool:
+        """Whether calls wait when nobody says how long."""
+        return self._block
+
+    @block.setter
+    def block(self, value: bool) -> None:
+        self._block = bool(value)
+
+    @property
+    def current_messages(self) -> int:
+        """Messages that wait."""
+        self._use()
+        return len(self._queue.ready)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are taken."""
+        self._use()
+        return self._queue.in_flight
+
+    # ---- coming and going ----
+
+    def close(self) -> None:
+        """Leave. What was taken comes back."""
+        row = self._row
+        if row is not None and not row.closed:
+            row.leave()
+            self._end_waits()
+
+    def unlink(self) -> None:
+        """Remove the queue's name; who has it open goes on."""
+        remove(self._bus, self._prefix, self._endpoint)
+
+    @staticmethod
+    def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
+        """Remove a queue's name, without opening the queue."""
+        remove(current_bus(), naming.checked_prefix(prefix), naming.queue_name(name))
+
+    def _use(self, right: str = "") -> Row:
+        """Return the row, if this handle may be used so now."""
+        row = self._row
+        if row is None or row.closed:
+            raise closed_error(self._endpoint)
+        if self._queue.inherited:
+            raise forked_error(self._endpoint)
+        if (right == "read" and not self._read) or (right == "write" and not self._write):
+            raise options.access_error(right, self._endpoint)
+        return row
+
+    # ---- what it is to those who wait ----
+
+    def _enter(self) -> Row:
+        return self._use("read")
+
+    def _occupy(self) -> None:
+        """Any number may wait with one handle."""
+
+    def _vacate(self, _arrivals: object) -> None:
+        """See `_occupy`."""
+
+    def _patience_ns(self) -> int | None:
+        return None if self._block else 0
+
+    def _receive_at_once(self) -> Any:  # a generator of a simulation gets the message
+        return self.receive(0)
+
+    def _settle_fd(self) -> None:
+        """The queue does it."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
+        row = self._enter()
+        self._bus.check_descriptor(self._endpoint)
+        if self._fd < 0:
+            self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._queue.settle()
+        return self._fd
+
+    def arecv(self) -> Coroutine[Any, Any, Any]:
+        """Return the next message, in a task of an asyncio loop."""
+        from msgq.impl.ground import event_loop
+
+        self._enter()
+        return event_loop.receive(cast("Any", self), 0.0)
+
+    areceive = __anext__ = arecv
+
+    def notify(self, how: Any, once: bool = False) -> None:
+        """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
+        row = self._use()
+        if how is None:
+            row.told = None
+            return
+        wanted = options.notification(how, self._endpoint)
+        row.told = partial(_tell, weakref.ref(self), wanted, once)
+
+    def _wait(self, ready: Callable[[], bool], patience_ns: int, what: str) -> None:
+        """Wait until `ready`, or so long; -1: for ever."""
+        row = self._use()
+        limit = None if patience_ns < 0 else patience_ns
+        self._bus.wait(lambda: row.closed or ready(), limit, f"{what} of the queue {self._endpoint!r}")
+        if row.closed:
+            raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+
+    def _patience(self, timeout: float | None, deadline: float | None) -> int:
+        return options.patience_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
+
+    # ---- sending ----
+
+    def send(
+        self,
+        message: Any,
+        priority: int = 0,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        origin_time: int = 0,
+    ) -> None:
+        """Send a message."""
+        self._use("write")
+        checked = options.checked_priority(priority, self._endpoint)
+        origin = options.checked_origin_time(origin_time, self._endpoint)
+        patience = self._patience(timeout, deadline)
+        self._put(self._copied(message), checked, origin, patience)
+
+    def send_many(
+        self,
+        messages: Iterable[Any],
+        priority: int = 0,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+    ) -> int:
+        """Send several messages, and return how many went in."""
+        self._use("write")
+        checked = options.checked_priority(priority, self._endpoint)
+        patience = self._patience(timeout, deadline)
+        end = self._bus.clock.now_ns + patience
+        count = 0
+        for each in messages:
+            left = max(end - self._bus.clock.now_ns, 0) if patience >= 0 else patience
+            try:
+                self._put(self._copied(each), checked, 0, left)
+            except QueueFullError:
+                break
+            count += 1
+        return count
+
+    def _copied(self, message: Any) -> bytes:
+        if getattr(getattr(message, "dtype", None), "hasobject", False):
+            raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+        data = message if type(message) is bytes else copy_of(message)
+        if len(data) > self._queue.max_message_size:
+            raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)
+        return data
+
+    def _put(self, data: bytes, priority: int, origin_time: int, patience_ns: int) -> None:
+        self._use("write")  # an exporter may run any code
+        queue = self._queue
+        if not queue.has_room() and patience_ns:
+            self._wait(queue.has_room, patience_ns, "room for a message")
+        if not queue.has_room():
+            raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
+        queue.send(data, priority, origin_time)
+
+    def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
+        """Wait until there is room for a message; tell whether there is."""
+        self._use("write")
+        patience = self._patience(timeout, deadline)
+        if not self._queue.has_room() and patience:
+            self._wait(self._queue.has_room, patience, "room for a message")
+        return self._queue.has_room()
+
+    # ---- receiving ----
+
+    def _find(self, timeout: float | None, deadline: float | None) -> bool:
+        """Wait for a message, and tell whether there is one."""
+        row = self._enter()
+        patience = self._patience(timeout, deadline)
+        if not row.look() and patience:
+            row.receiving += 1
+            try:
+                self._wait(row.look, patience, "a message")
+            except BaseException:
+                row.receiving -= 1
+                if row.look():
+                    self._queue.tell()  # who was told before was we
+                raise
+            row.receiving -= 1
+        return row.look()
+
+    def _taken(self) -> Item:
+        """Receive the first message; there must be one."""
+        item = self._queue.take()
+        self._queue.in_flight -= 1
+        self._bus.took(self._queue, item.number)
+        return item
+
+    def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
+        """Take the next message."""
+        return shown(self._taken()) if self._find(timeout, deadline) else None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        received = self.receive()
+        if received is None:  # it does not block
+            raise StopIteration
+        return received
+
+    def receive_many(self, limit: int | None = None) -> list[Message]:
+        """Take the messages that are there."""
+        most = options.checked_limit(limit, self._endpoint)
+        row = self._enter()
+        messages: list[Message] = []
+        while len(messages) < most and row.look():
+            messages.append(shown(self._taken()))
+        return messages
+
+    def receive_into(
+        self,
+        buffer: WriteableBuffer,
+        timeout: float | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> tuple[int, int] | None:
+        """Take the next message into memory of the caller's; return its length and priority."""
+        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        if not self._find(timeout, deadline):
+            return None
+        size = len(self._queue.ready[0][2].data)
+        if size > room:
+            raise options.too_small_error(size, room, self._endpoint)
+        item = self._taken()
+        return fill(buffer, item.data), item.priority
+
+    def take(
+        self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
+    ) -> Job | None:
+        """Take the next message, until it is acknowledged."""
+        lease_ns = options.lease_ns(lease, self._endpoint)
+        if not self._find(timeout, deadline):
+            return None
+        claim = Claim(self._use(), self._queue.take(), lease_ns)
+        self._bus.took(self._queue, claim.item.number)
+        return Job(self, self._queue, claim)
+
+    def peek(self) -> list[Message]:
+        """Return what waits, the first first; it stays."""
+        self._enter()
+        return [shown(item) for *_, item in sorted(self._queue.ready, key=lambda each: each[:2])]
+
+
+def shown(item: Item) -> Message:
+    """Return a message as its receiver gets it."""
+    return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
+
+
+def open_queue(bus: Bus, prefix: str, wanted: options.Opening) -> Queue:
+    """Open a queue, or make it."""
+    there = queue_of(bus, prefix, wanted.name)
+    if there is None and wanted.create is False:
+        raise missing_error(wanted.name)
+    if there is not None and wanted.create:
+        raise SegmentError("the queue is there already", wanted.name, errno=errno.EEXIST)
+    if there is None:
+        bus.queues[prefix, wanted.name] = there = Queue(bus, wanted)
+    else:
+        wanted.check_sizes(there.max_messages, there.max_message_size)
+    return there
+
+
+def remove(bus: Bus, prefix: str, name: str) -> None:
+    """Remove a queue's name."""
+    if bus.queues.pop((prefix, name), None) is None:
+        raise missing_error(name)
+
+
+def missing_error(name: str) -> SegmentError:
+    """Return the error for a queue that was to be opened, or removed."""
+    return SegmentError("there is no such queue", name, errno=errno.ENOENT)
+
+
+def reopened(name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool) -> MessageQueue:
+    """Return a handle of the same kind as one that was pickled."""
+    queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
+    queue.block = block
+    return queue
+
+
+def _tell(handle: weakref.ref[MessageQueue], how: options.Notification, once: bool) -> None:
+    """Notify the owner of a handle."""
+    queue = handle()
+    if queue is None or queue._row is None:
+        return
+    if once:
+        queue._row.told = None
+    if how.function is not None:
+        how.function(queue)
+    elif how.signal is not None:
+        os.kill(os.getpid(), how.signal)
+    elif how.descriptor is not None:
+        with contextlib.suppress(OSError):  # it is full, or was closed
+            os.write(how.descriptor, (1).to_bytes(8, "little"))

@@ -1,0 +1,60 @@
+"""A job: a message that was taken. See job.pyi of msgq/impl/workqueue for the contract of each method."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import Self
+
+from msgq.errors import EndpointClosedError
+from msgq.impl.fake.bus import forked_error
+from msgq.impl.fake.workqueue_store import Claim, Queue
+
+
+class Job:
+    """A message that is this taker's until it is acknowledged. It keeps the handle that it was taken with."""
+
+    def __init__(self, handle: object, queue: Queue, claim: Claim) -> None:
+        self._handle, self._queue, self._claim = handle, queue, claim
+        item = claim.item
+        self.data, self.priority, self.deliveries = item.data, item.priority, item.deliveries
+        self.sent_time, self.origin_time = item.sent_time, item.origin_time
+
+    def __del__(self) -> None:
+        claim = vars(self).get("_claim")  # none: it was not made by take()
+        if claim is not None and not self._queue.inherited:
+            claim.revoke()
+
+    def __repr__(self) -> str:
+        state = "over" if self._claim.over else "open"
+        return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
+
+    def ack(self) -> None:
+        """Let the message go: it is done."""
+        self._check()
+        self._claim.end(True)
+
+    def nack(self) -> None:
+        """Give the message back to its place in the order."""
+        self._check()
+        self._claim.end(False)
+
+    def _check(self) -> None:
+        if self._queue.inherited:
+            raise forked_error(self._queue.name)
+        self._claim.check()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._claim.over or self._queue.inherited:
+            return
+        if kind is None:
+            self.ack()
+            return
+        with contextlib.suppress(EndpointClosedError):  # it is back already
+            self.nack()

@@ -1,0 +1,252 @@
+"""A work queue in this process: its messages in their order, who has which, and who wants to know of new ones.
+
+It counts as the headers of msgq/impl/workqueue do: a message's order is the number of messages that became ready before
+it, and one that comes back keeps its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgq import errors
+from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
+from msgq.impl.workqueue.options import Opening, lease_error
+from msgq.naming import QUEUE_MARK
+from msgq.schema import Schema
+
+HANDLES = 128
+
+
+@dataclass(slots=True)
+class Item:
+    """A message of a queue.
+
+    Attributes
+    ----------
+    number : of messages that were sent, from 1 on.
+    order : among messages of its priority.
+    deliveries : how often it was taken.
+    sent_time, origin_time : ns.
+    """
+
+    data: bytes
+    priority: int
+    number: int
+    sent_time: int
+    origin_time: int
+    order: int = 0
+    deliveries: int = 0
+
+
+class Claim:
+    """A message that is taken, until it is acknowledged or comes back.
+
+    Attributes
+    ----------
+    over : ended by its taker.
+    lost : it came back without its taker, whose lease was over, who closed the handle or forgot the job.
+    """
+
+    __slots__ = ("__weakref__", "_row", "item", "lost", "over")
+
+    def __init__(self, row: Row, item: Item, lease_ns: int) -> None:
+        self._row, self.item = row, item
+        self.over = self.lost = False
+        row.claims.append(self)
+        if lease_ns:
+            bus = row.queue.bus
+            bus.clock.alarms[self] = (bus.clock.now_ns + lease_ns, self.revoke)
+
+    def check(self) -> None:
+        """Raise an error if it was ended, or its handle was closed."""
+        name = self._row.queue.name
+        if self.over:
+            raise errors.StateError("a job ends once; this one was acknowledged or given back", name)
+        if self._row.closed:
+            raise errors.EndpointClosedError("the handle was closed, and the job went back to the queue", name)
+
+    def end(self, acknowledged: bool) -> None:
+        """Let the message go, or give it back.
+
+        Raises
+        ------
+        LeaseExpiredError : it was to go, and came back before. StateError, EndpointClosedError : as `check`.
+        """
+        self.check()
+        self.over = True
+        queue = self._row.queue
+        if self.lost:
+            if acknowledged:
+                raise lease_error(queue.name)
+            return
+        self._leave()
+        if acknowledged:
+            queue.in_flight -= 1
+        else:
+            queue.take_back(self.item)
+
+    def _leave(self) -> None:
+        self._row.claims.remove(self)
+        self._row.queue.bus.clock.alarms.pop(self, None)
+
+    def revoke(self) -> None:
+        """Bring the message back to the queue without its taker."""
+        if not self.over and not self.lost:
+            self.lost = True
+            self._leave()
+            self._row.queue.take_back(self.item)
+
+
+class Row(Arrivals):
+    """An open handle, as its queue knows it.
+
+    Attributes
+    ----------
+    claims : messages that were taken by it.
+    receiving : calls that wait for a message.
+    descriptor : an eventfd that is readable while something is there; -1: nobody asked for one.
+    told : is called when a message comes to an empty queue.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(lambda _entry: None)  # messages come to the queue, not to its handles
+        self.queue = queue
+        self.claims: list[Claim] = []
+        self.receiving = 0
+        self.descriptor = -1
+        self.told: Callable[[], object] | None = None
+        queue.rows.append(self)
+
+    def look(self) -> bool:
+        """See `Arrivals`."""
+        return bool(self.queue.ready)
+
+    def something(self) -> bool:
+        """See `Arrivals`."""
+        return self.look()
+
+    def leave(self) -> None:
+        """Close the handle; what it has taken comes back."""
+        self.closed = True
+        self.queue.rows.remove(self)
+        self.told, self.descriptor = None, -1
+        for claim in tuple(self.claims):
+            claim.revoke()
+
+
+class _Coming(Arrivals):
+    """What was sent to a queue and is not there so far; only when a simulation delays it."""
+
+    def look(self) -> bool:
+        return False
+
+    def something(self) -> bool:
+        return False
+
+
+class Queue(Source[Arrivals]):
+    """What a queue's file has.
+
+    Attributes
+    ----------
+    ready : a heap of the messages that wait: priority, negative; order; message.
+    in_flight : messages that are taken.
+    rows : open handles.
+    """
+
+    exact = True
+
+    def __init__(self, bus: Bus, wanted: Opening) -> None:
+        super().__init__(f"{QUEUE_MARK}{wanted.name}", bus.route)
+        self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
+        self.max_messages, self.max_message_size = wanted.new_sizes()
+        self.schema: Schema | None = None
+        self.ready: list[tuple[int, int, Item]] = []
+        self.in_flight = 0
+        self.rows: list[Row] = []
+        self._became_ready = 0
+        self._held: dict[int, Item] = {}  # by number: sent, and not there so far
+        self.join(_Coming(self._arrive))
+
+    def has_room(self) -> bool:
+        """Tell whether a message can be sent."""
+        return len(self.ready) + self.in_flight + len(self._held) < self.max_messages
+
+    def send(self, data: bytes, priority: int, origin_time: int) -> None:
+        """Put a message in; there must be room."""
+        self.messages += 1
+        self._held[self.messages] = Item(data, priority, self.messages, self.bus.clock.now_ns, origin_time)
+        self.deliver((self.messages, data))
+
+    def _arrive(self, entry: Entry) -> None:
+        item = self._held.pop(entry[0])
+        item.order = self._became_ready
+        self._put(item)
+
+    def take_back(self, item: Item) -> None:
+        """A message that was taken goes to its place in the order."""
+        self.in_flight -= 1
+        self._put(item)
+
+    def _put(self, item: Item) -> None:
+        was_empty = not self.ready
+        heapq.heappush(self.ready, (-item.priority, item.order, item))
+        self._became_ready += 1
+        self.settle()
+        if was_empty:
+            self.tell()
+
+    def take(self) -> Item:
+        """Take the first message; there must be one."""
+        item = heapq.heappop(self.ready)[2]
+        item.deliveries += 1
+        self.in_flight += 1
+        if not self.ready:
+            self.settle()
+        return item
+
+    def settle(self) -> None:
+        """Make the descriptors of the handles readable, or not."""
+        for row in self.rows:
+            if row.descriptor >= 0 and self.ready:
+                os.eventfd_write(row.descriptor, 1)
+            elif row.descriptor >= 0:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(row.descriptor)
+
+    def tell(self) -> None:
+        """Notify of messages that nobody waits for."""
+        if not any(row.receiving for row in self.rows):
+            for told in [row.told for row in self.rows if row.told is not None]:
+                told()
+
+    def disown(self) -> None:
+        """See `Source`."""
+        super().disown()
+        self.ready.clear()
+        for row in self.rows:
+            row.told = None
+
+
+def row_of(queue: Queue) -> Row:
+    """Return a row for a new handle.
+
+    Raises
+    ------
+    TooManyHandlesError : all are in use.
+    """
+    if len(queue.rows) >= HANDLES:
+        text = f"is open {HANDLES} times, as often as it may be; close a handle"
+        raise errors.TooManyHandlesError(text, queue.name)
+    return Row(queue)
+
+
+def queue_of(bus: Bus, prefix: str, name: str) -> Queue | None:
+    """Return the queue that has this name."""
+    found: Any = bus.queues.get((prefix, name))
+    return found if isinstance(found, Queue) else None

@@ -1,0 +1,83 @@
+"""Arguments of calls, checked as posix_ipc checks them: the same ones pass, the same errors come, in its order."""
+
+from __future__ import annotations
+
+import errno
+import math
+import operator
+import os
+from typing import Any
+
+from msgq.posix_ipc.errors import ExistentialError, PermissionsError
+
+NAME_BYTES_MAX = 255  # behind the "/", in the kernel
+LONGEST_WAIT = 2_000_000.0  # seconds; whoever waits longer waits for ever
+TIME_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel can add the time of day to it
+
+
+def long(value: Any) -> int:
+    """Return an integer that fits into 64 bits."""
+    number = operator.index(value)
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError(f"{number} needs more than 64 bits")
+    return number
+
+
+def permissions(value: Any) -> int:
+    """Return a mode, which fits into 32 bits, without its sign."""
+    number = operator.index(value)
+    if not -(2**31) <= number < 2**31:
+        raise OverflowError(f"the mode {number} needs more than 32 bits")
+    return number & 0xFFFFFFFF
+
+
+def patience(timeout: Any) -> float | None:
+    """Return seconds, None for ever. What is no time is NaN: that comes later, behind other errors."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, (int, float)) or timeout < 0 or (isinstance(timeout, int) and timeout >= 2**63):
+        raise TypeError(f"the timeout is {timeout!r}; give None, or seconds from 0 on")
+    seconds = float(timeout)
+    if seconds <= LONGEST_WAIT:
+        return seconds
+    return None if seconds < TIME_MAX else math.nan
+
+
+def bytes_of(message: Any) -> Any:
+    """Return a message as what has a buffer."""
+    if isinstance(message, str):
+        return message.encode()
+    if not memoryview(message).c_contiguous:
+        raise BufferError("the message is not contiguous in memory")
+    return message
+
+
+def asked_name(name: Any) -> str | None:
+    """Return the argument `name`, which may be bytes."""
+    if name is None or isinstance(name, str):
+        return name
+    if not isinstance(name, bytes):
+        raise TypeError(f"the name is {type(name).__name__}; give a str, or None for a new one")
+    return name.decode()
+
+
+def within(name: str) -> str:
+    """Return what follows the "/" of a name that starts with one, or raise what the kernel does."""
+    rest = name[1:]
+    if not rest:
+        raise ExistentialError(f"{name!r} names no queue; something must follow the '/'", errno=errno.ENOENT)
+    if len(os.fsencode(rest)) > NAME_BYTES_MAX:
+        raise ValueError(f"the name {name[:40]!r}... is too long")
+    if "/" in rest or rest in (".", ".."):
+        raise PermissionsError(f"{name!r} cannot name a queue: no second '/', nor '.' or '..'", errno=errno.EACCES)
+    if "\0" in rest:
+        raise ValueError(f"the name {name!r} has a null character")
+    return rest
+
+
+def narrowed(mode: int) -> int:
+    """Return the mode of the file: the umask taken off, half a right none, the owner's whole."""
+    with open("/proc/self/status") as status:  # os.umask would change it for the files of other threads
+        mask = next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o077)
+    mode &= ~mask
+    return 0o600 | sum(both for both in (0o060, 0o006) if mode & both == both)

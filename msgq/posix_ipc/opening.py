@@ -1,0 +1,106 @@
+"""Opening, making and unlinking queues, with the errors that the kernel has for it and in its order."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NamedTuple
+
+from msgq import workqueue
+from msgq.errors import MsgqError
+from msgq.impl.workqueue.options import MESSAGE_SIZE_MAX, MESSAGES_MAX
+from msgq.posix_ipc.arguments import narrowed, within
+from msgq.posix_ipc.errors import ExistentialError, translated
+
+O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
+O_CREX = O_CREAT | O_EXCL
+O_RDONLY, O_WRONLY, O_RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
+NO_RIGHT = O_WRONLY | O_RDWR  # what the kernel makes of both
+
+
+class Opening(NamedTuple):
+    """How a queue is to be opened: checked arguments of `MessageQueue`."""
+
+    flags: int
+    mode: int
+    max_messages: int
+    max_message_size: int
+    read: bool
+    write: bool
+
+    @property
+    def access(self) -> int:
+        """The kernel's two bits for the rights to read and to write, to which the flags may add."""
+        rights = O_RDWR if self.read and self.write else O_WRONLY if self.write else O_RDONLY
+        return rights | self.flags & 3
+
+    @property
+    def possible(self) -> bool:
+        """Whether a new queue can be so."""
+        return 0 < self.max_messages <= MESSAGES_MAX and 0 < self.max_message_size <= MESSAGE_SIZE_MAX
+
+    def open(self, name: str) -> workqueue.MessageQueue:
+        """Open or make the queue of that name. What makes no sense matters only where the kernel looks at it."""
+        if not name.startswith("/"):
+            raise ValueError(f"the name {name!r} does not start with '/'")
+        rest = within(name)
+        if self.flags & O_CREAT and self.possible and self.access != NO_RIGHT:
+            return self._open(rest, self.flags & O_CREX)
+        try:
+            queue = self._open(rest, 0)
+        except ExistentialError:
+            if not self.flags & O_CREAT:
+                raise
+            if not self.possible:
+                sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
+                text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
+                raise ValueError(text) from None
+            return self._open(rest, O_CREX)
+        if self.flags & O_EXCL:
+            queue.close()
+            raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
+        if self.access == NO_RIGHT:
+            queue.close()
+            raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
+        return queue
+
+    def _open(self, rest: str, making: int) -> workqueue.MessageQueue:
+        """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
+        bits = making | self.flags & O_NONBLOCK
+        mode = narrowed(self.mode) if making else None
+        sizes = (self.max_messages, self.max_message_size) if making else (None, None)
+        try:
+            return workqueue.MessageQueue(rest, bits, mode, *sizes)
+        except MsgqError as error:
+            raise translated(error) from error
+
+    def open_new(self) -> tuple[str, workqueue.MessageQueue]:
+        """Make a queue with a name that no other has."""
+        while True:
+            name = f"/{os.urandom(8).hex()}"
+            try:
+                return name, self.open(name)
+            except ExistentialError as error:
+                if error.errno != errno.EEXIST:
+                    raise
+
+
+def unlink_message_queue(name: str, /) -> None:
+    """Take a queue's name away. Who has it open goes on with it.
+
+    Raises
+    ------
+    ExistentialError : there is no queue of that name. PermissionsError: it is not ours.
+    ValueError : the name is too long. TypeError: it is no str.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name is {type(name).__name__}; give a str")
+    if "\0" in name:
+        raise ValueError(f"the name {name!r} has a null character")
+    if not name.startswith("/"):
+        raise ExistentialError(f"{name!r} names no queue; a '/' must stand before it", errno=errno.ENOENT)
+    rest = within(name)
+    try:
+        workqueue.MessageQueue.unlink_name(rest)
+    except MsgqError as error:
+        raise translated(error) from error

@@ -1,0 +1,320 @@
+"""msgq.posix_ipc does what posix_ipc does: 10,000 random programs on both, and what they do not reach, one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgq import posix_ipc as ours
+from msgq.errors import IpcError
+from tests.contract.posix_actors import Queues, kernel_has_queues
+from tests.contract.posix_programs import MODULES, Stage, far_end, outcome, program
+from tests.support import SHM, Child, in_fork
+
+pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")
+FAST, SLOW, SLICES = 300, 10_000, 20
+ELSEWHERE = {"Semaphore", "SharedMemory", "unlink_semaphore", "unlink_shared_memory"}
+
+
+@pytest.fixture
+def stage(endpoint: str) -> Iterator[Stage]:
+    with Child(far_end) as child:
+        stage = Stage(child, [f"/{endpoint}a", f"/{endpoint}b"])
+        yield stage
+        stage.clear(*MODULES)
+        child.say(None)
+        child.result()
+        stage.thread.shutdown()
+
+
+@pytest.fixture(params=MODULES)
+def queues(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Queues]:
+    """Queues of either module: what is asserted of ours holds for the other one, too."""
+    queues = Queues(request.param, f"/{endpoint}")
+    yield queues
+    queues.end()
+
+
+@pytest.fixture
+def own(endpoint: str) -> Iterator[Queues]:
+    queues = Queues(MODULES[1], f"/{endpoint}")
+    yield queues
+    queues.end()
+
+
+# ---- random programs ----
+
+
+def run_programs(stage: Stage, seeds: range) -> None:
+    for seed in seeds:
+        steps = program(random.Random(seed), stage.names)
+        if stage.differs(steps):
+            pytest.fail(stage.report(seed, steps))
+
+
+def test_random_programs_have_the_same_results(stage: Stage) -> None:
+    run_programs(stage, range(FAST))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+def test_thousands_of_random_programs_have_the_same_results(stage: Stage, part: int) -> None:
+    size = SLOW // SLICES
+    run_programs(stage, range(FAST + part * size, FAST + (part + 1) * size))
+
+
+def test_a_difference_is_shown_by_its_shortest_program(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of the test."""
+    monkeypatch.setattr(ours, "QUEUE_PRIORITY_MAX", 30)
+    monkeypatch.setattr("msgq.posix_ipc.queue.QUEUE_PRIORITY_MAX", 30)
+    steps = [
+        ("main", "open", 0, {"name": stage.names[0], "flags": ours.O_CREAT, "max_messages": 3, "max_message_size": 9}),
+        *[("thread", "send", 0, b"fits", 0, priority) for priority in (1, 30, 31)],
+        ("child", "open", 0, {"name": stage.names[0]}),
+        ("child", "drain", 0),
+    ]
+    assert stage.differs(steps)
+    report = stage.report(7, steps).splitlines()
+    assert report[0].startswith("seed 7")
+    assert [line for line in report if "'send'" in line] == ["  ('thread', 'send', 0, b'fits', 0, 31)"]
+    assert not any("child" in line for line in report)
+
+
+# ---- names ----
+
+
+def test_all_names_of_its_message_queues_are_here_with_the_same_values() -> None:
+    theirs = importlib.import_module("posix_ipc")
+    for name in dir(theirs):
+        if name.startswith("_") or name in ELSEWHERE or name.startswith("SEMAPHORE_"):
+            continue
+        value = getattr(theirs, name)
+        if isinstance(value, (int, str)):
+            assert (name, getattr(ours, name), type(getattr(ours, name))) == (name, value, type(value))
+        elif issubclass(type(value), type) and issubclass(value, Exception):
+            assert outcome(value("x")) == outcome(getattr(ours, name)("x"))
+        else:
+            assert callable(getattr(ours, name))
+        assert name in ours.__all__
+    assert ours.__version__ == theirs.__version__
+
+
+def test_the_class_has_its_methods_and_attributes() -> None:
+    theirs = importlib.import_module("posix_ipc").MessageQueue
+    public = {name for name in dir(theirs) if not name.startswith("_")}
+    assert {name for name in dir(ours.MessageQueue) if not name.startswith("_")} == public
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE | {"SEMAPHORE_VALUE_MAX"}))
+def test_semaphores_and_shared_memory_say_that_they_are_elsewhere(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"message queues only; {name} is in the library posix_ipc"):
+        getattr(ours, name)
+    with pytest.raises(AttributeError, match="has no attribute 'Queue'"):
+        _ = ours.Queue  # type: ignore[attr-defined]
+
+
+def test_it_has_the_defaults_of_linux(queues: Queues) -> None:
+    queue = queues.open(queues.posix.O_CREX, 0o600, 10, 8192)
+    assert (queue.max_messages, queue.max_message_size) == (10, 8192)
+    with contextlib.closing(queues.posix.MessageQueue(queues.name)) as again:
+        assert repr(again) == repr(queue)
+    queue.unlink()
+    queue.close()
+    queue = queues.posix.MessageQueue(queues.name, queues.posix.O_CREX)
+    queues.opened.append(queue)
+    assert (queue.max_messages, queue.max_message_size, queue.mode) == (10, 8192, 0o600)
+
+
+def test_a_name_is_chosen_for_none(queues: Queues) -> None:
+    made = [queues.posix.MessageQueue(None, queues.posix.O_CREX, 0o600, 1, 1) for _ in range(2)]
+    try:
+        assert made[0].name != made[1].name
+        for queue in made:
+            assert queue.name.startswith("/")
+            queues.posix.MessageQueue(queue.name).close()
+    finally:
+        for queue in made:
+            queue.unlink()
+            queue.close()
+
+
+def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(queues: Queues) -> None:
+    class Jobs(queues.posix.MessageQueue):  # type: ignore[misc, name-defined]
+        def note(self, text: str) -> None:
+            self.noted = text
+
+    queue = queues.open()
+    with pytest.raises(AttributeError):
+        queue.noted = "x"
+    jobs = Jobs(queues.name)
+    jobs.note("x")
+    assert (jobs.noted, str(jobs), repr(jobs)) == ("x", queues.name, repr(queue))
+    jobs.close()
+
+
+# ---- who may ----
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize(("mode", "may"), [(0o600, False), (0o666, True)])
+def test_who_may_open_a_queue_is_told_by_its_mode(queues: Queues, mode: int, may: bool) -> None:
+    umask = os.umask(0)
+    try:
+        queues.open(queues.posix.O_CREX, mode)
+    finally:
+        os.umask(umask)
+
+    def try_it() -> None:
+        os.setuid(65001)
+        try:
+            queues.posix.MessageQueue(queues.name)
+        except queues.posix.PermissionsError:
+            assert not may
+        else:
+            assert may
+        with pytest.raises(queues.posix.PermissionsError):
+            queues.posix.unlink_message_queue(queues.name)
+
+    assert in_fork(try_it) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_a_queue_of_a_user_who_is_not_trusted_is_not_permitted(own: Queues) -> None:
+    def make() -> None:
+        os.setuid(65001)
+        os.umask(0)
+        ours.MessageQueue(own.name, ours.O_CREX, 0o666, 1, 1)
+
+    assert in_fork(make) == 0
+    with pytest.raises(ours.PermissionsError, match="belongs to user 65001"):
+        own.open(0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "umask", "file"),
+    [
+        (0o600, 0o022, 0o600),
+        (0o666, 0o000, 0o666),
+        (0o666, 0o022, 0o600),
+        (0o660, 0o002, 0o660),
+        (0o644, 0o000, 0o600),
+        (0o622, 0o000, 0o600),
+        (0o777, 0o007, 0o660),
+        (0o000, 0o000, 0o600),
+        (-1, 0o000, 0o666),
+    ],
+)
+def test_half_a_right_is_none_and_the_umask_counts(own: Queues, mode: int, umask: int, file: int) -> None:
+    before = os.umask(umask)
+    try:
+        queue = own.open(ours.O_CREX, mode)
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    path = SHM / f"msgqjobs_{own.name[1:]}"
+    assert stat.S_IMODE(path.stat().st_mode) == file
+    assert queue.mode == mode & 0xFFFFFFFF
+
+
+# ---- what crashes posix_ipc, or is impossible there ----
+
+
+@pytest.mark.parametrize("message", [5, None, [1], 1.5, memoryview(b"abcdef")[::2], "\udc80"])
+@pytest.mark.parametrize("priority", [0, -1])
+def test_a_message_is_text_or_a_contiguous_buffer(own: Queues, message: Any, priority: int) -> None:
+    with pytest.raises((TypeError, BufferError, UnicodeEncodeError)):
+        own.open().send(message, 0, priority)
+    with pytest.raises((TypeError, BufferError, UnicodeEncodeError)):
+        own.open(read=True, write=False).send(message)
+
+
+def test_wrong_calls_are_refused(own: Queues) -> None:
+    queue = own.open()
+    for wrong in ([], [b"", 0, 0, 0]):
+        with pytest.raises(TypeError):
+            queue.send(*wrong)
+    for name in ("/a\0b", "a\0b"):
+        with pytest.raises(ValueError, match=r"null|start"):
+            ours.MessageQueue(name)
+    with pytest.raises(AttributeError):
+        del queue.block
+    assert queue.block
+
+
+def test_queues_may_be_larger_than_the_kernels(own: Queues) -> None:
+    queue = own.open(ours.O_CREX, 0o600, 2000, 100_000)
+    for number in range(2000):
+        queue.send(str(number), 0)
+    with pytest.raises(ours.BusyError):
+        queue.send("x", 0)
+    queue.receive()
+    queue.send(bytes(100_000), priority=1)
+    assert queue.receive() == (bytes(100_000), 1)
+    assert [int(queue.receive(0)[0]) for _ in range(1999)] == list(range(1, 2000))
+
+
+@pytest.mark.parametrize("sizes", [(65537, 1), (1, 2**30 + 1), (2**40, 2**40)])
+def test_there_are_limits(own: Queues, sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="they may be 1 to 65536 and 1 to 1073741824"):
+        own.open(ours.O_CREAT, 0o600, *sizes)
+
+
+def test_no_room_and_too_many_handles_are_errors_of_the_system(own: Queues) -> None:
+    with pytest.raises(OSError, match=r"/dev/shm has \d+ bytes free") as caught:
+        own.open(ours.O_CREAT, 0o600, 65536, 2**30)
+    assert caught.value.errno
+    for _ in range(128):
+        own.open()
+    with pytest.raises(OSError, match="128 handles open") as caught:
+        own.open()
+    assert caught.value.errno
+
+
+def test_time_outs_that_the_kernel_cannot_express_are_told_as_there(queues: Queues) -> None:
+    queue = queues.open()
+    queue.send("x", 2**62)
+    assert queue.receive(1e18) == (b"x", 0)
+    for timeout in (2**63 - 1, 1e19, float("inf"), float("nan")):
+        with pytest.raises(queues.posix.ExistentialError):
+            queue.receive(timeout)
+
+
+def test_errors_tell_what_the_work_queue_said(own: Queues) -> None:
+    queue = own.open()
+    with pytest.raises(ours.BusyError, match=own.name) as caught:
+        queue.receive(0)
+    assert caught.value.errno
+    with pytest.raises(ValueError, match="65 bytes does not fit: at most 64"):
+        queue.send(bytes(65))
+    with pytest.raises(ours.ExistentialError, match="no such queue") as missing:
+        ours.MessageQueue(f"{own.name}not")
+    assert isinstance(missing.value.__cause__, IpcError)
+
+
+def test_the_backend_is_chosen_as_for_all() -> None:
+    """On the fake backend it is posix_ipc in one process."""
+    code = """if True:
+        from msgq import posix_ipc
+        queue = posix_ipc.MessageQueue("/jobs", posix_ipc.O_CREX)
+        queue.send("x", priority=3)
+        assert queue.receive() == (b"x", 3)
+        try:
+            queue.receive(0)
+        except posix_ipc.BusyError:
+            print("busy")"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MSGQ_BACKEND": "fake"}, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"busy\n", b"")
+
+
+def test_real_time_signals_are_named() -> None:
+    assert (ours.USER_SIGNAL_MIN, ours.USER_SIGNAL_MAX) == (signal.SIGRTMIN, signal.SIGRTMAX)

@@ -1,0 +1,388 @@
+"""Work queues in a simulation: who takes which message, faults, leases, waits in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.errors import DeadlockError, InvalidValueError, QueueFullError
+from msgq.impl.fake.workqueue import MessageQueue
+from msgq.impl.workqueue.options import O_CREX
+from msgq.simulation import Fault, Faults, Simulation, explore
+
+
+def jobs(**options: Any) -> Any:
+    """Open the queue of these tests."""
+    return MessageQueue("jobs", **options)
+
+
+def send(*messages: bytes, **options: Any) -> None:
+    jobs().send_many(messages, **options)
+
+
+class TestOrders:
+    @pytest.mark.parametrize("takers", [1, 2, 3, 4])
+    def test_each_of_several_takers_may_get_the_message(self, takers: int) -> None:
+        got: list[int] = []
+
+        def scenario(sim: Simulation) -> None:
+            before = len(got)
+            for taker in range(takers):
+                sim.on("queue/jobs", lambda _, taker=taker: got.append(taker))  # type: ignore[misc]
+            send(b"message")
+            sim.run()
+            assert len(got) == before + 1
+
+        found = explore(scenario)
+        assert found.complete
+        assert found.orders == takers
+        assert sorted(got) == list(range(takers))
+
+    def test_every_way_to_share_messages_out(self) -> None:
+        """Two generators that each take what there is: each message goes to either."""
+        seen = set()
+
+        def taker(name: str, got: list[str]) -> Generator[Any, Any, None]:
+            queue = jobs()
+            while True:
+                message = yield queue
+                got.append(name + message.data.decode())
+                yield 0.0
+
+        def scenario(sim: Simulation) -> None:
+            got: list[str] = []
+            sim.add(taker, "a", got)
+            sim.add(taker, "b", got)
+            send(b"1", b"2", b"3")
+            sim.run()
+            assert [text[1] for text in got] == ["1", "2", "3"]
+            seen.add("".join(text[0] for text in got))
+
+        assert explore(scenario).complete
+        assert len(seen) == 2**3
+
+    def test_every_order_of_several_senders_and_each_of_them_in_its_own(self) -> None:
+        seen = set()
+
+        def sender(name: str) -> Generator[float, Any, None]:
+            queue = jobs()
+            for number in range(2):
+                yield 0.0
+                queue.send(f"{name}{number}".encode())
+
+        def scenario(sim: Simulation) -> None:
+            sim.add(sender, "a")
+            sim.add(sender, "b")
+            sim.run()
+            got = [message.data for message in jobs().receive_many()]
+            assert [data for data in got if data < b"b"] == [b"a0", b"a1"]
+            seen.add(tuple(got))
+
+        assert explore(scenario).complete
+        assert len(seen) == math.comb(4, 2)
+
+    def test_a_bug_that_only_one_order_has_is_found_and_repeated(self) -> None:
+        def scenario(sim: Simulation) -> None:
+            takes: list[str] = []
+            sim.on("queue/jobs", lambda _: takes.append("a"))
+            sim.on("queue/jobs", lambda _: takes.append("b"))
+            sim.play([(0.0, "queue/jobs", b"1"), (1.0, "queue/jobs", b"2")])
+            sim.run()
+            assert takes != ["b", "b"]
+
+        found = explore(scenario)
+        assert isinstance(found.error, AssertionError)
+        assert found.choices is not None
+        with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
+            scenario(sim)
+
+    def test_a_receive_sees_at_once_what_was_sent(self) -> None:
+        with Simulation():
+            send(b"message")
+            assert jobs().receive(0) == (b"message", 0)
+
+    def test_what_was_sent_is_kept_under_the_queues_name(self) -> None:
+        with Simulation() as sim:
+            send(b"1", b"2", priority=3)
+            assert sim.sent_on("queue/jobs") == [b"1", b"2"]
+            assert sim.sent[0].node == "main"
+
+    def test_the_same_seed_is_the_same_run(self) -> None:
+        def run(seed: int) -> list[Any]:
+            got: list[Any] = []
+
+            def worker(name: str) -> None:
+                queue = jobs()
+                while True:
+                    with queue.take() as job:
+                        got.append((name, job.data, job.deliveries))
+                        sim.clock.sleep(0.05)
+
+            with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1, restart=0.1)) as sim:
+                sim.add(worker, "a")
+                sim.add(worker, "b")
+                sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(40))
+                sim.run()
+            return got
+
+        assert run(3) == run(3)
+        assert run(3) != run(4)
+
+
+def worker(sim: Simulation, seconds: float, done: list[bytes], starts: list[float]) -> None:
+    """Take each job, and have done it after so long."""
+    starts.append(sim.clock.time())
+    queue = jobs()
+    while True:
+        with queue.take() as job:
+            sim.clock.sleep(seconds)
+            done.append(job.data)
+
+
+class TestFaults:
+    @pytest.mark.parametrize("kind", ["drop", "duplicate", "lap"])
+    def test_a_queue_loses_nothing_and_repeats_nothing(self, kind: Any) -> None:
+        with pytest.raises(InvalidValueError, match=kind):
+            Fault(kind, "queue/jobs", message=1)
+        with Simulation(1, Faults(**{kind: 1.0})) as sim:
+            send(b"1", b"2")
+            sim.run()
+            assert [data for data, _ in jobs().receive_many()] == [b"1", b"2"]
+
+    def test_delay(self) -> None:
+        """Who sends is held up in the middle: nobody sees the message, and its place is taken."""
+        with Simulation(script=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
+            queue = jobs(max_messages=2)
+            queue.send(b"late", 5)
+            assert (queue.receive(1.0), queue.current_messages) == (None, 0)
+            queue.send(b"behind it")
+            with pytest.raises(QueueFullError):
+                queue.send(b"no room", timeout=0)
+            assert queue.receive() == (b"late", 5)
+            assert sim.clock.time() == 2.5
+            assert queue.receive() == (b"behind it", 0)
+
+    def test_by_chance_messages_are_late_and_none_is_lost(self) -> None:
+        for seed in range(20):
+            with Simulation(seed, Faults(delay=0.5, reorder=0.3, drop=0.9, delay_max=1.0)) as sim:
+                sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(30))
+                sim.run()
+                assert [int(data) for data, _ in jobs().receive_many()] == list(range(30))
+
+    def test_restart_of_the_taker_brings_its_message_back(self) -> None:
+        done: list[bytes] = []
+        starts: list[float] = []
+        with Simulation(script=[Fault("restart", "queue/jobs", message=2)]) as sim:
+            sim.add(worker, sim, 1.0, done, starts)
+            send(b"1", b"2", b"3")
+            sim.run()
+        assert done == [b"1", b"2", b"3"]
+        assert starts == [0.0, 1.0]
+
+    def test_the_next_taker_sees_that_it_was_delivered_before(self) -> None:
+        with Simulation(script=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
+            deliveries: list[tuple[bytes, int]] = []
+
+            def taker() -> None:
+                queue = jobs()
+                while True:
+                    with queue.take() as job:
+                        deliveries.append((job.data, job.deliveries))
+
+            sim.add(taker)
+            sim.play([(0.0, "queue/jobs", b"1"), (1.0, "queue/jobs", b"2")])
+            sim.run()
+        assert deliveries == [(b"1", 1), (b"2", 2)]
+
+    def test_what_was_received_without_acknowledgement_is_gone_with_its_receiver(self) -> None:
+        got: list[bytes] = []
+
+        def receiver() -> None:
+            queue = jobs()
+            while True:
+                got.append(queue.receive().data)
+
+        with Simulation(script=[Fault("restart", "queue/jobs", message=2)]) as sim:
+            sim.add(receiver)
+            send(b"1", b"2", b"3")
+            sim.run()
+        assert got == [b"1", b"3"]
+
+    def test_a_generator_ends_where_it_waits_next(self) -> None:
+        done: list[tuple[bytes, int]] = []
+
+        def taker() -> Generator[float, Any, None]:
+            queue = jobs()
+            while (job := queue.take(0)) is not None:
+                with job:
+                    yield 1.0
+                    done.append((job.data, job.deliveries))
+
+        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]) as sim:
+            send(b"1", b"2")
+            sim.add(taker)
+            sim.run()
+        assert done == [(b"1", 2), (b"2", 1)]
+
+    def test_who_cannot_be_restarted(self) -> None:
+        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]):
+            send(b"message")
+            with pytest.raises(InvalidValueError, match="'main'"):
+                jobs().take(0)
+
+    def test_workers_that_are_restarted_at_random_do_each_job(self) -> None:
+        """Once, as a restart hits a worker that has only taken its job."""
+        restarts = 0
+        for seed in range(30):
+            done: list[bytes] = []
+            starts: list[float] = []
+            with Simulation(seed, Faults(restart=0.2, delay=0.2, delay_max=0.5)) as sim:
+                for _ in range(3):
+                    sim.add(worker, sim, 0.3, done, starts)
+                sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(20))
+                sim.run()
+                assert jobs().current_messages == jobs().in_flight == 0
+            assert Counter(done) == {b"%d" % number: 1 for number in range(20)}
+            restarts += len(starts) - 3
+        assert restarts
+
+
+class TestLeases:
+    def test_a_worker_that_hangs_loses_its_job_to_another(self) -> None:
+        done: list[tuple[str, float]] = []
+
+        def hangs() -> None:
+            job = jobs().take(lease=2.0)
+            sim.clock.sleep(100)
+            del job
+
+        def works() -> None:
+            sim.clock.sleep(0.5)
+            with jobs().take() as job:
+                done.append((job.data.decode(), sim.clock.time()))
+                assert job.deliveries == 2
+
+        with Simulation() as sim:
+            send(b"job")
+            sim.add(hangs)
+            sim.add(works)
+            sim.run(until=50)
+        assert done == [("job", 2.0)]
+
+    def test_time_does_not_move_to_a_lease_that_is_over(self) -> None:
+        with Simulation() as sim:
+            send(b"job")
+            jobs().take(0, lease=1000.0).ack()
+            sim.run()
+            assert sim.clock.time() == 0
+
+
+class TestWaits:
+    def test_a_sender_waits_for_room(self) -> None:
+        def receiver() -> None:
+            sim.clock.sleep(2.0)
+            jobs().receive()
+
+        with Simulation() as sim:
+            queue = jobs(max_messages=1)
+            sim.add(receiver)
+            queue.send(b"1")
+            with pytest.raises(QueueFullError):
+                queue.send(b"2", timeout=1.5)
+            assert sim.clock.time() == 1.5
+            queue.send(b"2")
+            assert sim.clock.time() == 2.0
+            assert queue.receive() == (b"2", 0)
+
+    def test_nodes_that_wait_for_ever_are_named(self) -> None:
+        with Simulation() as sim:
+            sim.add(lambda: jobs().receive(), name="idle")
+            with pytest.raises(DeadlockError, match="idle waits for a message of the queue 'jobs'"):
+                jobs().receive()
+
+    def test_a_deadline_is_virtual(self) -> None:
+        with Simulation() as sim:
+            assert jobs().receive(deadline=7.5) is None
+            assert sim.clock.time() == 7.5
+
+    def test_several_nodes_may_wait_with_one_handle(self) -> None:
+        got: list[Any] = []
+        with Simulation() as sim:
+            queue = jobs()
+            for _ in range(3):
+                sim.add(lambda: got.append(queue.receive().data))
+            queue.send_many([b"1", b"2", b"3"])
+            sim.run()
+        assert sorted(got) == [b"1", b"2", b"3"]
+
+    @pytest.mark.parametrize("kind", ["blocking", "generator"])
+    def test_a_poller_of_a_topic_and_a_queue(self, kind: str) -> None:
+        got: list[bytes] = []
+
+        def registered() -> Any:
+            poller = msgq.Poller()
+            poller.registerSocket(jobs())
+            msgq.sub_sock("topic", poller)
+            return poller
+
+        def take(ready: list[Any]) -> None:
+            for each in ready:
+                message = each.receive(0)
+                got.append(message if isinstance(message, bytes) else message.data)
+
+        def blocking() -> None:
+            poller = registered()
+            while True:
+                take(poller.poll(-1))
+
+        def generator() -> Any:
+            poller = registered()
+            while True:
+                take((yield poller))
+
+        with Simulation() as sim:
+            sim.add(blocking if kind == "blocking" else generator)
+            sim.play([(1.0, "topic", b"topic"), (2.0, "queue/jobs", b"queue")])
+            sim.run()
+        assert got == [b"topic", b"queue"]
+
+    def test_stamps_are_virtual(self) -> None:
+        with Simulation() as sim:
+            sim.clock.sleep(1.5)
+            send(b"message")
+            assert jobs().receive().sent_time == 1_500_000_000
+
+    def test_who_waits_is_not_notified_beside(self) -> None:
+        told: list[float] = []
+        with Simulation() as sim:
+            queue = jobs()
+            queue.notify(lambda _: told.append(sim.clock.time()))
+            sim.add(lambda: jobs().receive())
+            sim.play([(1.0, "queue/jobs", b"for the receiver"), (2.0, "queue/jobs", b"for whoever is told")])
+            sim.run()
+        assert told == [2.0]
+
+    def test_asyncio_would_wait_in_real_time(self) -> None:
+        with Simulation(), pytest.raises(DeadlockError, match="real time"):
+            jobs().fileno()
+
+    def test_a_recording_does_not_wait_for_room(self) -> None:
+        with Simulation() as sim:
+            jobs(max_messages=1)
+            sim.play([(0.0, "queue/jobs", b"1"), (0.0, "queue/jobs", b"2")])
+            with pytest.raises(QueueFullError):
+                sim.run()
+
+    def test_a_simulation_ends_with_its_queues(self) -> None:
+        for _ in range(2):
+            with Simulation():
+                queue = jobs(flags=O_CREX)
+                queue.send(b"message")
+                job = queue.take(0)
+            assert queue.closed
+            del job
