@@ -12,6 +12,9 @@ from typing import Any
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, WorkQueue
 
 
+_kept: list[Any] = []  # their names go with them
+
+
 class MpQueue(System):
     """One queue in processes that are not related: its semaphores have names, and its pipe gets one.
 
@@ -56,9 +59,10 @@ class MpQueue(System):
 
     def _make(self, path: Path) -> None:
         context = get_context("spawn")  # its semaphores keep their names
-        self.made = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
-        kept = [(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name) for lock in self.made]
+        made = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
+        _kept.append(made)
+        states = [(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name) for lock in made]
         os.mkfifo(self.topic.folder / self.topic.name)
         draft = path.with_suffix(".draft")
-        draft.write_bytes(pickle.dumps(kept))
+        draft.write_bytes(pickle.dumps(states))
         draft.rename(path)
