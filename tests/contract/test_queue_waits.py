@@ -805,7 +805,7 @@ class TestNotifications:
             queue.send(b"message")
             assert child.result() == 1
 
-    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=repr)
+    @pytest.mark.parametrize("bad", ["text", 1.5, True, []], ids=repr)
     def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
         with pytest.raises(TypeError):
             queues.open().notify(bad)

@@ -232,6 +232,8 @@ cdef class Handle(Waitable):
         cdef int64_t now = mq_now_ns()
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
+        elif self._h.met:
+            return MQ_QUEUE_MET_NS  # then it is time, and we know when the first lease ends
         return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
 
     cdef bint _sleep(self, Sleeper kind, int64_t until) except -1:

@@ -21,6 +21,9 @@ cdef class Job:
     cdef bint _over
     cdef readonly bytes data
 
+    def __cinit__(self):
+        self._over = True  # until it has a queue
+
     def __init__(self):
         raise TypeError("a job comes from a queue's take()")
 
@@ -29,6 +32,8 @@ cdef class Job:
             mq_queue_return(&self._queue._h, self._taken.place, self._taken.word)
 
     def __repr__(self):
+        if self._queue is None:
+            return "<msgq Job of no queue>"
         return f"<msgq Job of {self._queue.endpoint!r}, {len(self.data)} bytes, {'over' if self._over else 'open'}>"
 
     @property
@@ -53,6 +58,8 @@ cdef class Job:
                 and self._queue._uid == self._uid)
 
     cdef int _check(self) except -1:
+        if self._queue is None:
+            raise TypeError("a job comes from a queue's take()")
         if self._over:
             raise StateError("a job ends once; this one was acknowledged or given back", self._queue._endpoint)
         if self._generation != fork_generation:
@@ -92,4 +99,5 @@ cdef object new_job(Handle queue, const mq_queue_taken *taken):
     job._queue, job._taken = queue, taken[0]
     job._uid, job._generation = job._queue._uid, fork_generation
     job.data = job._queue._copy(taken)
+    job._over = False
     return job

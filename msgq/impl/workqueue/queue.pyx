@@ -265,6 +265,9 @@ cdef class MessageQueue(Handle):
         self._need_read()
         return event_loop.receive(self, 0.0)
 
+    def areceive(self):
+        return self.arecv()
+
     # ---- looking on, and being told ----
 
     def peek(self, limit=None):
