@@ -37,7 +37,7 @@ cdef class Handle(Waitable):
     cdef int _refuse(self) except -1
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
-    cdef int _sweep(self, int64_t now) except -1
+    cdef void _sweep(self, int64_t now) noexcept
     cdef int64_t _doze_ns(self) except -2
     cdef bint _sleep(self, Sleeper kind, int64_t until) except -1
     cdef int64_t _until(self, timeout, deadline) except -2

@@ -26,10 +26,10 @@ from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lo
 from msgq.impl.workqueue.core cimport (
     MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
     mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on,
-    mq_queue_clear_dead_bits, mq_queue_count, mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold,
-    mq_queue_join, mq_queue_leave, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
-    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep, mq_queue_sweep_due, mq_queue_take,
+    mq_queue_count, mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold,
+    mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
+    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take,
     mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
@@ -217,15 +217,9 @@ cdef class Handle(Waitable):
         else:
             mq_queue_bit_off(&self._h.parts.queue.senders_waiting, self._h.number)
 
-    cdef int _sweep(self, int64_t now) except -1:
+    cdef void _sweep(self, int64_t now) noexcept:
         """Bring back what the dead left, and what leases gave up."""
-        cdef int fd
-        self._lease_ends_ns = now + mq_queue_sweep(&self._h, now)
-        fd = self._file.lock(False)
-        if fd >= 0:
-            mq_queue_clear_dead_bits(&self._h)
-            unlock_file(fd)
-        return 0
+        self._lease_ends_ns = now + mq_queue_look(&self._h, now)
 
     cdef int64_t _doze_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
@@ -250,6 +244,7 @@ cdef class Handle(Waitable):
             if wait._generation == fork_generation:  # the wake may have been for us
                 if kind == RECEIVERS:
                     mq_queue_pass_on_message(&self._h)
+                    mq_queue_owe_no_more(self._h.row, 1)
                 else:
                     mq_queue_pass_on_room(&self._h)
             raise
@@ -380,15 +375,22 @@ cdef class Handle(Waitable):
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
         cdef int64_t until
+        cdef uint64_t uid
         self._need_read()
         until = self._until(timeout, deadline)
         if self._look(taken):
             return True
         while until != NO_WAIT:
+            uid = self._uid
+            mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
             in_time = self._sleep(RECEIVERS, until)
             self._enter()  # a signal handler may have closed it, or forked
-            if self._look(taken):
-                mq_queue_tell_of_rest(&self._h.parts)  # what came while we waited was left to us
+            found = self._look(taken)
+            if found:
+                mq_queue_tell_of_rest(&self._h.parts)
+            if uid == self._uid:
+                mq_queue_owe_no_more(self._h.row, 1)
+            if found:
                 return True
             if not in_time:
                 break

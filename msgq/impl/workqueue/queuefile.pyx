@@ -31,13 +31,6 @@ cdef extern from "ground/life.h" nogil:
     int mq_roll_open(const mq_roll *roll, int access)
 
 
-cdef extern from "sys/file.h" nogil:
-    enum:
-        LOCK_EX
-        LOCK_NB
-    int flock(int fd, int operation)
-
-
 @no_gc_clear  # what has a row in it needs it mapped to the last
 cdef class QueueFile:
     """See queuefile.pxd."""
@@ -60,17 +53,9 @@ cdef class QueueFile:
     cdef const mq_roll *roll(self) noexcept:
         return &self.segment.roll
 
-    cdef int lock(self, bint patient=True) except -2:
-        """Hold off all who come and go; returns what unlock_file takes. Not patient: -1 when it is not to be had now.
-
-        A queue that was unlinked has its file no less.
-        """
+    cdef int lock(self) except -2:
+        """Hold off all who come; returns what unlock_file takes. A queue that was unlinked has its file no less."""
         cdef int fd = mq_roll_open(self.roll(), O_RDWR)
-        if not patient:
-            if fd < 0 or flock(fd, LOCK_EX | LOCK_NB) == 0:
-                return fd
-            close(fd)
-            return -1
         if fd < 0:
             raise failure("cannot open the queue's file anew", self.name, self.segment.path, errno)
         try:

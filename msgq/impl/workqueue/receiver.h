@@ -84,6 +84,8 @@ static inline mq_queue_found mq_queue_find(mq_queue_handle *h) {
         uint64_t ready = mq_load_acquire_u64(&h->parts.queue->ready);
         mq_queue_found found = mq_queue_best(h);
         mq_fence_acquire(); /* EDGE sent: acquire. The scan is over before the second look. Partner: mq_queue_commit */
+        if (!found.key)
+            mq_fence_seq_cst(); /* EDGE alone: of who then waits to be notified. Partner: mq_queue_commit_watched */
         if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)
             return found;
         /* The same one twice: with this it ends under any traffic. */
