@@ -42,27 +42,28 @@ class MpQueue(System):
         if not path.exists():
             self._make(path)
         states = pickle.loads(path.read_bytes())
-        locks = []
-        for kind, state in zip((synchronize.Lock, synchronize.Lock, synchronize.BoundedSemaphore), states, strict=True):
-            lock = kind.__new__(kind)
-            lock.__setstate__(state)  # type: ignore[attr-defined]
-            locks.append(lock)
+        kinds = (synchronize.Lock, synchronize.Lock, synchronize.BoundedSemaphore)
+        locks = [_restored(kind, state) for kind, state in zip(kinds, states, strict=True)]
         fifo = os.fspath(self.topic.folder / self.topic.name)
         # Opened for both directions, so that neither process waits for the other here.
         ends = [
             connection.Connection(os.open(fifo, os.O_RDWR | os.O_CLOEXEC), readable=reads, writable=not reads)
             for reads in (True, False)
         ]
-        queue = queues.Queue.__new__(queues.Queue)
-        queue.__setstate__((False, self.topic.depth, *ends, *locks, os.getpid()))
-        return queue
+        return _restored(queues.Queue, (False, self.topic.depth, *ends, *locks, os.getpid()))
 
     def _make(self, path: Path) -> None:
         context = get_context("spawn")  # its semaphores keep their names
-        made = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
+        made: tuple[Any, ...] = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
         _kept.append(made)
         states = [(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name) for lock in made]
         os.mkfifo(self.topic.folder / self.topic.name)
         draft = path.with_suffix(".draft")
         draft.write_bytes(pickle.dumps(states))
         draft.rename(path)
+
+
+def _restored(kind: Any, state: Any) -> Any:
+    made = kind.__new__(kind)
+    made.__setstate__(state)
+    return made
