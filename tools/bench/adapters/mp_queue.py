@@ -11,7 +11,6 @@ from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, WorkQueue
 
-
 _kept: list[Any] = []  # their names go with them
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Unsupported, WorkQueue, unlink
 
-
 PIPE_BYTES = 65536
 HEADER_BYTES = 4
 

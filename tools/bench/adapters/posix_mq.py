@@ -11,7 +11,6 @@ from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, Unsupported, WorkQueue
 
-
 MOST = 65536  # no kernel allows more
 LIMIT = Path("/proc/sys/fs/mqueue/msg_max")
 NEW_IPC = 0x08000000  # CLONE_NEWIPC
