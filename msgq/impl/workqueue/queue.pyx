@@ -38,6 +38,24 @@ def _reopened(name, prefix, trust, read, write, block):
     return queue
 
 
+cdef int look_through(message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message):
+        options.refuse_objects(message)
+    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
+    return 0
+
+
+cdef uint64_t rank_of(priority, str name) except? 0:
+    """Return a priority that is possible."""
+    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+
+
+cdef uint64_t time_of(origin_time, str name) except? 0:
+    """Return an origin time that is possible."""
+    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
+
+
 @cython.no_gc_clear  # as its base
 cdef class MessageQueue(Handle):
     """See queue.pyi."""
@@ -140,10 +158,11 @@ cdef class MessageQueue(Handle):
             return False
         self._fill(place, view.buf, view.len)
         mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
@@ -210,6 +229,7 @@ cdef class MessageQueue(Handle):
                     self._put_back_untouched(taken)
                     raise options.too_small_error(taken.length, view.len, self._endpoint)
                 mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
+                self._file.check_whole()
                 if mq_queue_free(&self._h, &taken):
                     return taken.length, mq_word_priority(taken.key)
             return None
