@@ -153,7 +153,7 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *
 /* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one
  * would find the next message under its hands. */
 static inline void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick) {
-    /* EDGE lease: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
+    /* EDGE deadline: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
     mq_store_release_u64(&h->parts.heads[taken->place].lease, mq_lease_of(taken->word, deadline_tick));
 }
 
