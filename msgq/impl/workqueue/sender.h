@@ -76,7 +76,7 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
      * weaker: nobody is told that the queue, which others left empty, has this message. */
     mq_fence_seq_cst();
     there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
-    if (!there && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
+    if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))
         mq_queue_arrived(h->parts.queue);
 }
 
