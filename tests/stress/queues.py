@@ -25,6 +25,7 @@ KINDS = ("receive", "take", "many", "into", "iterate", "poller", "fileno", "asyn
 PRIORITIES = (1, 2, 2, 2, 900, 32767)
 END = 2**32 - 1  # the source of a message after which a taker ends; its priority is the lowest
 LATE_S = 0.7  # who is woken takes sooner; who was forgotten looks after 1 s
+HESITATION_S = 0.1
 SIZE = 1024
 
 
@@ -196,14 +197,18 @@ def sleepers(name: str, handles: int) -> list[int]:
 # ---- those who disturb ----
 
 
-def look_on(name: str, kind: str) -> int:
-    """Watch, and take nothing, until the parent says so; return how often something was there."""
-    queue, poller, seen = MessageQueue(name), msgq.Poller(), 0
-    poller.registerSocket(queue)
-    say("ready")
-    while not told():
-        seen += bool(poller.poll(20) if kind == "poller" else select.select([queue.fileno()], [], [], 0.02)[0])
-    return seen
+def hesitate(name: str, kind: str) -> dict[str, Any]:
+    """Watch, and take what is there only a while after it came, until the parent says so."""
+    books, poller = Books(ordered=True), msgq.Poller()
+    with MessageQueue(name) as queue:
+        poller.registerSocket(queue)
+        say("ready")
+        while not told():
+            if poller.poll(200) if kind == "poller" else select.select([queue.fileno()], [], [], 0.2)[0]:
+                time.sleep(HESITATION_S)
+                if (got := queue.receive(0)) is not None:
+                    books.enter(got.data, got.priority, got.sent_time)
+    return books.report()
 
 
 def give_up(name: str, seed: int) -> int:
