@@ -81,6 +81,7 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "InterruptedWaitError": "IpcError",
     "EventTimeoutError": "WaitTimeoutError RuntimeError",
     "EventError": "IpcError RuntimeError",
     "ControllerDiedError": "EventError",
