@@ -135,7 +135,7 @@ def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poller", "fileno"])
 def test_watchers_do_not_use_up_wakes(scene: Scene, endpoint: str, seed: int, kind: str) -> None:
-    """What: two processes watch, and hesitate before they take; a third one is blocked, and gets the messages at once."""
+    """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
     count = int(30 * LONGER)
     with MessageQueue(endpoint) as queue:
         watchers = scene.start_all([(queues.hesitate, endpoint, kind)] * 2)
