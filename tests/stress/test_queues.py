@@ -129,6 +129,24 @@ def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int
         settled(queue)
 
 
+@pytest.mark.slow
+def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scene: Scene, endpoint: str) -> None:
+    """What: one process sends without a pause into places far apart; another takes, looking at 65,536 places each time.
+
+    Why: a look may have passed the place into which a message comes, and find the next one, in a place before it.
+    """
+    count = int(20000 * LONGER)
+    with MessageQueue(endpoint, max_messages=65536, max_message_size=8) as queue:
+        for number in range(65536):
+            queue.send(b"old", number % 37 == 0, timeout=0)
+        while (one := queue.receive(0)) is not None and one.priority:
+            pass  # so free places are far apart
+        (taker,) = scene.start_all([(queues.take_best, endpoint, count)])
+        for number in range(count):
+            queue.send(number.to_bytes(4, "little"), 5, timeout=DEADLINE)
+        assert taker.result() == []
+
+
 # ---- those who disturb ----
 
 
