@@ -189,7 +189,7 @@ class Queues:
         self.sleep = virtual.sleep if name == "fake" else time.sleep
         self._open: list[Any] = []
 
-    def open(self, flags: int | None = None, *, name: str = "", **options: Any) -> Any:
+    def open(self, flags: Any = None, *, name: Any = "", **options: Any) -> Any:
         """Open the test's queue, or another one of the test."""
         self._open.append(queue := self.MessageQueue(self.name + name, flags, **options))
         return queue
@@ -214,6 +214,12 @@ class Queues:
         bare = [("", path.name.removeprefix("msgqjobs_")) for path in SHM.glob(f"msgqjobs_{self.name}*")]
         prefix = f"p{self.name}"
         return bare + [(prefix, path.name) for path in SHM.glob(f"msgqjobs_{prefix}/*")]
+
+
+def call_arguments(call: str) -> list[Any]:
+    """Return what a method of a queue is called with, at least."""
+    arguments: dict[str, list[Any]] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}
+    return arguments.get(call, [])
 
 
 def queues_of(name: str, token: str) -> Iterator[Queues]:

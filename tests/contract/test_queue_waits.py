@@ -31,7 +31,7 @@ from msgq.errors import (
 )
 from msgq.impl.workqueue.options import O_CREAT, O_NONBLOCK
 from tests.contract import queue_actors
-from tests.contract.conftest import Queues
+from tests.contract.conftest import Queues, call_arguments
 from tests.support import DEADLINE, DEADLINE_MS, Child, Task, in_fork, wait_asleep, wait_until
 
 SHORT = 0.05
@@ -147,18 +147,18 @@ class TestTime:
     def test_times_that_are_not_possible(self, queues: Queues, bad: dict[str, float], call: str, block: bool) -> None:
         queue = queues.open()
         queue.block = block
-        args: list[Any] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(call, [])
         with pytest.raises(InvalidValueError) as caught:
-            getattr(queue, call)(*args, **bad)
+            getattr(queue, call)(*call_arguments(call), **bad)
         assert caught.value.endpoint == queues.name
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("bad", [{"timeout": "1"}, {"deadline": "1"}, {"timeout": [1]}], ids=str)
     def test_times_that_are_none(self, queues: Queues, bad: Any) -> None:
         queue = queues.open()
-        for call in (lambda: queue.receive(**bad), lambda: queue.send(b"", **bad)):
-            with pytest.raises(TypeError):
-                call()
+        with pytest.raises(TypeError):
+            queue.receive(**bad)
+        with pytest.raises(TypeError):
+            queue.send(b"", **bad)
         assert queue.current_messages == 0
 
     def test_for_ever_alone_in_virtual_time_is_an_error(self, queues: Queues) -> None:
@@ -254,8 +254,7 @@ class TestThreads:
     @pytest.mark.parametrize("how", ["receive", "take", "receive_into", "send", "send_many", "wait_space"])
     def test_close_ends_the_waits_of_other_threads(self, queues: Queues, how: str) -> None:
         queue = filled(queues) if how in ("send", "send_many", "wait_space") else queues.open()
-        args: list[Any] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(how, [])
-        tasks = [Task(getattr(queue, how), *args) for _ in range(2)]
+        tasks = [Task(getattr(queue, how), *call_arguments(how)) for _ in range(2)]
         for task in tasks:
             task.wait_asleep()
         queue.close()

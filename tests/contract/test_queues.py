@@ -26,7 +26,7 @@ from msgq.errors import (
 )
 from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
 from msgq.schema import Schema
-from tests.contract.conftest import Queues
+from tests.contract.conftest import Queues, call_arguments
 from tests.support import SHM
 
 PRIORITIES = [0, 1, 2, 31, 32, 255, 256, 1000, 32766, 32767]
@@ -348,9 +348,8 @@ class TestLifetime:
     def test_a_closed_handle_is_of_no_use(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         queue.close()
-        args = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(call, [])
         with pytest.raises(EndpointClosedError) as caught:
-            getattr(queue, call)(*args)
+            getattr(queue, call)(*call_arguments(call))
         assert caught.value.errno == errno.EBADF
         assert caught.value.endpoint == queues.name
 
