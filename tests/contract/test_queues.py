@@ -195,6 +195,12 @@ class TestMany:
         assert queue.send_many([b"6"], timeout=0) == 0
         assert drained(queue) == [b"1", b"2", b"3"]
 
+    def test_the_next_message_is_asked_for_when_there_was_room_for_the_one_before(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=2)
+        asked = iter([b"1", b"2", b"3", b"4"])
+        assert queue.send_many(asked, timeout=0) == 2
+        assert list(asked) == [b"4"]
+
     def test_a_message_that_is_refused_is_an_error_and_those_before_it_are_sent(self, queues: Queues) -> None:
         queue = queues.open(max_message_size=2)
         with pytest.raises(MessageTooLargeError):
