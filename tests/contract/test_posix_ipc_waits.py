@@ -169,13 +169,19 @@ def test_closing_ends_the_waits_of_other_threads(own: Queues) -> None:
 
 
 @contextlib.contextmanager
-def alarm(handler: Any, seconds: float = 0.05) -> Iterator[None]:
+def alarm(handler: Any) -> Iterator[None]:
+    """Have the handler run when this thread sleeps."""
+
+    def ring() -> None:
+        wait_asleep(os.getpid(), threading.main_thread().native_id)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    ringing = Task(ring)
     try:
         yield
+        ringing.result()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -215,8 +221,8 @@ def test_an_interrupt_of_the_keyboard_is_raised(queues: Queues) -> None:
 
 def test_a_signal_without_a_handler_ends_nothing(queues: Queues) -> None:
     queue = queues.open()
-    with alarm(signal.SIG_IGN, 0.02), pytest.raises(queues.posix.BusyError):
-        queue.receive(0.1)
+    with alarm(signal.SIG_IGN), pytest.raises(queues.posix.BusyError):
+        queue.receive(0.3)
 
 
 def test_a_handler_may_use_the_queue(queues: Queues) -> None:
