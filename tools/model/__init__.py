@@ -1,5 +1,5 @@
 """Random-schedule models for `python -m tools.model`: the ring protocol (docs/protocol.md) with frames' leases,
-attention among several publishers (attention.py), and channels (channel.py).
+attention among several publishers (attention.py), channels (channel.py), and work queues (workqueue.py).
 
 What it does: it runs a protocol as generators on a weak memory (memory.py, machine.py), with a scheduler that
 preempts, delays and kills threads as a seed says (scheduler.py), and compares what subscribers get with what really

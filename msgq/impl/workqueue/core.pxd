@@ -7,7 +7,7 @@ from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts
 
 cdef extern from "ground/layout.h" nogil:
     ctypedef struct mq_identity:
-        mq_u64 uid, pid
+        mq_u64 uid, pid, thread_id, start_time
         char name[16]
     ctypedef struct mq_roster_row:
         mq_identity who
@@ -117,6 +117,8 @@ cdef extern from "workqueue/handle.h" nogil:
     void mq_queue_bit_on(mq_queue_bits *bits, unsigned row)
     void mq_queue_bit_off(mq_queue_bits *bits, unsigned row)
     bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
+    void mq_queue_owe(mq_queue_row *row, uint64_t n)
+    void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n)
     mq_u32 *mq_queue_ready_word(mq_queue *queue)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
@@ -147,9 +149,8 @@ cdef extern from "workqueue/repair.h" nogil:
     enum:
         MQ_QUEUE_LOOK_NS
         MQ_QUEUE_MET_NS
-    int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns)
+    int64_t mq_queue_look(mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns)
-    void mq_queue_clear_dead_bits(mq_queue_handle *h)
     void mq_queue_tell_of_rest(const mq_queue_parts *parts)
     void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)

@@ -103,6 +103,10 @@ static inline void mq_queue_wake_sender(mq_queue *queue) {
     mq_futex_wake(mq_futex_word(&queue->freed), 1);
 }
 
+/* What was changed may have to be told: say so before the change, and that it was told after it. */
+static inline void mq_queue_owe(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], n); }
+static inline void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n) { mq_fetch_add_u64(&row->owes[1], -n); }
+
 /* A message came to an empty queue, and nobody waits for it. */
 static inline void mq_queue_arrived(mq_queue *queue) {
     mq_fetch_add_u32(&queue->arrived, 1);

@@ -31,13 +31,14 @@ cdef class Handle(Waitable):
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
+    cdef int _adopt(self, QueueFile file, schema) except -1
     cdef int _join(self) except -1
     cdef int _need_read(self) except -1
     cdef int _need_write(self) except -1
     cdef int _refuse(self) except -1
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
-    cdef int _sweep(self, int64_t now) except -1
+    cdef void _sweep(self, int64_t now) noexcept
     cdef int64_t _doze_ns(self) except -2
     cdef bint _sleep(self, Sleeper kind, int64_t until) except -1
     cdef int64_t _until(self, timeout, deadline) except -2

@@ -26,10 +26,10 @@ from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lo
 from msgq.impl.workqueue.core cimport (
     MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
     mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on,
-    mq_queue_clear_dead_bits, mq_queue_count, mq_queue_free, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold,
-    mq_queue_join, mq_queue_leave, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
-    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep, mq_queue_sweep_due, mq_queue_take,
+    mq_queue_count, mq_queue_forget_all, mq_queue_free, mq_queue_has_free, mq_queue_has_ready,
+    mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
+    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take,
     mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
@@ -85,17 +85,25 @@ cdef class Handle(Waitable):
         self._spin_us = naming.spin_us(spin_us, wanted.name)
         options.check_schema(schema)
         in_prefix = naming.checked_prefix(prefix)
-        with naming.chosen(trust=trust):
-            self._file = _open(wanted, in_prefix, trust)
-        self._h.parts, self._h.roll = self._file.parts, self._file.roll()
-        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(self._h.parts.blocks, sizeof(mq_queue_memory))
+        self._h.clock_offset = host_offset_ns()
+        while True:
+            with naming.chosen(trust=trust):
+                self._adopt(_open(wanted, in_prefix, trust), schema)
+            self._join()
+            if self._file.has_name():
+                break
+            self._give_back()  # it was removed before anybody could see that we have it open
+        remember(self)
+
+    cdef int _adopt(self, QueueFile file, schema) except -1:
+        self._file, self._h.parts, self._h.roll = file, file.parts, file.roll()
+        PyMem_Free(self._h.blocks)
+        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_memory))
         if self._h.blocks == NULL:
             raise MemoryError()
-        self._h.clock_offset = host_offset_ns()
         if schema is not None:
-            self._file.describe(schema)
-        self._join()
-        remember(self)
+            file.describe(schema)
+        return 0
 
     def __dealloc__(self):
         if self._joined and self._generation == fork_generation:
@@ -217,15 +225,10 @@ cdef class Handle(Waitable):
         else:
             mq_queue_bit_off(&self._h.parts.queue.senders_waiting, self._h.number)
 
-    cdef int _sweep(self, int64_t now) except -1:
+    cdef void _sweep(self, int64_t now) noexcept:
         """Bring back what the dead left, and what leases gave up."""
-        cdef int fd
-        self._lease_ends_ns = now + mq_queue_sweep(&self._h, now)
-        fd = self._file.lock(False)
-        if fd >= 0:
-            mq_queue_clear_dead_bits(&self._h)
-            unlock_file(fd)
-        return 0
+        mq_queue_forget_all(&self._h)  # a stranger may have put back what we remember a block by
+        self._lease_ends_ns = now + mq_queue_look(&self._h, now)
 
     cdef int64_t _doze_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
@@ -238,7 +241,10 @@ cdef class Handle(Waitable):
 
     cdef bint _sleep(self, Sleeper kind, int64_t until) except -1:
         """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
-        cdef Wait wait = Wait.__new__(Wait)
+        cdef Wait wait
+        if until != FOR_EVER and mq_now_ns() >= until:
+            return False  # there may always be something that others take before us
+        wait = Wait.__new__(Wait)
         wait._queue, wait._kind, wait._endpoint, wait._spin_us = self, kind, self._endpoint, self._spin_us
         wait._ticket = wait._generation = fork_generation
         wait._signals_end = self.signals_end_waits
@@ -250,6 +256,7 @@ cdef class Handle(Waitable):
             if wait._generation == fork_generation:  # the wake may have been for us
                 if kind == RECEIVERS:
                     mq_queue_pass_on_message(&self._h)
+                    mq_queue_owe_no_more(self._h.row, 1)
                 else:
                     mq_queue_pass_on_room(&self._h)
             raise
@@ -380,18 +387,26 @@ cdef class Handle(Waitable):
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
         cdef int64_t until
+        cdef uint64_t uid
         self._need_read()
         until = self._until(timeout, deadline)
         if self._look(taken):
             return True
         while until != NO_WAIT:
+            uid = self._uid
+            mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
             in_time = self._sleep(RECEIVERS, until)
             self._enter()  # a signal handler may have closed it, or forked
-            if self._look(taken):
-                mq_queue_tell_of_rest(&self._h.parts)  # what came while we waited was left to us
+            found = self._look(taken)
+            if found:
+                mq_queue_tell_of_rest(&self._h.parts)
+            if uid == self._uid:
+                mq_queue_owe_no_more(self._h.row, 1)
+            if found:
                 return True
             if not in_time:
                 break
+            mq_queue_forget_all(&self._h)  # if it is still there, what we remember is wrong: a stranger wrote there
         return False
 
     cdef bytes _copy(self, const mq_queue_taken *taken):
@@ -407,11 +422,12 @@ cdef class Handle(Waitable):
         target = PyBytes_AS_STRING(out)
         if taken.length < LARGE_BYTES:
             mq_copy_out(target, source, taken.length)
-            return out
-        self._begin()
-        with nogil:
-            mq_copy_out(target, source, taken.length)
-        self._end()
+        else:
+            self._begin()
+            with nogil:
+                mq_copy_out(target, source, taken.length)
+            self._end()
+        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return out
 
 

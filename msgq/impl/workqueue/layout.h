@@ -34,7 +34,9 @@ typedef struct {
     mq_u64 pad[2];
     mq_u64 take; /* messages taken so far; TAKEN words have its low half */
     mq_queue_counts counts;
-    mq_u64 room[2];
+    /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
+     * tell them (repair.h). The first is for sends, the second counts all else. */
+    mq_u64 owes[2];
 } mq_queue_row;
 _Static_assert(sizeof(mq_queue_row) == 192, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");

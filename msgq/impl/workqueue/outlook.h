@@ -31,7 +31,7 @@ static inline int mq_queue_outlook_has_more(const void *reader) {
     int64_t now = mq_now_ns();
     if (!mq_queue_sweep_due(h, now))
         return 0;
-    mq_queue_sweep(h, now);
+    mq_queue_look(h, now);
     return mq_queue_has_ready(&h->parts);
 }
 
@@ -68,7 +68,7 @@ static inline int mq_queue_notice_has_more(const void *reader) {
     mq_queue_notice *notice = (mq_queue_notice *)(uintptr_t)reader;
     int64_t now = mq_now_ns();
     if (!mq_queue_notice_due(notice) && now - notice->h.looked_ns >= MQ_QUEUE_LOOK_NS)
-        mq_queue_sweep(&notice->h, now);
+        mq_queue_look(&notice->h, now);
     return mq_queue_notice_due(notice);
 }
 

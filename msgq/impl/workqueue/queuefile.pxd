@@ -14,8 +14,9 @@ cdef class QueueFile:
     cdef const mq_u64 *whole    # NULL: nobody tells whether others cut the file
     cdef int fd                 # by which it is opened anew when it has no name any more
     cdef const mq_roll *roll(self) noexcept
-    cdef int lock(self, bint patient=*) except -2
+    cdef int lock(self) except -2
     cdef int check_whole(self) except -1
+    cdef bint has_name(self) noexcept
 
 cdef QueueFile find_queue(str name, str in_prefix, object trust, bint writable)
 cdef QueueFile make_queue(str name, str in_prefix, object mode, object trust, max_messages, max_message_size)

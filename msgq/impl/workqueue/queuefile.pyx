@@ -5,7 +5,7 @@ from libc.errno cimport EEXIST, ENOENT, errno
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.mman cimport PROT_READ, PROT_WRITE
-from posix.stat cimport struct_stat
+from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.ground.clock cimport host_time_ns
@@ -31,13 +31,6 @@ cdef extern from "ground/life.h" nogil:
     int mq_roll_open(const mq_roll *roll, int access)
 
 
-cdef extern from "sys/file.h" nogil:
-    enum:
-        LOCK_EX
-        LOCK_NB
-    int flock(int fd, int operation)
-
-
 @no_gc_clear  # what has a row in it needs it mapped to the last
 cdef class QueueFile:
     """See queuefile.pxd."""
@@ -60,17 +53,9 @@ cdef class QueueFile:
     cdef const mq_roll *roll(self) noexcept:
         return &self.segment.roll
 
-    cdef int lock(self, bint patient=True) except -2:
-        """Hold off all who come and go; returns what unlock_file takes. Not patient: -1 when it is not to be had now.
-
-        A queue that was unlinked has its file no less.
-        """
+    cdef int lock(self) except -2:
+        """Hold off all who come; returns what unlock_file takes. A queue that was unlinked has its file no less."""
         cdef int fd = mq_roll_open(self.roll(), O_RDWR)
-        if not patient:
-            if fd < 0 or flock(fd, LOCK_EX | LOCK_NB) == 0:
-                return fd
-            close(fd)
-            return -1
         if fd < 0:
             raise failure("cannot open the queue's file anew", self.name, self.segment.path, errno)
         try:
@@ -84,6 +69,13 @@ cdef class QueueFile:
         if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
             raise cut(self.name, self.segment)
         return 0
+
+    cdef bint has_name(self) noexcept:
+        """Whether it is what one finds who opens the queue now."""
+        cdef struct_stat here, named
+        cdef bytes path = self.segment.file
+        return (fstat(self.fd, &here) == 0 and lstat(path, &named) == 0 and here.st_ino == named.st_ino
+                and here.st_dev == named.st_dev)
 
     # ---- what it says of itself ----
 

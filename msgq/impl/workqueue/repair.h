@@ -77,36 +77,63 @@ static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
         mq_queue_arrived(parts->queue);
 }
 
-static inline void mq_queue_clear_bits(const mq_queue_parts *parts, unsigned row) {
-    mq_queue *queue = parts->queue;
-    bool waited = mq_queue_bit_is_on(&queue->receivers_waiting, row);
+static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
     mq_queue_bit_off(&queue->receivers_waiting, row);
     mq_queue_bit_off(&queue->receivers_watching, row);
     mq_queue_bit_off(&queue->senders_waiting, row);
     mq_queue_bit_off(&queue->notified, row);
-    if (waited)
-        mq_queue_tell_of_rest(parts);
 }
 
-/* Clear the bits of dead rows, so that nobody wakes them any more; under the lock. */
-static inline void mq_queue_clear_dead_bits(mq_queue_handle *h) {
+static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
+    const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
+    return !mq_queue_bit_is_on(&queue->receivers_waiting, row) && !mq_queue_bit_is_on(&queue->receivers_watching, row) &&
+           !mq_queue_bit_is_on(&queue->senders_waiting, row) && !mq_queue_bit_is_on(&queue->notified, row) &&
+           !mq_load_relaxed_u64(&one->owes[0]) && !mq_load_relaxed_u64(&one->owes[1]);
+}
+
+/* Nobody sleeps in this row any more, and what its owner would have told is told. */
+static inline void mq_queue_settle_row(const mq_queue_parts *parts, unsigned row) {
+    mq_queue *queue = parts->queue;
+    mq_u64 *owes = queue->rows[row].owes;
+    bool owed = mq_load_relaxed_u64(&owes[0]) || mq_load_relaxed_u64(&owes[1]) ||
+                mq_queue_bit_is_on(&queue->receivers_waiting, row);
+    if (owed)
+        mq_store_relaxed_u64(&owes[0], 1); /* in case that we die, too, before it is told */
+    mq_queue_clear_bits(queue, row);
+    mq_fence_seq_cst();
+    if (owed)
+        mq_queue_tell_of_rest(parts);
+    mq_store_release_u64(&owes[0], 0);
+    mq_store_release_u64(&owes[1], 0);
+}
+
+static inline void mq_queue_settle_dead_rows(mq_queue_handle *h) {
     const mq_queue *queue = h->parts.queue;
     mq_inquiry inquiry = mq_inquire(h->roll);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
-        bool any = mq_queue_bit_is_on(&queue->receivers_waiting, row) ||
-                   mq_queue_bit_is_on(&queue->receivers_watching, row) ||
-                   mq_queue_bit_is_on(&queue->senders_waiting, row) || mq_queue_bit_is_on(&queue->notified, row);
         const mq_identity *who = &queue->rows[row].at.who;
-        if (any && row != h->number && mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
-            mq_queue_clear_bits(&h->parts, row);
+        if (row != h->number && !mq_queue_row_idle(queue, row) &&
+            mq_identity_life(&inquiry, who, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
+            mq_queue_settle_row(&h->parts, row);
     }
     mq_inquiry_end(&inquiry);
+}
+
+/* Look for all that the dead left. Returns as mq_queue_sweep. */
+static inline int64_t mq_queue_look(mq_queue_handle *h, int64_t now_ns) {
+    int64_t next = mq_queue_sweep(h, now_ns);
+    mq_hold_begin(); /* a child that is forked now would keep the lock */
+    int fd = mq_roll_open(h->roll, O_RDWR);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        mq_queue_settle_dead_rows(h);
+    mq_hold_end(fd, NULL);
+    return next;
 }
 
 /* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
 static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_self *self, uint64_t uid, bool held) {
     mq_queue_row *mine = &h->parts.queue->rows[row];
-    mq_queue_clear_bits(&h->parts, (unsigned)row);
+    mq_queue_settle_row(&h->parts, (unsigned)row);
     mq_copy_in(&mine->before, &mine->counts, sizeof mine->before);
     h->row = mine, h->number = (unsigned)row;
     h->take = mq_load_relaxed_u64(&mine->take); /* relaxed: under the lock */
@@ -132,7 +159,7 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
     mq_queue_return_own(h);
-    mq_queue_clear_bits(&h->parts, h->number);
+    mq_queue_settle_row(&h->parts, h->number);
     mq_identity_leave(&h->row->at.who, uid, hold);
 }
 

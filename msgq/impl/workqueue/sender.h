@@ -72,7 +72,7 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
     bool there = witness && mq_load_acquire_u64(&h->parts.words[at]) == witness;
     mq_store_release_u64(&h->parts.words[place], key);
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
-    mq_fence_seq_cst(); /* EDGE alone: the message is stored, then the other is loaded. Partner: mq_queue_take */
+    mq_fence_seq_cst(); /* EDGE alone: the message is stored, then the other is loaded. Partner: mq_queue_find */
     there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
     if (!there && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
         mq_queue_arrived(h->parts.queue);
@@ -94,8 +94,10 @@ static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t 
     mq_store_relaxed_u64(&head->origin_time, origin_time);
     mq_store_relaxed_u64(&head->lease, 0);
     mq_queue_count(&h->row->counts.sent, 1);
+    mq_store_relaxed_u64(&h->row->owes[0], 1); /* relaxed: released with the word */
     if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) {
         mq_queue_commit_watched(h, place, key);
+        mq_store_release_u64(&h->row->owes[0], 0);
         return;
     }
     /* EDGE message: release. Partner: mq_queue_take. If weaker: a receiver reads what the place had before. */
@@ -105,6 +107,7 @@ static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t 
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) /* since just now */
         mq_queue_arrived(h->parts.queue);
+    mq_store_release_u64(&h->row->owes[0], 0);
 }
 
 /* Bring a message back to its place in the order, whoever had it. False: somebody else changed the word. */
@@ -112,13 +115,17 @@ static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t 
     uint64_t key = mq_load_relaxed_u64(&h->parts.heads[place].key); /* relaxed: the word was loaded with acquire */
     if (!mq_word_is_ready(key)) /* foreign bytes: its order is lost, not the message */
         key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));
-    if (!mq_compare_exchange_u64(&h->parts.words[place], taken, key))
+    mq_queue_owe(h->row, 1);
+    if (!mq_compare_exchange_u64(&h->parts.words[place], taken, key)) {
+        mq_queue_owe_no_more(h->row, 1);
         return false;
+    }
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     mq_fetch_add_u64(&h->row->counts.returned, 1); /* the watcher's thread does this, too */
     mq_queue_wake_receivers(h->parts.queue, 1);
     if (mq_queue_bits_any(&h->parts.queue->notified)) /* it may have been empty meanwhile */
         mq_queue_arrived(h->parts.queue);
+    mq_queue_owe_no_more(h->row, 1);
     return true;
 }
 
