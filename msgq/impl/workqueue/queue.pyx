@@ -25,13 +25,6 @@ from msgq.errors import QueueBusyError, SegmentError
 from msgq.impl.workqueue import options
 
 
-cdef int _acquire(object message, Py_buffer *view) except -1:
-    """Get the bytes of a message."""
-    if not PyBytes_CheckExact(message) and getattr(getattr(message, "dtype", None), "hasobject", False):
-        raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
-    return PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
-
-
 def _reopened(name, prefix, trust, read, write, block):
     """Return a handle for one that was pickled."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
@@ -137,9 +130,9 @@ cdef class MessageQueue(Handle):
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
-        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        _acquire(message, &view)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t origin = time_of(origin_time, self._endpoint)
+        look_through(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -170,7 +163,7 @@ cdef class MessageQueue(Handle):
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                _acquire(message, &view)
+                look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
