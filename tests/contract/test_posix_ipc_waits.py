@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import select
 import signal
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from msgq import posix_ipc as ours
 from msgq.posix_ipc import notification
+from tests.contract import posix_requests
 from tests.contract.posix_actors import (
     Queues,
     ask_for_notification,
@@ -506,6 +508,12 @@ def test_a_notification_by_signal_ends_a_wait(queues: Queues, ear: Ear) -> None:
     finally:
         other.unlink()
         other.close()
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))])
+def test_random_requests_of_two_processes(queues: Queues, seed: int) -> None:
+    steps = posix_requests.program(random.Random(seed))
+    posix_requests.run(queues.module, queues.name, steps)
 
 
 def test_what_a_callback_raises_is_shown(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
