@@ -266,6 +266,8 @@ cdef class Handle(Waitable):
         cdef int64_t patience
         if timeout is None and deadline is None:
             return FOR_EVER if self.block else NO_WAIT
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
+            return NO_WAIT
         patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
         self._enter()  # the arguments may be of any kind, and run anything
         return mq_now_ns() + patience if patience > 0 else patience
