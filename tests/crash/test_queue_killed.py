@@ -73,7 +73,7 @@ NAMED = {
     "join where another died": [
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
         "mq_roster_take: stored &row->generation",
-        "unlock_queue: gave back lock",
+        "enter: gave back lock",
         "mq_queue_sweep: exchanged &h->parts.words[place]",
     ],
     "receive": [
