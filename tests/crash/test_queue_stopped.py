@@ -139,7 +139,7 @@ def run_leased(place: Place, at: int) -> list[str]:
     if at:
         victim.wait_stopped()
         if place.lease(0):
-            wait_until(lambda: place.look() or got.extend(place.drain()) or got)
+            got = wait_until(place.look_and_drain)
             assert got == [Got(0, 2)]
         else:
             place.look()
