@@ -28,7 +28,7 @@ TELLERS = {
     "who sends many": Scene("join ready arm many:2:200"),
     "who gives back": Scene("join take:1 ready arm nack", taken=True),
     "who leaves with a job": Scene("join take:1 ready arm leave", taken=True),
-    "who waits, and takes one of two": Scene("join ready arm wait:30000", later=2),
+    "who waits, and takes one of two": Scene("join ready arm wait:5000", later=2),
     "who looks for the dead": Scene("enter ready arm sweep", taken=True),
     "who comes and looks for the dead": Scene("ready arm join", taken=True),
 }
