@@ -73,6 +73,7 @@ cdef class Job:
         self._check()
         self._over = True
         if not mq_queue_free(&self._queue._h, &self._taken):
+            self._queue._file.check_whole()
             raise options.lease_error(self._queue._endpoint)
 
     def nack(self):
@@ -97,7 +98,7 @@ cdef object new_job(Handle queue, const mq_queue_taken *taken):
     """Return a job for what was taken; without memory for it the message goes back."""
     cdef Job job = Job.__new__(Job)
     job._queue, job._taken = queue, taken[0]
-    job._uid, job._generation = job._queue._uid, fork_generation
+    job._uid, job._generation = queue._uid, queue._generation  # a finalizer that just ran may have forked
     job.data = job._queue._copy(taken)
     job._over = False
     return job

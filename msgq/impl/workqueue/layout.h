@@ -27,7 +27,16 @@ typedef struct {
     mq_u64 refused;  /* messages for which there was no room */
 } mq_queue_counts;
 
-/* One open handle. The first two lines are written under the lock, the third is its owner's. */
+/* What a handle may sleep for. */
+typedef enum {
+    MQ_RECEIVING, /* a message that it takes */
+    MQ_WATCHING,  /* a message, which it may not take */
+    MQ_SENDING,   /* room */
+    MQ_SLEEPS,
+} mq_queue_sleep;
+
+/* One open handle. The first two lines are written under the lock, the third is its owner's, the last is its owner's
+ * and of those who wake it. */
 typedef struct {
     mq_roster_row at;
     mq_queue_counts before; /* what the counts were when this owner came: they go on over owners */
@@ -37,8 +46,11 @@ typedef struct {
     /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
      * tell them (repair.h). The first is for sends, the second counts all else. */
     mq_u64 owes[2];
+    mq_u32 attention[MQ_SLEEPS]; /* attention.h, several writers: the futex words of this handle's sleepers */
+    mq_u32 pad1[13];
 } mq_queue_row;
-_Static_assert(sizeof(mq_queue_row) == 192, "bump MQ_QUEUE_MAJOR");
+_Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, attention) == 192, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
 
 /* One bit a row. */
@@ -58,27 +70,23 @@ typedef struct {
     char creator[MQ_QUEUE_CREATOR]; /* name of the process, NUL-padded */
     mq_u64 stride;                  /* from one payload to the next */
     mq_u64 pad0[15];
-    mq_u64 ready; /* messages that became READY, ever. Its low half is the futex word of receivers */
+    mq_u64 ready; /* messages that became READY, ever */
     mq_u64 pad1[7];
-    mq_queue_bits receivers_waiting;  /* asleep until a message comes that they take */
-    mq_queue_bits receivers_watching; /* asleep until there is a message, which they may not take */
-    mq_queue_bits senders_waiting;    /* asleep until there is room */
-    mq_queue_bits notified;           /* want to know when a message comes to an empty queue */
-    mq_u32 freed;                     /* counts places that became free beside a sleeping sender: its futex word */
-    mq_u32 pad2[15];
+    mq_queue_bits asleep[MQ_SLEEPS]; /* rows that may sleep; their attention tells */
+    mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
     mq_u32 arrived; /* counts messages that came to an empty queue: the futex word of notifications */
-    mq_u32 pad3[15];
-    mq_u64 room[448];
+    mq_u32 pad2[15];
+    mq_u64 room[456];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
     char schema_data[20480 - sizeof(mq_schema)];
 } mq_queue;
 _Static_assert(offsetof(mq_queue, ready) == 256, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, receivers_waiting) == 320, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, freed) == 384, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, asleep) == 320, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, arrived) == 384, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, schema) == 28672, "bump MQ_QUEUE_MAJOR");
-_Static_assert(sizeof(mq_queue) == 49152, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, schema) == 36864, "bump MQ_QUEUE_MAJOR");
+_Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA (sizeof(((mq_queue *)0)->schema_data))
 

@@ -61,7 +61,7 @@ class _Thread:
     """The thread, which begins with the first registration."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # signal handlers and finalizers run anywhere, and close queues
         self.registrations: dict[int, Registration] = {}
         self.ready: select.epoll | None = None
 

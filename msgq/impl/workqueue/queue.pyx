@@ -1,7 +1,7 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 
@@ -9,13 +9,13 @@ from msgq.impl.ground.context cimport CLOSED
 from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
-    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
+    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
     mq_load_relaxed_u64, mq_queue_head, mq_word_priority,
     mq_queue_commit, mq_queue_free, mq_queue_lease,
     mq_queue_has_free, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken,
     mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of,
 )
-from msgq.impl.workqueue.handle cimport NO_WAIT, SENDERS, Handle
+from msgq.impl.workqueue.handle cimport NO_WAIT, Handle
 from msgq.impl.workqueue.job cimport new_job
 from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
@@ -30,6 +30,24 @@ def _reopened(name, prefix, trust, read, write, block):
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
+
+
+cdef int look_through(message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message):
+        options.refuse_objects(message)
+    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
+    return 0
+
+
+cdef uint64_t rank_of(priority, str name) except? 0:
+    """Return a priority that is possible."""
+    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+
+
+cdef uint64_t time_of(origin_time, str name) except? 0:
+    """Return an origin time that is possible."""
+    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
 
 
 @cython.no_gc_clear  # as its base
@@ -112,9 +130,9 @@ cdef class MessageQueue(Handle):
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
-        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t origin = time_of(origin_time, self._endpoint)
+        look_through(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -134,17 +152,18 @@ cdef class MessageQueue(Handle):
             return False
         self._fill(place, view.buf, view.len)
         mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
@@ -167,7 +186,7 @@ cdef class MessageQueue(Handle):
         while not there:
             self._file.check_whole()
             self._h.met = True
-            in_time = until != NO_WAIT and self._sleep(SENDERS, until)
+            in_time = until != NO_WAIT and self._sleep(MQ_SENDING, until)
             self._enter()
             if not in_time:
                 self._sweep(mq_now_ns())
@@ -204,6 +223,7 @@ cdef class MessageQueue(Handle):
                     self._put_back_untouched(taken)
                     raise options.too_small_error(taken.length, view.len, self._endpoint)
                 mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
+                self._file.check_whole()
                 if mq_queue_free(&self._h, &taken):
                     return taken.length, mq_word_priority(taken.key)
             return None
@@ -258,7 +278,6 @@ cdef class MessageQueue(Handle):
         if message is None:  # it does not block
             raise StopIteration
         return message
-
 
     def arecv(self):
         from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest

@@ -75,11 +75,16 @@ static inline mq_queue_found mq_queue_best(mq_queue_handle *h) {
     return found;
 }
 
+/* How often a call scans. Others may take all messages of the largest queue before our eyes; beyond that somebody writes who
+ * is none of us, for ever perhaps. */
+enum { MQ_QUEUE_PATIENCE = 100000 };
+
 /* The message to take: no better one had been sent when the last scan began. key 0: there is none. */
-static inline mq_queue_found mq_queue_find(mq_queue_handle *h) {
+static inline mq_queue_found mq_queue_find(mq_queue_handle *h, uint64_t *patience) {
     mq_queue_found last = {0, 0};
     h->met = false;
-    for (;;) {
+    while (*patience) {
+        --*patience;
         /* EDGE sent: acquire. Partner: mq_queue_commit. If weaker: messages overtake each other. */
         uint64_t ready = mq_load_acquire_u64(&h->parts.queue->ready);
         mq_queue_found found = mq_queue_best(h);
@@ -93,6 +98,7 @@ static inline mq_queue_found mq_queue_find(mq_queue_handle *h) {
             return found;
         last = found;
     }
+    return last;
 }
 
 /* Is there anything to take? A look at all words, without memory, for any thread. */
@@ -126,9 +132,9 @@ static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
 /* Take the best message. MQ_QUEUE_CORRUPT: taken->word is 0 when words change all the time and nothing can be taken; else
  * this message makes no sense, and is ours to free. */
 static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken) {
-    uint64_t ready = 0, rounds = 0;
-    while (rounds <= h->parts.max_messages + 1000) { /* so many can be taken by others while none comes */
-        mq_queue_found found = mq_queue_find(h);
+    uint64_t patience = MQ_QUEUE_PATIENCE;
+    while (patience) {
+        mq_queue_found found = mq_queue_find(h, &patience);
         if (!found.key)
             return MQ_QUEUE_EMPTY;
         uint64_t word = mq_word_taken(h->number, h->generation, (uint32_t)++h->take);
@@ -139,9 +145,6 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *
             *taken = (mq_queue_taken){.place = found.place, .key = found.key, .word = word};
             return mq_queue_open(h, taken) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
         }
-        uint64_t now = mq_load_relaxed_u64(&h->parts.queue->ready); /* relaxed: a bound on foreign bytes */
-        rounds = now == ready ? rounds + 1 : 0;
-        ready = now;
     }
     taken->word = 0;
     return MQ_QUEUE_CORRUPT;

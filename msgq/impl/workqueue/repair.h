@@ -78,17 +78,18 @@ static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
 }
 
 static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
-    mq_queue_bit_off(&queue->receivers_waiting, row);
-    mq_queue_bit_off(&queue->receivers_watching, row);
-    mq_queue_bit_off(&queue->senders_waiting, row);
+    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
+        mq_queue_bit_off(&queue->asleep[kind], row);
     mq_queue_bit_off(&queue->notified, row);
 }
 
 static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
     const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
-    return !mq_queue_bit_is_on(&queue->receivers_waiting, row) && !mq_queue_bit_is_on(&queue->receivers_watching, row) &&
-           !mq_queue_bit_is_on(&queue->senders_waiting, row) && !mq_queue_bit_is_on(&queue->notified, row) &&
-           !mq_load_relaxed_u64(&one->owes[0]) && !mq_load_relaxed_u64(&one->owes[1]);
+    bool idle = !mq_queue_bit_is_on(&queue->notified, row) && !mq_load_relaxed_u64(&one->owes[0]) &&
+                !mq_load_relaxed_u64(&one->owes[1]);
+    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
+        idle = idle && !mq_queue_bit_is_on(&queue->asleep[kind], row);
+    return idle;
 }
 
 /* Nobody sleeps in this row any more, and what its owner would have told is told. */
@@ -96,7 +97,7 @@ static inline void mq_queue_settle_row(const mq_queue_parts *parts, unsigned row
     mq_queue *queue = parts->queue;
     mq_u64 *owes = queue->rows[row].owes;
     bool owed = mq_load_relaxed_u64(&owes[0]) || mq_load_relaxed_u64(&owes[1]) ||
-                mq_queue_bit_is_on(&queue->receivers_waiting, row);
+                mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], row);
     if (owed)
         mq_store_relaxed_u64(&owes[0], 1); /* in case that we die, too, before it is told */
     mq_queue_clear_bits(queue, row);
@@ -157,12 +158,6 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
     }
 }
 
-static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
-    mq_queue_return_own(h);
-    mq_queue_settle_row(&h->parts, h->number);
-    mq_identity_leave(&h->row->at.who, uid, hold);
-}
-
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
 static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
     mq_fence_seq_cst();
@@ -174,6 +169,14 @@ static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_free(&h->parts))
         mq_queue_wake_sender(h->parts.queue);
+}
+
+static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
+    mq_queue_return_own(h);
+    mq_queue_pass_on_message(h); /* a wake may have been used up by one who is not coming back for it */
+    mq_queue_pass_on_room(h);
+    mq_queue_settle_row(&h->parts, h->number);
+    mq_identity_leave(&h->row->at.who, uid, hold);
 }
 
 #endif

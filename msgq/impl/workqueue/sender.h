@@ -74,7 +74,7 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     mq_fence_seq_cst(); /* EDGE alone: the message is stored, then the other is loaded. Partner: mq_queue_find */
     there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
-    if (!there && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
+    if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))
         mq_queue_arrived(h->parts.queue);
 }
 

@@ -1,0 +1,498 @@
+/* A work queue under stress: senders and consumers that come, die and leave, sleep on real futexes, and are told. Usage:
+ * queue SECONDS SEED PROCESSES. With PROCESSES, as many of them work beside the threads of the first, and are killed at
+ * any time. Prints what was done; ends with 1 and a text when something was wrong.
+ *
+ * What: every word of a message is its sender and its number. It is written and read in its place, by plain accesses.
+ * Each message is acknowledged once; those of one sender and priority come to each consumer in the order in which they
+ * were sent; nothing that waits is left waiting; a message that was taken without a lease stays its taker's.
+ * Why: places are plain memory that is written again and again; only words say when.
+ * Failure would mean: a message is torn, lost, done twice or out of order, or somebody sleeps beside it.
+ *
+ * What the thread sanitizer can say here: whether EDGE message, free and lease order the plain accesses to a place. It does
+ * not see other processes, so with them copies are made as the library makes them. What it cannot say: whether fences are
+ * strong enough; there, messages and their order count, and the model (tools/model).
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "ground/life.h"
+
+/* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
+static _Atomic uint64_t deaths;
+#define mq_owner_life(...)                                                                                             \
+    ({                                                                                                                 \
+        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        (void)atomic_load(&deaths);                                                                                    \
+        life_;                                                                                                         \
+    })
+
+/* Others run between any two steps now and then: most windows are a few instructions wide. */
+static _Thread_local uint64_t chance;
+static uint32_t below(uint32_t n) {
+    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(chance >> 33) % n;
+}
+static void jostle(void) {
+    if (below(256) == 0)
+        sched_yield();
+}
+#define mq_compare_exchange_u64(...) (jostle(), mq_compare_exchange_u64(__VA_ARGS__))
+#define mq_fetch_add_u64(...) (jostle(), mq_fetch_add_u64(__VA_ARGS__))
+#define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
+
+#include "workqueue/outlook.h"
+
+enum { PLACES = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
+enum { STUCK_MS = 6000, NAP_MS = 20000 }; /* a sleeper is to be woken: the clock comes too late to help */
+enum { SENDS = 2, CONSUMERS = 2, PROCESSES_MAX = SENDERS - SENDS };
+
+/* What all processes know. */
+typedef struct {
+    _Atomic bool stop;
+    _Atomic uint64_t sent, acked, nacked, died, killed, left, waited, expired, skipped, swept, watched, told;
+    _Atomic uint64_t uids;
+    struct {
+        _Atomic uint64_t begun;          /* numbers up to this one were sent, or given up */
+        _Atomic uint8_t done[NUMBERS];   /* how often each was acknowledged */
+    } sender[SENDERS];
+} books;
+static books *all;
+static mq_queue_parts parts;
+static mq_roll roll;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
+static bool plain; /* nobody is in another process */
+static unsigned seed;
+
+static void wrong(const char *what, uint64_t a, uint64_t b) {
+    fprintf(stderr, "queue: %s: %llx, %llx (seed %u)\n", what, (unsigned long long)a, (unsigned long long)b, seed);
+    all->stop = true;
+    _exit(1);
+}
+
+/* ---- handles ---- */
+
+typedef struct {
+    mq_queue_handle h;
+    void *hold;
+    uint64_t uid, last[SENDERS][PRIORITIES];
+    pthread_mutex_t lock; /* Python's, for threads that share the handle */
+    int asleep[2];
+} member;
+
+static void come(member *m) {
+    mq_self self;
+    mq_roster roster = mq_queue_roster(parts.queue);
+    memset(m, 0, sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+    m->h.parts = parts;
+    m->h.roll = &roll;
+    m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
+    m->h.next = below(PLACES);
+    if (!m->h.blocks || mq_read_self(&self))
+        wrong("no memory", 0, 0);
+    int fd = mq_roll_open(&roll, O_RDWR);
+    pthread_mutex_lock(&lock);
+    flock(fd, LOCK_EX);
+    int row = mq_roster_find(&roster, &roll, &m->hold);
+    if (row == MQ_NO_ROW || !m->hold)
+        wrong("no row", (uint64_t)row, 0);
+    m->uid = ++all->uids;
+    mq_queue_join(&m->h, row, &self, m->uid, true);
+    flock(fd, LOCK_UN);
+    pthread_mutex_unlock(&lock);
+    close(fd);
+    mq_queue_look(&m->h, mq_now_ns());
+}
+
+static void go(member *m, bool dies) {
+    if (dies) { /* as the kernel does it, with all that it has */
+        deaths++;
+        mq_row_let_go(m->hold);
+        all->died++;
+    } else {
+        mq_queue_leave(&m->h, m->uid, &m->hold);
+        all->left++;
+    }
+    free(m->h.blocks);
+    pthread_mutex_destroy(&m->lock);
+}
+
+/* As Handle._look: the dead, by the clock. */
+static void look(member *m) {
+    int64_t now = mq_now_ns();
+    if (mq_queue_sweep_due(&m->h, now))
+        mq_queue_look(&m->h, now);
+}
+
+/* As Handle._sleep. The lock is held, and let go meanwhile. */
+static void rest(member *m, bool receives) {
+    mq_queue_bits *bits = receives ? &parts.queue->receivers_waiting : &parts.queue->senders_waiting;
+    mq_u32 *word = receives ? mq_queue_ready_word(parts.queue) : &parts.queue->freed;
+    m->asleep[receives]++;
+    mq_queue_bit_on(bits, m->h.number);
+    uint32_t seen = mq_load_acquire_u32(word);
+    bool there = receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
+    pthread_mutex_unlock(&m->lock);
+    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_LOOK_NS; /* the killed take wakes with them */
+    if (!there && !all->stop)
+        mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (below(4) ? nap_ns : 100000));
+    all->waited++;
+    pthread_mutex_lock(&m->lock);
+    if (--m->asleep[receives] == 0)
+        mq_queue_bit_off(bits, m->h.number);
+}
+
+/* ---- messages ---- */
+
+static uint64_t *place_of(member *m, uint64_t place) { return (uint64_t *)(void *)mq_queue_payload(&m->h, place); }
+
+static void fill(uint64_t *at, uint64_t word, uint64_t words) {
+    for (uint64_t i = 0; i < words; i++)
+        if (plain)
+            at[i] = word;
+        else
+            mq_copy_in(&at[i], &word, 8);
+}
+
+static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
+    for (uint64_t i = 0; i < words; i++) {
+        uint64_t found = 0;
+        if (plain)
+            found = at[i];
+        else
+            mq_copy_out(&found, &at[i], 8);
+        if (found != word)
+            wrong("a message is another one's in part", found, word);
+    }
+    mq_fence_compiler(); /* look again the next time */
+}
+
+static void send_one(member *m, uint64_t sender, uint64_t number) {
+    uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
+    int64_t place, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
+    while ((place = mq_queue_hold(&m->h)) == MQ_NO_PLACE) {
+        m->h.met = true;
+        look(m);
+        pthread_mutex_lock(&m->lock);
+        rest(m, false);
+        pthread_mutex_unlock(&m->lock);
+        if (mq_now_ns() > until)
+            wrong("no place becomes free", word, 0);
+        if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
+            mq_queue_pass_on_room(&m->h);
+            all->skipped++;
+            return;
+        }
+    }
+    fill(place_of(m, (uint64_t)place), word, words);
+    if (below(4096) == 0) {
+        all->skipped++;
+        if (below(2)) { /* with what it holds */
+            go(m, true);
+            come(m);
+        } else
+            mq_queue_drop(&m->h, (uint64_t)place);
+        return;
+    }
+    mq_queue_commit(&m->h, (uint64_t)place, 8 * words, number % PRIORITIES, (uint64_t)mq_now_ns(), word);
+    mq_queue_wake_receivers(parts.queue, 1);
+    all->sent++;
+}
+
+/* Somebody takes it, though nothing more is sent. */
+static void await(uint64_t sender, uint64_t number, uint64_t skipped) {
+    int64_t until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
+    while (!all->sender[sender].done[number] && all->skipped == skipped && !all->stop) {
+        if (mq_now_ns() > until)
+            wrong("a message waits, and nobody takes it", sender, number);
+        usleep(100);
+    }
+}
+
+static void *run_sender(void *argument) {
+    uint64_t me = (uint64_t)(uintptr_t)argument;
+    member m;
+    chance = seed * 7919ull + me + (uint64_t)getpid();
+    come(&m);
+    while (!all->stop) {
+        uint64_t number = ++all->sender[me].begun, skipped = all->skipped;
+        if (number >= NUMBERS) {
+            all->sender[me].begun--;
+            break;
+        }
+        send_one(&m, me, number);
+        if (plain && below(2048) == 0)
+            await(me, number, skipped);
+        if (below(4096) == 0) {
+            go(&m, below(2));
+            come(&m);
+        }
+    }
+    go(&m, false);
+    return NULL;
+}
+
+/* ---- consumers ---- */
+
+static void check_head(member *m, const mq_queue_taken *t) {
+    uint64_t word = t->origin_time, sender = word >> 48, number = word & 0xFFFFFFFFFFFFull;
+    if (sender >= SENDERS || number >= NUMBERS || t->length % 8 || t->length > 8 * WORDS || t->length == 0)
+        wrong("a head", t->length, word);
+    uint64_t *last = &m->last[sender][number % PRIORITIES];
+    if (t->deliveries == 1 && number <= *last)
+        wrong("out of order", word, *last);
+    if (t->deliveries == 1)
+        *last = number;
+}
+
+static void acknowledge(member *m, const mq_queue_taken *t, bool leased) {
+    uint64_t word = t->origin_time;
+    if (mq_queue_free(&m->h, t)) {
+        if (all->sender[word >> 48].done[word & 0xFFFFFFFFFFFFull]++)
+            wrong("a message is done twice", word, t->word);
+        all->acked++;
+    } else if (!leased)
+        wrong("a message went away under its taker", word, t->word);
+    else
+        all->expired++;
+}
+
+/* With a lease (of ticks of 10 ms) that a slow one outlives. */
+static void lease(member *m, const mq_queue_taken *t) {
+    uint32_t tick = mq_lease_tick((uint64_t)mq_now_ns());
+    mq_queue_lease(&m->h, t, tick + 1 + below(3));
+    if (below(64) == 0)
+        usleep(below(60000));
+}
+
+/* Take one, the lock being held. False: nothing is there. */
+static bool consume(member *m, bool leases) {
+    mq_queue_taken t;
+    mq_queue_status status = mq_queue_take(&m->h, &t);
+    if (status == MQ_QUEUE_EMPTY)
+        return false;
+    if (status != MQ_QUEUE_OK)
+        wrong("no message", (uint64_t)status, 0);
+    check_head(m, &t);
+    pthread_mutex_unlock(&m->lock); /* as a copy is made */
+    verify(place_of(m, t.place), t.length / 8, t.origin_time);
+    if (below(64) == 0)
+        sched_yield();
+    verify(place_of(m, t.place), t.length / 8, t.origin_time);
+    pthread_mutex_lock(&m->lock);
+    bool leased = leases && below(2);
+    if (leased)
+        lease(m, &t);
+    if (leases && below(64) == 0)
+        return true; /* it is left as it is until the handle goes, or its lease is over */
+    if (leases && below(16) == 0) {
+        mq_queue_return(&m->h, t.place, t.word);
+        all->nacked++;
+    } else
+        acknowledge(m, &t, leased);
+    return true;
+}
+
+/* Two threads share a handle that only receives. */
+static member shared;
+static void *run_receiver(void *argument) {
+    chance = seed * 31 + (uint64_t)(uintptr_t)argument;
+    pthread_mutex_lock(&shared.lock);
+    while (!all->stop) {
+        look(&shared);
+        if (!consume(&shared, false))
+            rest(&shared, true);
+        pthread_mutex_unlock(&shared.lock);
+        if (below(64) == 0)
+            sched_yield();
+        pthread_mutex_lock(&shared.lock);
+    }
+    pthread_mutex_unlock(&shared.lock);
+    return NULL;
+}
+
+static void *run_consumer(void *argument) {
+    member m;
+    chance = seed * 17 + (uint64_t)(uintptr_t)argument + (uint64_t)getpid();
+    while (!all->stop) {
+        come(&m);
+        pthread_mutex_lock(&m.lock);
+        for (uint32_t rounds = 1 + below(4096); rounds && !all->stop; rounds--) {
+            look(&m);
+            while (!consume(&m, true) && !all->stop) {
+                rest(&m, true);
+                if (below(64) == 0) { /* as senders do */
+                    mq_queue_pass_on_message(&m.h);
+                    rounds = 1;
+                    break;
+                }
+            }
+        }
+        pthread_mutex_unlock(&m.lock);
+        go(&m, below(2));
+    }
+    return NULL;
+}
+
+/* ---- those who look on ---- */
+
+/* As the watcher thread: it wants to know, and takes nothing. */
+static void *run_watcher(void *argument) {
+    member m;
+    mq_queue_outlook outlook = {.watching = 0};
+    chance = seed + (uint64_t)(uintptr_t)argument;
+    come(&m);
+    outlook.h = m.h;
+    mq_u32 *word = mq_queue_ready_word(parts.queue);
+    while (!all->stop) {
+        uint32_t seen = mq_queue_outlook_announce(&outlook, word);
+        if (!mq_queue_outlook_has_more(&outlook))
+            mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + 2 * (int64_t)MQ_NS_PER_MS);
+        mq_queue_outlook_awake(&outlook);
+        all->watched++;
+        usleep(below(20000)); /* while nobody watches, wakes are for one */
+    }
+    go(&m, false);
+    return NULL;
+}
+
+/* Wants to be told; and looks for the dead all the time. */
+static void *run_told(void *argument) {
+    member m;
+    mq_queue_notice notice = {.seen = {0}};
+    chance = seed + (uint64_t)(uintptr_t)argument;
+    while (!all->stop) {
+        come(&m);
+        notice.h = m.h;
+        mq_queue_notice_take(&notice);
+        for (int rounds = 0; rounds < 40 && !all->stop; rounds++) {
+            if (rounds == 20)
+                mq_queue_bit_on(&parts.queue->notified, m.h.number);
+            uint32_t seen = mq_queue_notice_announce(&notice, &parts.queue->arrived);
+            if (!mq_queue_notice_due(&notice))
+                mq_futex_wait(mq_futex_word(&parts.queue->arrived), seen, mq_now_ns() + MQ_NS_PER_MS);
+            all->told += mq_queue_notice_take(&notice);
+            mq_queue_look(&m.h, mq_now_ns());
+            all->swept++;
+        }
+        go(&m, below(2));
+    }
+    return NULL;
+}
+
+/* ---- processes ---- */
+
+/* One that plays a role in a child of its own, which it kills. */
+static void run_process(uint64_t number) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    chance = seed + number;
+    while (!all->stop) {
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (below(2))
+                run_sender((void *)(uintptr_t)(SENDS + number));
+            else
+                run_consumer((void *)(uintptr_t)number);
+            _exit(0);
+        }
+        int status = 0;
+        usleep(below(60000));
+        kill(child, SIGKILL);
+        if (child < 0 || waitpid(child, &status, 0) != child || (WIFEXITED(status) && WEXITSTATUS(status)))
+            wrong("a child", (uint64_t)child, (uint64_t)status);
+        all->killed++;
+        below(2);
+    }
+    _exit(0);
+}
+
+/* ---- the program ---- */
+
+static void make_queue(void) {
+    struct stat found;
+    size_t bytes = mq_queue_bytes(PLACES, 8 * WORDS);
+    roll.fd = memfd_create("queue", MFD_CLOEXEC);
+    if (roll.fd < 0 || ftruncate(roll.fd, (off_t)bytes) || fstat(roll.fd, &found))
+        wrong("no file", 0, 0);
+    roll.device = found.st_dev;
+    roll.inode = found.st_ino;
+    mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
+    if (queue == MAP_FAILED)
+        wrong("no memory", 0, 0);
+    mq_queue_write(queue, PLACES, 8 * WORDS, 1, 1, "stress");
+    if (mq_queue_check(queue, bytes, &parts) != MQ_QUEUE_SOUND)
+        wrong("its own queue", 0, 0);
+}
+
+/* All is over: what is left is taken, and each message was done once. A process that was killed may have done one of
+ * which nothing is in the books. */
+static void settle(void) {
+    member m;
+    uint64_t missing = 0, expected = all->skipped + all->killed;
+    come(&m);
+    mq_queue_look(&m.h, mq_now_ns());
+    pthread_mutex_lock(&m.lock);
+    memset(m.last, 0, sizeof m.last);
+    while (consume(&m, false))
+        ;
+    pthread_mutex_unlock(&m.lock);
+    for (uint64_t place = 0; place < PLACES; place++)
+        if (mq_load_acquire_u64(&parts.words[place]))
+            wrong("a place is nobody's, and not free", place, mq_load_acquire_u64(&parts.words[place]));
+    for (int sender = 0; sender < SENDERS; sender++)
+        for (uint64_t number = 1; number <= all->sender[sender].begun; number++)
+            missing += !all->sender[sender].done[number];
+    if (missing > expected || (plain && missing < expected))
+        wrong("messages are lost, or those that were never sent were done", missing, expected);
+    go(&m, false);
+}
+
+int main(int argc, char **argv) {
+    void *(*roles[])(void *) = {run_sender, run_sender, run_receiver, run_receiver, run_consumer, run_consumer,
+                                run_watcher, run_told};
+    enum { THREADS = sizeof roles / sizeof *roles };
+    pthread_t threads[THREADS];
+    pid_t processes[PROCESSES_MAX];
+    if (argc != 4 || atoi(argv[3]) > PROCESSES_MAX)
+        return fprintf(stderr, "usage: queue SECONDS SEED PROCESSES\n"), 2;
+    seed = (unsigned)strtoul(argv[2], NULL, 10);
+    int count = atoi(argv[3]);
+    plain = count == 0;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    make_queue();
+    for (int i = 0; i < count; i++)
+        if ((processes[i] = fork()) == 0)
+            run_process((uint64_t)i);
+    chance = seed;
+    come(&shared);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, roles[i], (void *)i);
+    usleep((useconds_t)(atof(argv[1]) * 1e6));
+    all->stop = true;
+    for (int i = 0; i < THREADS; i++)
+        while (pthread_tryjoin_np(threads[i], NULL)) {
+            mq_futex_wake_all(mq_futex_word(mq_queue_ready_word(parts.queue)));
+            mq_futex_wake_all(mq_futex_word(&parts.queue->freed));
+            usleep(1000);
+        }
+    int status = 0;
+    for (int i = 0; i < count; i++)
+        if (waitpid(processes[i], &status, 0) != processes[i] || status)
+            wrong("a process", (uint64_t)i, (uint64_t)status);
+    go(&shared, false);
+    settle();
+    printf("sent %llu acked %llu nacked %llu died %llu left %llu waited %llu expired %llu skipped %llu swept %llu "
+           "watched %llu told %llu\n",
+           (unsigned long long)all->sent, (unsigned long long)all->acked, (unsigned long long)all->nacked,
+           (unsigned long long)all->died, (unsigned long long)all->left, (unsigned long long)all->waited,
+           (unsigned long long)all->expired, (unsigned long long)all->skipped, (unsigned long long)all->swept,
+           (unsigned long long)all->watched, (unsigned long long)all->told);
+    return 0;
+}

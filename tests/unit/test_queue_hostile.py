@@ -1,0 +1,333 @@
+"""Hostile bytes in a work queue's file, under real handles: errors of ours, or nothing, and soon.
+
+What: every part of the file gets each kind of nonsense, before a handle opens it and while handles work; the file is
+cut, grown, or is none.
+Why: any process that may use a queue may write any word of it, by a bug as well.
+A failure would mean: a bad word ends a process, hangs it, or hides a sound message that lies beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from msgq.errors import (
+    CorruptSegmentError,
+    IpcError,
+    MessageTooLargeError,
+    QueueFullError,
+    SegmentError,
+    TooManyHandlesError,
+)
+from msgq.schema import Schema
+from msgq.workqueue import MessageQueue
+from tests.support import SHM, Task, run_child
+from tests.unit.queuefile import (
+    ARRIVED,
+    BITS,
+    CALL_SECONDS,
+    CALLS,
+    EDGES,
+    FREED,
+    HEADER,
+    HELD_BITS,
+    MESSAGES,
+    READY_BIT,
+    READY_COUNT,
+    SANE,
+    SCHEMA,
+    SIZE,
+    QueueFile,
+    all_calls,
+    check_delivers,
+    empty,
+    random_word,
+    soon,
+    words_of_all_kinds,
+)
+
+PLACES = (0, 63, 64, 129)
+
+
+@pytest.fixture
+def queue(endpoint: str) -> Iterator[MessageQueue]:
+    queue = MessageQueue(endpoint, max_messages=MESSAGES, max_message_size=SIZE)
+    with queue, contextlib.suppress(SegmentError):
+        yield queue
+        queue.unlink()
+
+
+# ---- each part of it ----
+
+
+def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    generation = file.read(file.row(0, 8))
+    for word in words_of_all_kinds(0, generation):
+        for place in PLACES:
+            file.write(file.word(place), word)
+        check_delivers(queue)
+        all_calls(queue)
+        empty(file)
+
+
+def test_words_of_every_kind_before_it_is_opened(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    for word in words_of_all_kinds(1, file.read(file.row(1, 8)) + 1):
+        for place in PLACES:
+            file.write(file.word(place), word)
+        with MessageQueue(endpoint) as other:
+            check_delivers(other)
+            all_calls(other)
+        empty(file)
+
+
+def test_a_queue_of_nothing_but_nonsense_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    for place in range(MESSAGES):
+        file.write(file.word(place), 3 << 61 | place)
+    all_calls(queue)
+    assert queue.receive(0.01) is None
+    assert not queue.wait_space(0.01)
+    with pytest.raises(QueueFullError):
+        queue.send(b"", timeout=0.01)
+    assert (queue.current_messages, queue.in_flight) == (0, 0)
+    file.write(file.word(77), 0)
+    check_delivers(queue)
+
+
+def test_heads_of_messages_that_wait(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    for field in range(8):
+        for value in (*EDGES, SIZE, SIZE + 1, READY_BIT | 5, 5 << 48):
+            queue.send(b"hostile", 7)
+            place = next(i for i in range(MESSAGES) if file.read(file.word(i)))
+            file.write(file.head(place, field), value)
+            all_calls(queue)
+            check_delivers(queue)
+            queue.receive_many()
+
+
+def test_heads_of_messages_that_were_taken(queue: MessageQueue, endpoint: str) -> None:
+    """With a foreign key they come back nevertheless; a foreign lease takes nobody's job."""
+    file = QueueFile(endpoint)
+    for field in range(8):
+        for value in (*EDGES, READY_BIT | 5, 5 << 48):
+            queue.send(b"hostile", 7)
+            job = queue.take(0)
+            place = next(i for i in range(MESSAGES) if file.read(file.word(i)))
+            file.write(file.head(place, field), value)
+            all_calls(queue)
+            job.nack()
+            assert isinstance(soon(queue.receive, 0), CorruptSegmentError if field == 1 and value > SIZE else tuple)
+            check_delivers(queue)
+            queue.receive_many()
+
+
+def test_a_message_that_is_longer_than_its_place_is_an_error_once(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    for length in (SIZE + 1, 2**32, 2**64 - 1):
+        for call in ("receive", "take"):
+            queue.send(b"hostile", 1)
+            queue.send(SANE)
+            place = next(i for i in range(MESSAGES) if file.read(file.head(i, 1)) == 7 and file.read(file.word(i)))
+            file.write(file.head(place, 1), length)
+            assert [message.data for message in queue.peek()] == [SANE]
+            with pytest.raises(CorruptSegmentError, match=f"{length} bytes"):
+                getattr(queue, call)(0)
+            assert queue.receive(0).data == SANE
+            assert queue.receive(0) is None
+
+
+def test_counts_of_what_was_entered(queue: MessageQueue, endpoint: str) -> None:
+    """A receiver remembers a block by this count. One that goes back may come to what is remembered."""
+    file = QueueFile(endpoint)
+    for value in EDGES:
+        for block in range(file.blocks):
+            file.write(file.entered(block), value)
+        check_delivers(queue)
+        all_calls(queue)
+    with MessageQueue(endpoint) as sender:
+        queue.receive_many()
+        for _ in range(5):
+            assert queue.receive(0) is None  # now it remembers all blocks
+            for block in range(file.blocks):
+                file.write(file.entered(block), file.read(file.entered(block)) - 1)
+            check_delivers(sender, queue)
+
+
+def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: MessageQueue, endpoint: str) -> None:
+    """It is remembered as free, and a look shows that it is there: to wait for it would never end."""
+    file = QueueFile(endpoint)
+    assert queue.receive(0) is None
+    file.write(file.word(9), READY_BIT | 5)
+    assert queue.receive(5.0) is not None
+    assert queue.receive(0.01) is None
+
+
+@pytest.mark.parametrize("at", [READY_COUNT, FREED, ARRIVED, *range(BITS, BITS + 64, 8)])
+def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) -> None:
+    file = QueueFile(endpoint)
+    for value in EDGES:
+        file.write(at, value)
+        check_delivers(queue)
+        all_calls(queue)
+
+
+def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    waiting = Task(queue.receive, 30.0)
+    waiting.wait_asleep()
+    for at in range(BITS, BITS + 64, 8):
+        file.write(at, 0)
+    with MessageQueue(endpoint) as sender:
+        begun = time.monotonic()
+        sender.send(SANE)
+        assert waiting.result().data == SANE
+        assert time.monotonic() - begun < CALL_SECONDS
+
+
+def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    with MessageQueue(endpoint) as other:
+        for field in range(24):
+            for value in EDGES:
+                for row in (0, 1, 2, 127):
+                    file.write(file.row(row, field), value)
+                check_delivers(other)
+                soon(queue.receive, 0)
+                newcomer = soon(MessageQueue, endpoint)
+                if not isinstance(newcomer, IpcError):
+                    check_delivers(newcomer)
+                    soon(newcomer.close)
+        all_calls(other)
+
+
+def test_rows_that_all_seem_to_live_are_too_many(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    ours = [file.read(file.row(0, field)) for field in range(8)]
+    for row in range(1, 128):
+        for field in range(8):
+            file.write(file.row(row, field), ours[field])
+        file.write(file.row(row, 7), 0)  # as if it could not lock
+        file.write(file.row(row, 0), 1)
+    opened = soon(MessageQueue, endpoint)
+    assert isinstance(opened, TooManyHandlesError | MessageQueue)
+    check_delivers(queue)
+    if isinstance(opened, MessageQueue):
+        opened.close()
+
+
+def test_schemas_of_nonsense(queue: MessageQueue, endpoint: str) -> None:
+    file = QueueFile(endpoint)
+    rng = random.Random(1)
+    for value in EDGES:
+        for at in range(SCHEMA, SCHEMA + 320, 8):
+            file.write(at, value if rng.random() < 0.7 else rng.getrandbits(64))
+        found = soon(lambda: queue.schema)
+        assert found is None or isinstance(found, Schema | IpcError)
+        newcomer = soon(MessageQueue, endpoint, schema=Schema("a.b", "jsonschema", b"{}"))
+        assert isinstance(newcomer, MessageQueue | IpcError)
+        if isinstance(newcomer, MessageQueue):
+            newcomer.close()
+    check_delivers(queue)
+
+
+# ---- anything, at random ----
+
+
+class Scribbler:
+    """Writes words where they steer."""
+
+    def __init__(self, endpoint: str, rng: random.Random) -> None:
+        self._file, self._rng = QueueFile(endpoint), rng
+
+    def write(self) -> None:
+        rng, file = self._rng, self._file
+        place, row = rng.choice((*PLACES, rng.randrange(MESSAGES))), rng.randrange(5)
+        at = rng.choice(
+            (
+                file.word(place),
+                file.word(place),
+                file.head(place, rng.randrange(8)),
+                file.row(row, rng.randrange(24)),
+                file.entered(rng.randrange(file.blocks)),
+                READY_COUNT,
+                rng.randrange(BITS, BITS + 256, 8),
+                8 * rng.randrange(HEADER // 8),
+            )
+        )
+        file.write(at, random_word(rng))
+
+
+def round_of(endpoint: str, rng: random.Random) -> None:
+    with MessageQueue(endpoint, max_messages=MESSAGES, max_message_size=SIZE) as queue:
+        scribbler, others, jobs = Scribbler(endpoint, rng), [queue], []
+        for _ in range(60):
+            for _ in range(rng.randrange(4)):
+                scribbler.write()
+            someone = rng.choice(others)
+            match rng.randrange(20):
+                case 0:
+                    newcomer = soon(MessageQueue, endpoint)
+                    others += [] if isinstance(newcomer, IpcError) else [newcomer]
+                case 1:
+                    if someone is not queue:
+                        others.remove(someone)
+                        soon(someone.close)
+                case 2:
+                    job = soon(someone.take, 0, lease=rng.choice((None, 0.001)))
+                    jobs += [] if job is None or isinstance(job, IpcError) else [job]
+                case 3:
+                    if jobs:
+                        soon(getattr(jobs.pop(), rng.choice(("ack", "nack"))))
+                case _:
+                    soon(rng.choice(CALLS), someone)
+        for each in others:
+            soon(each.close)
+    (SHM / f"msgqjobs_{endpoint}").unlink()
+
+
+def rounds(endpoint: str, seed: int, count: int) -> int:
+    """Child: so many rounds; it dies of anything but our errors."""
+    for number in range(count):
+        round_of(f"{endpoint}-{number}", random.Random(f"{seed}/{number}"))
+    return count
+
+
+@pytest.mark.parametrize(("seed", "count"), [(1, 30), pytest.param(None, 500, marks=pytest.mark.slow)])
+def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None:
+    chosen = random.randrange(1 << 32) if seed is None else seed
+    print("seed", chosen)
+    try:
+        assert run_child(rounds, endpoint, chosen, count) == count
+    finally:
+        for path in SHM.glob(f"msgqjobs_{endpoint}-*"):
+            path.unlink()
+
+
+def test_nonsense_that_comes_all_the_time(queue: MessageQueue, endpoint: str) -> None:
+    """Another thread writes without a pause, where receivers look twice."""
+    file, over = QueueFile(endpoint), threading.Event()
+
+    def scribble() -> None:
+        rng = random.Random(2)
+        while not over.is_set():
+            file.write(READY_COUNT, rng.getrandbits(64))
+            file.write(file.word(rng.randrange(MESSAGES)), READY_BIT | rng.getrandbits(63))
+            file.write(file.word(rng.randrange(MESSAGES)), rng.choice((0, HELD_BITS)))
+            file.write(file.entered(rng.randrange(3)), rng.getrandbits(64))
+
+    stranger = Task(scribble)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        all_calls(queue)
+    over.set()
+    stranger.result()
+    with contextlib.suppress(MessageTooLargeError):
+        check_delivers(queue)
