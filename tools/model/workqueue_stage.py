@@ -108,7 +108,9 @@ class Jobs:
         task = self.schedule.spawn(handle.name, self._live(handle, steps))
         task.is_writer = True
         self._register(handle, task)
-        self.host.processes |= dict.fromkeys(owner.us.threads, owner.us.threads)
+        process = self.host.processes.setdefault(owner.task, [owner.task])
+        process.append(task)
+        self.host.processes[task] = process
 
     def _come(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         for _ in range(15):
