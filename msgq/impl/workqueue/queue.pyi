@@ -58,7 +58,7 @@ class MessageQueue(Handle):
         max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. The file has room for all, of which
             memory is used as messages need it.
         read, write : False: this handle cannot receive, or cannot send.
-        schema : describes the messages; it is set if there is none.
+        schema : describes the messages, in at most 20032 bytes of data; it is set if there is none.
         prefix : instead of OPENPILOT_PREFIX, "" for none.
         trust : whose files are used as one's own are; None: MSGQ_TRUST.
         spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US.
