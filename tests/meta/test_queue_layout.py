@@ -143,7 +143,7 @@ def test_limits_are_the_same_in_texts() -> None:
     assert f"which is 1 to 2^30, {options.MESSAGE_SIZE} by default |" in limits
     assert f"| 0 to {options.PRIORITY_MAX} |" in limits
     assert f"| {CONSTANTS['MQ_QUEUE_ROWS']}, threads may share one |" in limits
-    assert f"| {options.SCHEMA_DATA_MAX} bytes of data," in limits
+    assert f"| {options.SCHEMA_DATA_MAX} bytes of data |" in limits
     contract = " ".join((MessageQueue.__doc__ or "").split())
     assert f"1 to {options.MESSAGES_MAX}; None: {options.MESSAGES}." in contract
     assert f"1 to 2^30; None: {options.MESSAGE_SIZE}." in contract

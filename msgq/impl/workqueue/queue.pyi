@@ -1,7 +1,7 @@
 """A work queue: each message goes to one consumer, the most urgent first."""
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy.typing as npt
 from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
@@ -195,6 +195,10 @@ class MessageQueue(Handle):
         EndpointClosedError : the handle is closed, also while this waits.
         """
 
+    # Without a time: it is a message, unless `block` is False, which no type says.
+    @overload
+    def receive(self, timeout: None = None, *, deadline: None = None) -> Message | Any: ...
+    @overload
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
         """Take the next message out of the queue, waiting for one.
 
@@ -265,6 +269,9 @@ class MessageQueue(Handle):
         As `receive`.
         """
 
+    @overload
+    def take(self, timeout: None = None, *, deadline: None = None, lease: float | None = None) -> Job | Any: ...
+    @overload
     def take(
         self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
     ) -> Job | None:
