@@ -16,7 +16,7 @@ from libc.string cimport memset
 from posix.unistd cimport usleep
 
 from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
 from msgq.impl.ground.core cimport (
     mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
 )
@@ -84,6 +84,7 @@ cdef class Handle(Waitable):
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
         options.check_schema(schema, wanted.name)
+        check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
@@ -265,6 +266,8 @@ cdef class Handle(Waitable):
         cdef int64_t patience
         if timeout is None and deadline is None:
             return FOR_EVER if self.block else NO_WAIT
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
+            return NO_WAIT
         patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
         self._enter()  # the arguments may be of any kind, and run anything
         return mq_now_ns() + patience if patience > 0 else patience

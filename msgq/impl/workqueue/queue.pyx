@@ -122,10 +122,6 @@ cdef class MessageQueue(Handle):
 
     # ---- sending ----
 
-    def _too_large(self, size):
-        if size > self._h.parts.max_message_size:
-            raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
-
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
