@@ -15,6 +15,8 @@ from msgq.figures import (
     MeterReading,
     Participant,
     PublisherStats,
+    QueueHandleInfo,
+    QueueStats,
     SubscriberInfo,
     SubscriberStats,
     TopicCounts,
@@ -30,6 +32,8 @@ __all__ = [
     "MeterReading",
     "Participant",
     "PublisherStats",
+    "QueueHandleInfo",
+    "QueueStats",
     "SubscriberInfo",
     "SubscriberStats",
     "TopicCounts",
@@ -37,6 +41,9 @@ __all__ = [
     "channel",
     "channel_inodes",
     "channels",
+    "queue",
+    "queue_inodes",
+    "queues",
     "topic",
     "topic_inodes",
     "topics",
@@ -133,6 +140,52 @@ def channel_inodes(prefix: str | None = None) -> dict[str, int]:
     prefix : as in `topics`. No file is opened.
     """
     return _inodes(*naming.channel_files(naming.checked_prefix(prefix)))
+
+
+def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
+    """Return a snapshot of one work queue, whichever backend is chosen: of its file.
+
+    Parameters
+    ----------
+    name : of the queue; a "/" before it is taken off.
+    prefix : as in `topics`.
+
+    Raises
+    ------
+    SegmentError : there is no such queue, or its file cannot be read.
+    """
+    from msgq.impl.workqueue.snapshot import queue_stats  # late: few programs look at queues
+
+    return queue_stats(naming.queue_name(name), naming.checked_prefix(prefix))
+
+
+def queues(prefix: str | None = None) -> list[QueueStats]:
+    """Return a snapshot of every work queue, sorted by name.
+
+    Parameters
+    ----------
+    prefix : as in `topics`.
+
+    Files that are no queues are left out; what cannot be read (another user's) as well.
+    """
+    where = naming.checked_prefix(prefix)
+    snapshots = []
+    for name in queue_inodes(where):
+        try:
+            snapshots.append(queue(name, where))
+        except (SegmentError, EndpointNameError):
+            continue
+    return snapshots
+
+
+def queue_inodes(prefix: str | None = None) -> dict[str, int]:
+    """Return the names that may be work queues, sorted, each with the inode of its file: another one when made anew.
+
+    Parameters
+    ----------
+    prefix : as in `topics`. No file is opened.
+    """
+    return _inodes(*naming.queue_files(naming.checked_prefix(prefix)))
 
 
 def _inodes(directory: str, start: str) -> dict[str, int]:

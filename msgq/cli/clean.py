@@ -1,4 +1,4 @@
-"""`msgq clean`: removes the topics and channels that nobody alive uses."""
+"""`msgq clean`: removes the topics and channels that nobody alive uses, and queues that are named."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,13 +9,13 @@ import click
 from msgq import naming
 from msgq.channel_remains import clear_channels, clear_pools
 from msgq.cli.common import options
-from msgq.cli.common.channels import topic_texts
-from msgq.cli.common.names import choices
+from msgq.cli.common.names import choices, topic_texts
 from msgq.cli.common.render import echo, echo_json, in_bytes
-from msgq.naming import CHANNEL_MARK
+from msgq.naming import CHANNEL_MARK, QUEUE_MARK
+from msgq.queue_remains import clear_directory, clear_queues, spared
 from msgq.remains import Removal, clear_claims, clear_gates, clear_orphans, clear_topics, orphaned_prefixes
 from msgq.selection import Selection
-from msgq.stats import channels, topics
+from msgq.stats import channels, queues, topics
 
 _EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
@@ -56,6 +56,9 @@ def command(
 
     Pools of a channel's publishers that are gone and left no messages are removed as well.
 
+    Work queues stay, with messages or empty: messages wait in them while nobody is there. One that nobody alive has
+    open is removed when it is named, as queue/NAME or by a pattern that begins so.
+
     What has lost its ring or its hub, because somebody removed the directory of a prefix for instance, is removed as
     well: under the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated
     runs and killed ZMQ publishers left.
@@ -67,10 +70,7 @@ def command(
     wanted = Selection(choices(endpoints) or None)
     removals: list[Removal] = []
     for one in every:
-        chosen = _chosen(endpoints, one)
-        removals += clear_topics(topic_texts(chosen), one, remove=not dry_run, force=force)
-        names = [name.removeprefix(CHANNEL_MARK) for name in chosen if name.startswith(CHANNEL_MARK)]
-        removals += clear_channels(names, one, remove=not dry_run, force=force)
+        removals += _clear(endpoints, one, not dry_run, force)
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
         removals += clear_claims(None if all_prefixes else where, not dry_run)
@@ -79,22 +79,43 @@ def command(
         told = {(one.prefix, one.endpoint) for one in removals if one.removed and dry_run}  # their pools with them
         for one in [where] if where else ["", *naming.prefixes()]:
             removals += [pool for pool in clear_pools(one, not dry_run) if (one, pool.endpoint) not in told]
+            if not dry_run:
+                clear_directory(one)
     outcomes = list(_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
     if not outcomes and not as_json:
-        echo("no topics or channels")
+        echo("no topics, channels or queues")
     if endpoints and any(outcome.action == "kept" for outcome in outcomes):
         sys.exit(1)
 
 
+def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
+    """Remove what a prefix has of those that are named, or of all but queues."""
+    chosen = _chosen(endpoints, prefix)
+    yield from clear_topics(topic_texts(chosen), prefix, remove=remove, force=force)
+    yield from clear_channels(_marked(CHANNEL_MARK, chosen), prefix, remove=remove, force=force)
+    if endpoints:
+        yield from clear_queues(_marked(QUEUE_MARK, chosen), prefix, remove=remove, force=force)
+    else:
+        yield from spared(prefix)
+
+
 def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
-    """Return the topics and channels that are meant, all if none is named. Each that is named must be there."""
+    """Return the topics, channels and queues that are meant, all if none is named. Each that is named must be there."""
     names = [topic.endpoint for topic in topics(prefix)] + [CHANNEL_MARK + channel.name for channel in channels(prefix)]
-    meant = {text: Selection(choices([text])) for text in endpoints}
-    if missing := [text for text, selection in meant.items() if not any(name in selection for name in names)]:
+    named = [QUEUE_MARK + queue.name for queue in queues(prefix)]
+    every = [(text, Selection(choices([text])), text.startswith(QUEUE_MARK)) for text in endpoints]
+    meant = {text: [name for name in (named if queue else names) if name in one] for text, one, queue in every}
+    if missing := [text for text, found in meant.items() if not found]:
         raise click.ClickException(f"there is no {', '.join(missing)}; `msgq list` shows what there is")
-    return [name for name in names if not meant or any(name in selection for selection in meant.values())]
+    found = set().union(*meant.values())
+    return [name for name in names + named if not meant or name in found]
+
+
+def _marked(mark: str, names: Iterable[str]) -> list[str]:
+    """Return the names with this mark, without it."""
+    return [name.removeprefix(mark) for name in names if name.startswith(mark)]
 
 
 def _outcomes(removals: Iterable[Removal], dry_run: bool) -> Iterator[Outcome]:

@@ -1,20 +1,31 @@
-"""`msgq info`: all that is known of a topic or a channel."""
+"""`msgq info`: all that is known of a topic, a channel or a work queue."""
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
 from msgq.cli.common import options
 from msgq.cli.common.board import Board, Row
-from msgq.cli.common.channels import ChannelRow, Channels, topic_texts
-from msgq.cli.common.names import Names
+from msgq.cli.common.channels import ChannelRow, Channels
+from msgq.cli.common.names import MARKS, Names, topic_texts
+from msgq.cli.common.queues import QueueRow, Queues
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
-from msgq.naming import CHANNEL_MARK
+from msgq.naming import CHANNEL_MARK, QUEUE_MARK
 from msgq.schema import Schema
 from msgq.selection import SIGNS
-from msgq.stats import ChannelPublisher, ChannelSubscriber, ChannelViewer, SubscriberInfo, channel_inodes
+from msgq.stats import (
+    ChannelPublisher,
+    ChannelSubscriber,
+    ChannelViewer,
+    QueueHandleInfo,
+    QueueStats,
+    SubscriberInfo,
+    channel_inodes,
+    queue_inodes,
+)
+from msgq.units import NS_PER_S
 
 LISTED = 64  # subscribers of a channel, with their names
 
@@ -27,25 +38,33 @@ LISTED = 64  # subscribers of a channel, with their names
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
     """Show all that is known of these: files, publishers, schema, and each subscriber with its lag and losses.
 
-    A channel is called channel/NAME. Only looks, as `msgq list` does.
+    A channel is called channel/NAME, a work queue queue/NAME. Only looks, as `msgq list` does.
     """
     texts = topic_texts(endpoints)
     names = Names(texts, prefix)
-    asked = {text for text in endpoints if text.startswith(CHANNEL_MARK) and SIGNS.isdisjoint(text)}
-    missing = names.plain - names.existing().keys() | asked - {CHANNEL_MARK + name for name in channel_inodes(prefix)}
-    if missing:
-        meant = [CHANNEL_MARK + name for name in channel_inodes(prefix) if name in missing]
-        hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
-        raise click.ClickException(f"there is no {', '.join(sorted(missing))}; {hint}")
-    channels = Channels(endpoints, prefix)
+    _check(endpoints, names, prefix)
+    channels, queues = Channels(endpoints, prefix), Queues(endpoints, prefix)
     rows = Board(names).measure(interval) if texts else []
-    measured: list[Row | ChannelRow] = [*rows, *channels.measure(interval)]
+    measured: list[Row | ChannelRow | QueueRow] = [*rows, *channels.measure(interval), *queues.measure(interval)]
     for row in measured:
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
-            for line in _lines(row) if isinstance(row, Row) else channel_lines(row):
+            for line in _lines(row):
                 echo(line)
+
+
+def _check(endpoints: Sequence[str], names: Names, prefix: str | None) -> None:
+    """Raise when one that is named is not there, and say what may be meant."""
+    marked = [CHANNEL_MARK + name for name in channel_inodes(prefix)] + [
+        QUEUE_MARK + name for name in queue_inodes(prefix)
+    ]
+    asked = {text for text in endpoints if text.startswith(MARKS) and SIGNS.isdisjoint(text)}
+    missing = names.plain - names.existing().keys() | asked - {*marked}
+    if missing:
+        meant = [name for name in marked if name.partition("/")[2] in missing]
+        hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
+        raise click.ClickException(f"there is no {', '.join(sorted(missing))}; {hint}")
 
 
 def _file(path: str) -> dict[str, str | int | None]:
@@ -57,7 +76,13 @@ def _file(path: str) -> dict[str, str | int | None]:
     return {"owner": status.st_uid, "mode": f"{stat.S_IMODE(status.st_mode):o}"}
 
 
-def _lines(row: Row) -> Iterator[str]:
+def _lines(row: Row | ChannelRow | QueueRow) -> Iterator[str]:
+    if isinstance(row, Row):
+        return _topic_lines(row)
+    return channel_lines(row) if isinstance(row, ChannelRow) else queue_lines(row)
+
+
+def _topic_lines(row: Row) -> Iterator[str]:
     topic, file = row.stats, _file(row.stats.path)
     yield topic.endpoint
     yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}; a message may take a third of it"
@@ -137,3 +162,47 @@ def _channel_subscriber(one: ChannelSubscriber) -> str:
 def _viewer(one: ChannelViewer) -> str:
     kept = "" if one.oldest_ns is None else f", the oldest of {age(one.oldest_ns)} ago"
     return f"{one.node or '-'} {one.participant}: {one.views} slots, {one.outdated} of old messages{kept}"
+
+
+def queue_lines(row: QueueRow) -> Iterator[str]:
+    """Return what is known of a work queue, a line each."""
+    queue, file = row.stats, _file(row.stats.path)
+    yield row.endpoint
+    yield f"  file         {queue.path}, {in_bytes(queue.bytes)}; user {file['owner']}, mode {file['mode']}"
+    yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {age(queue.created_ns)}"
+    yield f"  room         {in_units(queue.max_messages)} messages of up to {in_bytes(queue.max_message_size)}"
+    yield f"  waiting      {_waiting(queue)}"
+    yield f"  taken        {in_units(queue.in_flight)} messages, {queue.leases} with a lease, {queue.overdue} overdue"
+    yield f"  places       {in_units(queue.free)} free, {queue.held} being filled, {queue.astray} astray"
+    if queue.nonsense:
+        yield f"  nonsense     {queue.nonsense} places, in which another program wrote"
+    if queue.redelivered:
+        yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
+    yield f"  counts       {_counts(queue)}"
+    yield f"  rate         {in_rate(row.rate)} messages/s sent, {in_rate(row.received_rate)} messages/s received"
+    yield f"  schema       {_schema(queue.schema)}"
+    yield f"  handles      {len(queue.handles)}"
+    for one in queue.handles:
+        yield f"    {_handle(one)}"
+
+
+def _waiting(queue: QueueStats) -> str:
+    if queue.oldest_age_ns is None:
+        return f"{in_units(queue.depth)} messages"
+    priorities = ", ".join(f"{count} of {priority}" for priority, count in queue.priorities)
+    more = queue.depth - sum(count for _, count in queue.priorities)
+    rest = f", {more} of less" if more > 0 else ""
+    oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
+    return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{rest}"
+
+
+def _counts(one: QueueStats | QueueHandleInfo) -> str:
+    done = f"{in_units(one.sent)} sent, {in_units(one.received)} received, {in_units(one.acknowledged)} acknowledged"
+    return f"{done}, {in_units(one.returned)} returned, {in_units(one.refused)} refused"
+
+
+def _handle(one: QueueHandleInfo) -> str:
+    has = f"; {one.taken} taken" if one.taken else ""
+    has += f"; {one.holds} being filled" if one.holds else ""
+    has += f"; {', '.join(one.waits)}" if one.waits else ""
+    return f"{one.participant}: {_counts(one)}{has}"

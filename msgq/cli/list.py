@@ -1,4 +1,4 @@
-"""`msgq list`: the topics and channels, who publishes them and who subscribes."""
+"""`msgq list`: the topics, channels and work queues, who sends and who receives."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,8 +8,9 @@ from rich.text import Text
 
 from msgq.cli.common import options
 from msgq.cli.common.board import Board, Row
-from msgq.cli.common.channels import ChannelRow, Channels, topic_texts
-from msgq.cli.common.names import Names
+from msgq.cli.common.channels import ChannelRow, Channels
+from msgq.cli.common.names import Names, topic_texts
+from msgq.cli.common.queues import QueueRow, Queues
 from msgq.cli.common.render import (
     age,
     console,
@@ -37,24 +38,27 @@ from msgq.stats import ChannelPublisher, ChannelSubscriber
 @options.as_json
 @options.prefix
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show the topics and channels of this machine, or those that are named; a channel is called channel/NAME.
+    """Show the topics, channels and queues of this machine, or those that are named.
+
+    A channel is called channel/NAME, a work queue queue/NAME. Of a queue, those that sent are shown as publishers,
+    those that received or wait for messages as subscribers.
 
     Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
     those the bytes a second are what goes through the ring.
     """
-    channels = Channels(endpoints, prefix)
+    channels, queues = Channels(endpoints, prefix), Queues(endpoints, prefix)
     texts = topic_texts(endpoints)
     rows = Board(Names(texts, prefix)).measure(interval) if texts or not endpoints else []
-    channel_rows = channels.measure(interval)
+    channel_rows, queue_rows = channels.measure(interval), queues.measure(interval)
     if as_json:
-        measured: list[Row | ChannelRow] = [*rows, *channel_rows]
+        measured: list[Row | ChannelRow | QueueRow] = [*rows, *channel_rows, *queue_rows]
         for row in measured:
             echo_json(row.as_json())
     else:
-        console().print(_table(rows, channel_rows))
+        console().print(_table(rows, channel_rows, queue_rows))
 
 
-def _table(rows: Sequence[Row], channels: Sequence[ChannelRow]) -> Table:
+def _table(rows: Sequence[Row], channels: Sequence[ChannelRow], queues: Sequence[QueueRow]) -> Table:
     table = Table("endpoint", "kind", "publisher", "subscribers", title=None)
     for column in ("messages", "messages/s", "bytes", "bytes/s", "memory", "age"):
         table.add_column(column, justify="right")
@@ -86,7 +90,29 @@ def _table(rows: Sequence[Row], channels: Sequence[ChannelRow]) -> Table:
             in_bytes(channel.hub_bytes + channel.pool_bytes),
             age(channel.created_ns),
         )
+    for row in queues:
+        table.add_row(*_queue_cells(row))
     return table
+
+
+def _queue_cells(row: QueueRow) -> tuple[str | Text, ...]:
+    queue = row.stats
+    senders = [str(one.participant) for one in queue.handles if one.sent or "sending" in one.waits]
+    receivers = [
+        str(one.participant) for one in queue.handles if one.received or {"receiving", "watching"} & {*one.waits}
+    ]
+    return (
+        row.endpoint,
+        f"queue, {in_units(queue.depth)} of {in_units(queue.max_messages)} wait",
+        stacked(senders or ["-"]),
+        stacked(receivers or ["-"]),
+        in_units(queue.sent),
+        in_rate(row.rate),
+        in_bytes(None),
+        in_bytes(None),
+        in_bytes(queue.bytes),
+        age(queue.created_ns),
+    )
 
 
 def _named(participants: Iterable[ChannelPublisher | ChannelSubscriber]) -> Text:

@@ -63,7 +63,7 @@ class MessageQueue:
         OSError : no room, or too many handles, or descriptors.
         """
         asked = asked_name(name)
-        bits, mode = operator.index(flags) & 0xFFFFFFFF, permissions(mode)
+        bits, mode = operator.index(flags), permissions(mode)
         how = Opening(bits, mode, long(max_messages), long(max_message_size), bool(read), bool(write))
         if bits & O_CREX == O_EXCL:
             raise ValueError("O_EXCL needs O_CREAT beside it")
@@ -119,12 +119,12 @@ class MessageQueue:
     @property
     def current_messages(self) -> int:
         """How many messages are there now."""
-        return self._open().current_messages
+        return int(self._open().current_messages)
 
     @property
     def block(self) -> bool:
         """Whether calls wait; False: they raise BusyError instead."""
-        return self._open().block
+        return bool(self._open().block)
 
     @block.setter
     def block(self, value: Any) -> None:

@@ -64,6 +64,11 @@ class Engine(Bus):
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
+    def inform(self, handle: Closable, call: Callable[[], object]) -> None:
+        """Call it in the name of the node that has the handle."""
+        nodes = (self.main, *self._programs)
+        self._act(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
+
     def check_descriptor(self, endpoint: str) -> None:
         """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
         text = f"node {self._current.name!r} waits for it by asyncio or by its descriptor, in real time, which would"

@@ -11,7 +11,8 @@ import importlib
 import math
 import pickle
 import random
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +24,7 @@ O_CREAT, O_EXCL, O_NONBLOCK, O_RDWR = 0o100, 0o200, 0o4000, 2
 O_CREX = O_CREAT | O_EXCL
 ACTORS = ("main", "main", "thread", "child")
 SLOTS = 4
+HARMLESS = int(signal.SIGURG)  # a signal that ends nothing by default
 HARDLY = 0.0005  # seconds that a step waits in vain, at most
 
 Step = tuple[Any, ...]
@@ -53,6 +55,34 @@ def program(rng: random.Random, names: list[str]) -> list[Step]:
         actor, maker = rng.choice(ACTORS), rng.choice(makers)
         steps.append((actor, *maker(rng, names, number)))
     return steps
+
+
+def all_odd_values(names: list[str]) -> Iterator[list[Step]]:
+    """Generate programs that give each odd argument once: to a queue that is there, and to one that is not."""
+    sizes = {"max_messages": 2, "max_message_size": 9}
+    start: Step = ("main", "open", 0, {"name": names[0], "flags": O_CREAT, **sizes})
+    odd = {"name": ODD_NAMES, "flags": ODD_FLAGS + FLAGS, "mode": ODD_MODES}
+    odd |= {"max_messages": ODD_SIZES, "max_message_size": ODD_SIZES}
+    for what, values in odd.items():
+        for value in values:
+            for flags in (0, O_CREAT, O_CREX) if (what, value) != ("name", None) else (0, O_CREAT, O_EXCL):
+                for name in names:
+                    arguments = {"name": name, "flags": flags, **sizes, what: value}
+                    yield [start, ("main", "open", 1, arguments), ("main", "send", 1, b"x", 0, 0)]
+    for actor in ("main", "child"):
+        yield [start, *((actor, "unlink_name", name) for name in ODD_NAMES)]
+    closed: list[Step] = [("main", "close", 0)]
+    for step in (start, *closed):
+        steps: list[Step] = [start, *((step,) if step is not start else ())]
+        steps += [("main", "send", 0, b"x", timeout, 0) for timeout in ODD_TIMEOUTS]
+        steps += [("main", "receive", 0, timeout) for timeout in ODD_TIMEOUTS]
+        steps += [
+            ("main", "send", 0, b"xy" * 5, timeout, priority) for timeout in (0, -1) for priority in ODD_PRIORITIES
+        ]
+        steps += [("main", "notify", 0, notification) for notification in ODD_NOTIFICATIONS]
+        steps += [("main", operation, 0, name) for operation in ("get", "set") for name in ATTRIBUTES]
+        steps += [("main", "misuse", 0, number) for number in range(4)]
+        yield steps
 
 
 def _odd(rng: random.Random, usual: list[Any], odd: list[Any]) -> Any:
@@ -116,10 +146,10 @@ def _other(rng: random.Random, names: list[str], _: int) -> Step:
         ("unlink_name", _odd(rng, names, [n for n in ODD_NAMES if n is not None] + [None, b"/a"])),
         ("block", slot, rng.choice([True, False, 0, 1, None, "", "x"])),
         ("get", slot, rng.choice(ATTRIBUTES)),
-        ("set", slot, rng.choice([name for name in ATTRIBUTES if name != "block"])),
+        ("set", slot, rng.choice(ATTRIBUTES)),
         ("show", slot),
         ("fileno", slot),
-        ("notify", slot, rng.choice([10, (print, "x"), 0])),
+        ("notify", slot, rng.choice([HARMLESS, (print, "x"), 0])),
         ("notify", slot, rng.choice(ODD_NOTIFICATIONS)),
         ("misuse", slot, rng.randrange(4)),
         ("drain", slot),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from msgq import posix_ipc as ours
+from msgq.posix_ipc import notification
 from tests.contract.posix_actors import (
     Queues,
     ask_for_notification,
@@ -297,6 +298,31 @@ def test_a_function_is_called_in_a_thread_and_may_ask_again(queues: Queues, ear:
     ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
 
 
+def test_each_function_has_a_thread_of_its_own(queues: Queues, ear: Ear) -> None:
+    queue, second = queues.open(), threading.Event()
+
+    def slow(_: Any) -> None:
+        ear.call(second.wait(20))
+
+    queue.request_notification((slow, 0))
+    queue.send("x")
+    settle(queues, ear)
+    ear.wait()
+    second.set()
+    ear.wait((True, False))
+
+
+def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> None:
+    queue = own.open()
+    queue.request_notification((ear.call, "never"))
+    with notification._lock:
+        queue.send("x")
+        wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
+        queue.request_notification()
+    settle(own, ear)
+    ear.wait()
+
+
 def test_a_queue_with_messages_tells_nothing_until_it_was_empty(queues: Queues, ear: Ear) -> None:
     queue = queues.open()
     queue.send("there")
@@ -405,6 +431,34 @@ def test_one_process_asks_at_a_time(queues: Queues, ear: Ear) -> None:
     ear.wait((2, False))
 
 
+def test_when_it_was_told_another_process_may_ask(queues: Queues, ear: Ear) -> None:
+    queue = queues.open()
+    queue.request_notification((ear.call, 1))
+    queue.send("x")
+    ear.wait((1, False))
+    with Child(ask_for_notification, queues.module, queues.name) as child:
+        child.say("request")
+        assert child.hear() == "done"
+        child.say(None)
+        child.result()
+
+
+def test_a_fork_while_another_thread_asks_hurts_nobody(own: Queues) -> None:
+    queue, forked = own.open(), threading.Event()
+
+    def ask() -> None:
+        with notification._lock:
+            forked.wait(20)
+
+    asking = Task(ask)
+    asking.wait_asleep()
+    try:
+        assert in_fork(queue.close) == 0
+    finally:
+        forked.set()
+        asking.result()
+
+
 def test_a_childs_close_leaves_the_request_of_the_parent(queues: Queues, ear: Ear) -> None:
     queue = queues.open()
     queue.request_notification((ear.call, 1))
@@ -433,7 +487,12 @@ def test_a_notification_by_signal_ends_a_wait(queues: Queues, ear: Ear) -> None:
     queue, other = queues.open(), queues.posix.MessageQueue(None, queues.posix.O_CREX, 0o600, 1, 1)
     try:
         other.request_notification(signal.SIGUSR1)
-        sending = Task(lambda: (wait_asleep(os.getpid(), threading.main_thread().native_id), other.send("x")))
+
+        def send() -> None:
+            wait_asleep(os.getpid(), threading.main_thread().native_id)
+            other.send("x")
+
+        sending = Task(send)
         with pytest.raises(queues.posix.SignalError):
             queue.receive(20)
         sending.result()

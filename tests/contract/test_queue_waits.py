@@ -32,7 +32,7 @@ from msgq.errors import (
 from msgq.impl.workqueue.options import O_CREAT, O_NONBLOCK
 from tests.contract import queue_actors
 from tests.contract.conftest import Queues
-from tests.support import DEADLINE, DEADLINE_MS, Child, Task, wait_asleep, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, Child, Task, in_fork, wait_asleep, wait_until
 
 SHORT = 0.05
 RECEIVING = ["receive", "take"]
@@ -332,6 +332,39 @@ class TestProcesses:
         queue.send(b"message")
         with Child(queue_actors.unpickled, base64.b64encode(pickle.dumps(queue)).decode()) as child:
             assert child.result() == "message"
+
+    @pytest.mark.needs("fork")
+    def test_a_forked_child_goes_on_with_a_handle_of_its_own(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=3)
+        queue.block = False
+        queue.send_many([b"1", b"2"])
+        fd = queue.fileno()
+
+        def child() -> None:
+            assert queue.receive() == (b"1", 0)
+            assert (queue.block, queue.max_messages, queue.current_messages) == (False, 3, 1)
+            queue.send(b"child", 1)
+            assert not queue.closed
+            job = queue.take()
+            assert job.data == b"child"
+            job.nack()
+            assert readable(queue.fileno(), DEADLINE)
+            queue.close()
+
+        assert in_fork(child) == 0
+        assert readable(fd, DEADLINE)
+        assert [message.data for message in queue.receive_many()] == [b"child", b"2"]
+        queue.send(b"parent")
+        assert queue.receive().data == b"parent"
+
+    @pytest.mark.needs("fork")
+    def test_a_handle_that_a_child_closes_is_still_its_parents(self, queues: Queues) -> None:
+        queue = queues.open()
+        queue.send(b"message")
+        job = queue.take(0)
+        assert in_fork(queue.close) == 0
+        assert (queue.closed, queue.in_flight) == (False, 1)
+        job.ack()
 
     @pytest.mark.parametrize("call", ["receive", "take", "send", "wait_space"])
     def test_ctrl_c_ends_the_wait_and_the_handle_goes_on(self, queues: Queues, call: str) -> None:
@@ -743,6 +776,22 @@ class TestNotifications:
                 self.told(round, told)
                 queue.receive(0)
 
+    def test_what_a_function_raises_is_not_for_the_sender(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        raised: list[Any] = []
+        monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_type))
+        told: list[Any] = []
+        handles = [queues.open() for _ in range(2)]
+        handles[0].notify(lambda _: 1 / 0)
+        handles[1].notify(told.append)
+        for round in range(1, 3):
+            handles[0].send(b"message")
+            self.told(round, told)
+            self.told(round, raised)
+            handles[0].receive(0)
+        assert raised == [ZeroDivisionError] * 2
+
     def test_what_comes_back_counts_as_what_comes(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
@@ -805,7 +854,7 @@ class TestNotifications:
             queue.send(b"message")
             assert child.result() == 1
 
-    @pytest.mark.parametrize("bad", ["text", 1.5, True, []], ids=repr)
+    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
     def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
         with pytest.raises(TypeError):
             queues.open().notify(bad)

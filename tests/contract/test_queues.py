@@ -111,6 +111,13 @@ class TestConsumers:
         assert queue.current_messages == 2
         assert queue.receive(0).deliveries == 1
 
+    @pytest.mark.parametrize(("limit", "count"), [(0, 0), (1, 1), (3, 3), (100, 4), (None, 4)])
+    def test_peek_shows_so_many_of_the_first(self, queues: Queues, limit: int | None, count: int) -> None:
+        queue = queues.open()
+        for priority in (2, 4, 1, 3):
+            queue.send(b"", priority)
+        assert [priority for _, priority in queue.peek(limit)] == [4, 3, 2, 1][:count]
+
     def test_peek_does_not_show_what_is_taken(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"1", b"2"])
@@ -482,6 +489,12 @@ class TestOpening:
 
     def test_the_mode_of_a_new_one_is_for_its_owner(self, queues: Queues) -> None:
         assert queues.open().mode == 0o600
+
+    def test_a_queue_is_told_from_its_successors(self, queues: Queues) -> None:
+        first, same = queues.open(), queues.open()
+        assert first.identity == same.identity
+        first.unlink()
+        assert queues.open().identity != first.identity
 
 
 class TestSchema:

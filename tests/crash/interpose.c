@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 static void point(const char *when, const char *call) {
     static int signal_number, at, seen;
@@ -48,6 +49,8 @@ int posix_fallocate64(int fd, off_t offset, off_t length) {
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags) {
     return AROUND("link", REAL(linkat)(from_fd, from, to_fd, to, flags));
 }
+
+int unlinkat(int folder, const char *name, int flags) { return AROUND("unlink", REAL(unlinkat)(folder, name, flags)); }
 
 int flock(int fd, int operation) {
     const char *name = operation & LOCK_UN ? "unlock" : "lock";

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tools.model.channel_hub import X86
 from tools.model.machine import Machine
 from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
 from tools.model.ops import (
@@ -24,7 +25,7 @@ from tools.model.ops import (
     rmw_x86,
     store,
 )
-from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RING
+from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RING, WORKQUEUE
 from tools.model.runner import run_schedule, search
 from tools.model.scheduler import Schedule
 from tools.model.task import Steps
@@ -40,8 +41,9 @@ Thread = Callable[[Result], Steps[None]]
 
 
 SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "doze", "attention_x86", "channel_sleep", "channel_full"]
+SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_told"]
 # One of each protocol; the others are of the slow tier.
-QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst"}
+QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered"}
 
 
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
@@ -58,6 +60,8 @@ def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
     rules = BY_SCENARIO[scenario].rules
     if BY_SCENARIO[scenario] is RING:
         rules = replace(rules, stock_loads_strong=False)
+    elif BY_SCENARIO[scenario] is WORKQUEUE:
+        rules = replace(rules, cpu=X86)
     found = search(scenario, QUICK_SCHEDULES, rules=rules)
     assert found is None, f"seed {found.seed}: {found.text}"
 

@@ -81,6 +81,7 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
+    "InterruptedWaitError": "IpcError",
     "EventTimeoutError": "WaitTimeoutError RuntimeError",
     "EventError": "IpcError RuntimeError",
     "ControllerDiedError": "EventError",
@@ -104,6 +105,10 @@ RECORDS = {
     stats.ChannelViewer: "participant node views outdated oldest_ns",
     stats.ChannelStats: "name prefix path kind capacity max_publishers max_subscribers stamps messages creator "
     "created_ns schema hub_bytes pool_bytes publishers subscribers viewers opened orphans",
+    stats.QueueHandleInfo: "participant row sent received acknowledged returned refused holds taken waits",
+    stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
+    "in_flight held free nonsense astray oldest_ns oldest_age_ns priorities redelivered most_deliveries leases overdue "
+    "sent received acknowledged returned refused handles",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     figures.PublisherInfo: "name pid",
@@ -145,6 +150,9 @@ FUNCTIONS = {
     stats.channel: "(name, prefix=None)",
     stats.channels: "(prefix=None)",
     stats.channel_inodes: "(prefix=None)",
+    stats.queue: "(name, prefix=None)",
+    stats.queues: "(prefix=None)",
+    stats.queue_inodes: "(prefix=None)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
     stats.topic_inodes: "(prefix=None)",
@@ -373,7 +381,8 @@ def test_names_of_stats() -> None:
     records = {record.__name__ for record in RECORDS if record.__module__ == figures.__name__}
     assert defined_in(figures) == records
     records -= {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
-    assert defined_in(stats) == {"topic", "topics", "topic_inodes", "channel", "channels", "channel_inodes"}
+    kinds = ("topic", "channel", "queue")
+    assert defined_in(stats) == {f"{kind}{what}" for kind in kinds for what in ("", "s", "_inodes")}
     assert set(stats.__all__) == records | defined_in(stats)
     assert all(getattr(stats, name) is getattr(figures, name) for name in records)
 

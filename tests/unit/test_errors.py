@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import pickle
+import queue
 
 import pytest
 
@@ -45,6 +46,29 @@ def test_errno_is_the_given_or_the_classs() -> None:
     assert IpcError("x", errno=errno.EPERM).errno == errno.EPERM
     assert MultiplePublishersError("x").errno == errno.EADDRINUSE
     assert SegmentError("x", "topic", "/path", errno.ENOSPC).errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    ("cls", "number"),
+    [
+        (errors.InvalidValueError, errno.EINVAL),
+        (errors.EndpointNameError, errno.EINVAL),
+        (errors.MessageTooLargeError, errno.EMSGSIZE),
+        (errors.EndpointClosedError, errno.EBADF),
+        (errors.QueueAccessError, errno.EBADF),
+        (errors.QueueFullError, errno.EAGAIN),
+        (errors.TooManyHandlesError, errno.EMFILE),
+    ],
+)
+def test_errors_have_the_number_that_posix_gives_them(cls: type[IpcError], number: int) -> None:
+    assert cls("x").errno == number
+    assert pickle.loads(pickle.dumps(cls("x"))).errno == number
+
+
+def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:
+    with pytest.raises(queue.Full):
+        raise errors.QueueFullError("no room", "jobs", errno.ETIMEDOUT)
+    assert issubclass(errors.QueueMismatchError, SegmentError)
 
 
 @pytest.mark.parametrize("cls", [IpcError, MultiplePublishersError])

@@ -67,6 +67,32 @@ def test_paths_are_those_of_stock_msgq() -> None:
     assert naming.side_path("topic", "p") == "/dev/shm/msgqside_p/topic"
 
 
+def test_a_queue_has_one_file() -> None:
+    assert naming.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
+    assert naming.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
+    assert naming.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
+    assert naming.queue_files("") == ("/dev/shm", "msgqjobs_")
+    assert naming.queue_files("p") == ("/dev/shm/msgqjobs_p", "")
+
+
+@pytest.mark.parametrize("name", ["jobs", "/jobs", b"jobs", b"/jobs"])
+def test_a_slash_before_a_queues_name_is_taken_off(name: str | bytes) -> None:
+    assert naming.queue_name(name) == "jobs"
+
+
+def test_the_longest_name_of_a_queue_is_that_of_a_file() -> None:
+    name = naming.queue_name("/" + "x" * 246)
+    assert len(os.path.basename(naming.queue_path(name, ""))) == 255
+    with pytest.raises(EndpointNameError, match=r"queue.*247 bytes"):
+        naming.queue_name("x" * 247)
+
+
+@pytest.mark.parametrize("name", ["//jobs", "/", "", "/.", "/..", "jobs/"])
+def test_other_slashes_are_refused(name: str) -> None:
+    with pytest.raises(EndpointNameError, match="queue"):
+        naming.queue_name(name)
+
+
 class TestPrefix:
     def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
@@ -102,6 +128,10 @@ class TestPrefix:
             for kind in ("msgq_", "msgqside_"):
                 (SHM / f"{kind}{prefix}2" / "topic").unlink()
                 (SHM / f"{kind}{prefix}2").rmdir()
+
+    def test_one_that_only_queues_have_is_found(self, prefix: str) -> None:
+        msgq.MessageQueue("jobs")
+        assert prefix in naming.prefixes()
 
     @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
     def test_an_endpoint_in_its_way_is_named(self, prefix: str, kind: str) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 import msgq
 from msgq.errors import DeadlockError, InvalidValueError, QueueFullError
-from msgq.impl.fake.workqueue import MessageQueue
+from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.simulation import Fault, Faults, Simulation, explore
 
 
 def jobs(**options: Any) -> Any:
     """Open the queue of these tests."""
-    return MessageQueue("jobs", **options)
+    return msgq.MessageQueue("jobs", **options)
 
 
 def send(*messages: bytes, **options: Any) -> None:
@@ -366,6 +366,11 @@ class TestWaits:
             sim.play([(1.0, "queue/jobs", b"for the receiver"), (2.0, "queue/jobs", b"for whoever is told")])
             sim.run()
         assert told == [2.0]
+
+    def test_the_librarys_queues_are_the_simulations(self) -> None:
+        with Simulation():
+            assert msgq.MessageQueue is workqueue.MessageQueue
+        assert msgq.MessageQueue is not workqueue.MessageQueue
 
     def test_asyncio_would_wait_in_real_time(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):

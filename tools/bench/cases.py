@@ -13,7 +13,8 @@ class Target:
     Attributes
     ----------
     of : ``peer`` (the best one), the name of a system, the key of another case of ours, ``median`` (of our latencies;
-        the figure is their 99th percentile), or ``absolute`` (the bound is the figure).
+        the figure is their 99th percentile), ``p99`` (the floor's 99th percentile), or ``absolute`` (the bound is the
+        figure).
     text : the same in words.
     """
 
@@ -34,6 +35,7 @@ class Case:
     role, peer_role : what the two processes do, see `roles`; the publisher's side is started first.
     size : bytes in a message. batch : messages between two looks at the control words.
     subscribers : how many of them are there. apart : each has a process of its own.
+    crew : roles of more processes, which take part.
     loaded : two more processes keep both cores busy.
     depth : messages that must fit, and that may be on their way; 0: the system's own choice.
     lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
@@ -51,6 +53,7 @@ class Case:
     size: int = 64
     subscribers: int = 1
     apart: bool = False
+    crew: tuple[str, ...] = ()
     loaded: bool = False
     batch: int = 64
     depth: int = 64

@@ -9,7 +9,8 @@ from pathlib import Path
 
 RECEIVED = 0
 TOTAL = 8
-SIZE = 128
+OWN = 16  # and following: a word for each process beside the first one
+SIZE = 256
 
 
 def create(path: Path) -> memoryview:

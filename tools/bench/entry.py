@@ -54,10 +54,11 @@ class Entry:
         case, (first, second) = self._case, self._cores
         roles = [case.peer_role] * (case.subscribers if case.apart else 1) if case.peer_role else []
         places = [(role, second if number % 2 == 0 else first) for number, role in enumerate(roles)]
+        places += [(role, second if number % 2 == 0 else first) for number, role in enumerate(case.crew)]
         if case.loaded:
             places += [("load", first), ("load", second)]
         for number, (role, cpu) in enumerate(places):
-            self._peers.append(self._stack.enter_context(Process(self._job(role, cpu), number)))
+            self._peers.append(self._stack.enter_context(Process(self._job(role, cpu, number), number)))
 
     def await_ready(self) -> None:
         """Wait for the subscriber's side; see `Process.await_ready` for what it raises."""
@@ -76,7 +77,8 @@ class Entry:
         ------
         Failed : a process died, or had to be ended, or lost messages.
         """
-        self._words[control.RECEIVED] = self._words[control.TOTAL] = 0
+        for place in range(len(self._words)):
+            self._words[place] = 0
         # Subscribers that only have to be there are never started; they leave when they are closed.
         peers = self._peers if self._case.peer_role != "hold" else []
         for peer in peers:
@@ -92,7 +94,9 @@ class Entry:
         if self._case.unit == "percent":
             received = sum(other.get("received", 0) for other in others)
             result["value"] = 100 * received / (result["sent"] * self._case.subscribers)
-        if self._case.loaded:
+        if self._case.crew:
+            result["value"] += sum(other.get("rate", 0.0) for other in others)
+        if self._case.loaded or self._case.crew:
             result["waited"] = 0.0  # waiting for a core is what is measured
         return result
 
@@ -108,7 +112,7 @@ class Entry:
         self._words.release()
         self._space.sweep(self._system, [f"{self._name}-{topic}" for topic in TOPICS], self._name)
 
-    def _job(self, role: str, cpu: int) -> Job:
+    def _job(self, role: str, cpu: int, number: int = 0) -> Job:
         case = self._case
         return Job(
             system=self._system,
@@ -123,6 +127,7 @@ class Entry:
             fresh=case.fresh,
             frames=case.frames,
             seconds=case.seconds,
+            number=number,
             limit_s=LIMIT_S,
             cpu=cpu,
             folder=str(self._space.folder),

@@ -18,6 +18,7 @@ class Job:
     name : the measurement's unique name; the topics' names begin with it.
     size, depth, batch, subscribers, lossless, in_place, fresh, frames : see `cases.Case`.
     seconds : how long to measure in a slice; a quarter more for the warm-up.
+    number : of the process, among those beside the first one.
     limit_s : the process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     cpu : the only core it runs on.
     folder, tag : of the run, see `adapters.base.Topic`.
@@ -35,6 +36,7 @@ class Job:
     fresh: bool
     frames: bool
     seconds: float
+    number: int
     limit_s: int
     cpu: int
     folder: str

@@ -139,6 +139,35 @@ def loop(count, BOUND):
     return longest
 """
 
+_ACK_PAIR = """
+def loop(count, BOUND):
+    for _ in repeat(None, count):
+        SEND
+        TAKE.ack()
+"""
+
+# The rate, a second, of what was sent after the warm-up; and how many were sent in all.
+_UNTIL = """
+def loop(batch, warm_until, end_at, BOUND):
+    sent = began = before = 0
+    while (now := clock()) < end_at or not began:
+        if not began and now >= warm_until:
+            began, before = now, sent
+        for _ in repeat(None, batch):
+            SEND
+        sent += batch
+    return (sent - before) / (clock() - began) * 1e9, sent
+"""
+
+# `message` is the one that ends it.
+_WORK = """
+def loop(BOUND):
+    received = 0
+    while TAKE != message:
+        received += 1
+    return received
+"""
+
 _SOURCES = {
     "send": _SEND,
     "receive": _RECEIVE,
@@ -152,6 +181,9 @@ _SOURCES = {
     "paced": _PACED,
     "count": _COUNT,
     "longest": _LONGEST,
+    "ack_pair": _ACK_PAIR,
+    "until": _UNTIL,
+    "work": _WORK,
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.bench import figures, machine
-from tools.bench.adapters import SYSTEMS
+from tools.bench.adapters import FLOOR, SYSTEMS
 from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.floor import build
 from tools.bench.process import PROJECT
@@ -124,6 +124,11 @@ def _remarks(record: Record) -> str:
     lines = [
         f"{sum(waited > DISTURBED for waited in waits)} of {len(waits)} slices were disturbed: a process waited for its"
         f" core for more than {DISTURBED:.0%} of the time. They are left out; ~ marks a figure that has no others.",
+    ]
+    lines += [
+        f"{case} of {system} was not measured: {why}"
+        for (case, system), why in record.unsupported.items()
+        if system in record.suite.beside and system != FLOOR
     ]
     lines += [f"{case} of {system} failed: {_last_line(why)}" for (case, system), why in record.failed.items()]
     lines += [f"{name} is absent: {_last_line(why)}" for name, why in record.absent.items()]

@@ -44,7 +44,7 @@ def send(job: Job) -> Role:
     pub.await_subscribers(job.subscribers)
     loop = compiled("send", job.message, send=call)
     while True:
-        yield _repeated(loop, job.seconds)
+        yield repeated(loop, job.seconds)
 
 
 def hold(job: Job) -> Role:
@@ -62,7 +62,7 @@ def pair(job: Job) -> Role:
     yield None
     loop = compiled("pair", job.message, send=pub.send, take=sub.stream or sub.poll)
     while True:
-        yield _repeated(loop, job.seconds)
+        yield repeated(loop, job.seconds)
 
 
 def receive(job: Job) -> Role:
@@ -73,7 +73,7 @@ def receive(job: Job) -> Role:
     yield None
     loop = compiled("receive", job.message, take=sub.poll)
     while True:
-        yield _repeated(loop, job.seconds)
+        yield repeated(loop, job.seconds)
 
 
 def open_both(job: Job) -> Role:
@@ -85,7 +85,7 @@ def open_both(job: Job) -> Role:
         system.create()
     yield None
     while True:
-        warm_until, end_at = _phases(job.seconds)
+        warm_until, end_at = phases(job.seconds)
         took: list[int] = []
         while (start := perf_counter_ns()) < end_at or not took:
             both = system.open_both()
@@ -111,7 +111,7 @@ def stream_send(job: Job) -> Role:
     call = pub.in_place if job.in_place and pub.in_place else pub.stream or pub.send
     loop = compiled("stream_send", job.message, send=call)
     while True:
-        yield _stream(loop, job, calls=job.batch, credits_needed=not system.lossless)
+        yield stream(loop, job, calls=job.batch, credits_needed=not system.lossless)
 
 
 def stream_take(job: Job) -> Role:
@@ -137,7 +137,7 @@ def batch_send(job: Job) -> Role:
     loop = compiled("stream_send", block, send=pub.many)
     yield None
     while True:
-        yield _stream(loop, job, calls=1, credits_needed=True)
+        yield stream(loop, job, calls=1, credits_needed=True)
 
 
 def batch_take(job: Job) -> Role:
@@ -171,7 +171,7 @@ def ping(job: Job) -> Role:
     once, timed = (compiled(name, job.message, send=pub.send, take=sub.poll) for name in ("ping", "ping_timed"))
     words = control.words(job.words_path)
     while True:
-        warm_until, end_at = _phases(job.seconds)
+        warm_until, end_at = phases(job.seconds)
         means: list[float] = []
         trips: list[int] = []
         done = job.batch
@@ -253,16 +253,15 @@ def _subscriber(job: Job, system: System) -> Subscriber:
     return system.frame_subscriber() if job.frames else system.subscriber()
 
 
-def _phases(seconds: float) -> tuple[int, int]:
+def phases(seconds: float) -> tuple[int, int]:
     """Return when the warm-up is over, and when the measurement is."""
     now = perf_counter_ns()
     return now + int(seconds * 0.25e9), now + int(seconds * 1.25e9)
 
 
-def _repeated(loop: Callable[[int], None], seconds: float) -> Result:
-    """Run the loop in chunks of about 2 ms; the figure is the median cost of one turn."""
-    warm_until, end_at = _phases(seconds)
-    count = 16
+def repeated(loop: Callable[[int], None], seconds: float, count: int = 16) -> Result:
+    """Run the loop in chunks of about 2 ms, beginning with `count` turns; the figure is the median cost of one turn."""
+    warm_until, end_at = phases(seconds)
     costs: list[float] = []
     while (start := perf_counter_ns()) < end_at or not costs:
         loop(count)
@@ -274,10 +273,10 @@ def _repeated(loop: Callable[[int], None], seconds: float) -> Result:
     return {"value": figures.median(costs), "best": min(costs)}
 
 
-def _stream(loop: Callable[..., Any], job: Job, *, calls: int, credits_needed: bool = True) -> Result:
+def stream(loop: Callable[..., Any], job: Job, *, calls: int, credits_needed: bool = True) -> Result:
     """Run the sending side of a stream; each batch takes that many calls."""
     room = job.depth - job.batch if credits_needed else 1 << 62
-    count, took = loop(control.words(job.words_path), job.batch, calls, room, *_phases(job.seconds))
+    count, took = loop(control.words(job.words_path), job.batch, calls, room, *phases(job.seconds))
     return {"value": count / took * 1e9, "messages": count}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.bench import figures
-from tools.bench.adapters import FLOOR
+from tools.bench.adapters import FLOOR, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.entry import Entry, ProgramEntry, run_program
@@ -89,6 +89,8 @@ def _find_systems(record: Record, space: Workspace, peers: Sequence[str]) -> Non
     for name in (record.suite.ours, FLOOR, *peers):
         if name in record.absent:
             continue
+        if record.suite.raised:
+            adapter(name).raise_limits()
         try:
             with Entry(space, Case("probe", "", "", "probe"), name) as entry:
                 entry.prepare()

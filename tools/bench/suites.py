@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from tools.bench.adapters import CHANNEL, FLOOR, ON_REQUEST, OURS, PEERS
+from tools.bench.adapters import CHANNEL, FLOOR, ON_REQUEST, OURS, PEERS, QUEUE, QUEUE_PEERS
 from tools.bench.cases import CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
+from tools.bench.queue_cases import QUEUE_CASES
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Suite:
     ours : the system whose figures have targets.
     cases : its rows. peers : its other columns, beside ours and the floor. on_request : peers that must be asked for.
     beside : what ours is divided by, in columns of their own: systems, or ``peer``, the best one.
+    raised : the kernel's limits are raised for the run, where it may.
     """
 
     ours: str
@@ -23,9 +25,11 @@ class Suite:
     peers: tuple[str, ...]
     on_request: tuple[str, ...]
     beside: tuple[str, ...]
+    raised: bool = False
 
 
 SUITES = {
     "sockets": Suite(OURS, CASES, PEERS, ON_REQUEST, (FLOOR, "peer")),
     "channels": Suite(CHANNEL, CHANNEL_CASES, ("kickmsg", "iceoryx2"), (), (FLOOR, "kickmsg", "iceoryx2")),
+    "queues": Suite(QUEUE, QUEUE_CASES, QUEUE_PEERS, (), (FLOOR, "posix_ipc"), raised=True),
 }

@@ -76,6 +76,12 @@ def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> F
     }
 
 
+def _percentiles(record: Record, key: str, system: str) -> Figures:
+    """Return the 99th percentile of all latencies of a repeat."""
+    samples = [each for each in record.samples if each["case"] == key and each["system"] == system and "p99" in each]
+    return {(sample["repeat"], 0): sample["p99"] for sample in samples}
+
+
 def _cores(record: Record, key: str) -> dict[str, float]:
     used: dict[str, list[float]] = {}
     for sample in record.samples:
@@ -106,6 +112,8 @@ def _reached(record: Record, row: Row, target: Target) -> float | None:
     if target.of == "median":
         samples = [each for each in record.samples if each["case"] == row.case.key and each["system"] == ours]
         return median([each["p99"] / each["p50"] for each in samples]) if samples else None
+    if target.of == "p99":
+        return _ratio(*(_percentiles(record, row.case.key, system) for system in (ours, FLOOR)))
     if target.of == "peer" or target.of in SYSTEMS:
         return row.beside(target.of)
     # another case of ours, a few seconds away

@@ -86,7 +86,11 @@ class StubDocstrings(Step):  # type: ignore[misc]  # found at run time
         self.document(node.entry, self.class_name, node.name)
         super().visit_DefNode(node)
         if node.name in ("__cinit__", "__init__") and (None, self.class_name) in self.texts:  # the latter comes later
-            made = self._fmt_signature(None, self.class_name, node.args, npargs=len(node.args), hide_self=True)
+            named = node.num_kwonly_args
+            positional = len(node.args) - named - 1  # without self
+            made = self._fmt_signature(
+                None, self.class_name, node.args, npargs=positional, nkargs=named, hide_self=True
+            )
             kind = self.class_node.entry.type.scope
             kind.doc = EncodedString(f"{made}\n--\n\n{self.texts[None, self.class_name]}")
         return node

@@ -26,6 +26,11 @@ PROPERTIES = {
     "held": "no client holds a buffer while the server writes into it",
     "refused": "a publisher lacks a slot only while the living view all that it has",
     "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",
+    "best": "a receiver gets no message while a better one was sent before its last scan began",
+    "once": "each message is acknowledged exactly once",
+    "robbed": "nobody takes away what a living one holds, before its lease is over",
+    "leak": "every place can be had again, and of a dead owner nothing is left for the next one in its row",
+    "told": "whoever wants to know is told when an empty queue gets a message that nobody waits for",
     "stuck": "every operation ends",
 }
 

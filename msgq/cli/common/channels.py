@@ -1,18 +1,14 @@
-"""Channels beside topics: `channel/NAME`, which texts mean them, and what they did meanwhile."""
+"""Channels beside topics: `channel/NAME`, and what they did meanwhile."""
 
-import contextlib
 import dataclasses
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgq import stats
-from msgq.cli.common.names import choices
-from msgq.errors import EndpointNameError, SegmentError
+from msgq.cli.common.looks import Looks
 from msgq.naming import CHANNEL_MARK
-from msgq.selection import Selection
-from msgq.stats import ChannelStats, channel_inodes
+from msgq.stats import ChannelStats
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,6 @@ class ChannelRow:
         return {**plain, **said, "rate": self.rate, "byte_rate": self.byte_rate, "tolerance_s": self.tolerance_s}
 
 
-def topic_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts that may mean topics."""
-    return [text for text in texts if not text.startswith(CHANNEL_MARK)]
-
-
-def channels(texts: Sequence[str], prefix: str | None) -> list[str]:
-    """Return the channels that are there and meant, sorted; all when there are no texts."""
-    wanted = Selection(choices(texts) or None)
-    return [name for name in channel_inodes(prefix) if CHANNEL_MARK + name in wanted]
-
-
 class Channels:
     """The channels that a verb is about.
 
@@ -70,27 +55,15 @@ class Channels:
     """
 
     def __init__(self, texts: Sequence[str], prefix: str | None) -> None:
-        self._texts, self._prefix = texts, prefix
-        self._before, self._before_s = self._look(), time.monotonic()
-
-    def _look(self) -> dict[str, ChannelStats]:
-        found = {}
-        for name in channels(self._texts, self._prefix):
-            with contextlib.suppress(SegmentError, EndpointNameError):  # just removed, damaged, or not for us
-                found[name] = stats.channel(name, self._prefix)
-        return found
+        self._looks = Looks(texts, prefix, CHANNEL_MARK, stats.channel_inodes, stats.channel)
 
     def measure(self, seconds: float) -> list[ChannelRow]:
         """Return how things are, `seconds` after this was made at the earliest; 0 for no rates."""
-        if not seconds or not self._before:
-            return [ChannelRow(one) for one in self._before.values()]
-        time.sleep(max(0.0, self._before_s + seconds - time.monotonic()))
-        now, elapsed_s = self._look(), time.monotonic() - self._before_s
-        return [self._row(one, elapsed_s) for one in now.values()]
+        return [_row(*look) for look in self._looks.twice(seconds)]
 
-    def _row(self, now: ChannelStats, elapsed_s: float) -> ChannelRow:
-        before = self._before.get(now.name)
-        if before is None or before.created_ns != now.created_ns:
-            return ChannelRow(now)
-        byte_rate = max(0, ChannelRow(now).bytes - ChannelRow(before).bytes) / elapsed_s
-        return ChannelRow(now, (now.messages - before.messages) / elapsed_s, byte_rate)
+
+def _row(now: ChannelStats, before: ChannelStats | None, elapsed_s: float) -> ChannelRow:
+    if before is None:
+        return ChannelRow(now)
+    byte_rate = max(0, ChannelRow(now).bytes - ChannelRow(before).bytes) / elapsed_s
+    return ChannelRow(now, (now.messages - before.messages) / elapsed_s, byte_rate)

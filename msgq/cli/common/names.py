@@ -1,17 +1,19 @@
 """Which endpoints a verb is about: names and patterns, and what becomes of them while it runs."""
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import click
 
 from msgq.errors import InvalidValueError, SegmentError
-from msgq.naming import CHANNEL_MARK, endpoint_name
+from msgq.naming import CHANNEL_MARK, QUEUE_MARK, endpoint_name
 from msgq.selection import Choice, Selection, chosen
 from msgq.stats import topic_inodes
 
 _T = TypeVar("_T")
+
+MARKS = (CHANNEL_MARK, QUEUE_MARK)  # of what is no topic
 
 
 def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
@@ -27,6 +29,11 @@ def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
         raise click.UsageError(str(error)) from None
 
 
+def topic_texts(texts: Iterable[str]) -> list[str]:
+    """Return the texts that may mean topics."""
+    return [text for text in texts if not text.startswith(MARKS)]
+
+
 class Names:
     """Names, and patterns for whole names; none of either means every endpoint.
 
@@ -38,8 +45,9 @@ class Names:
 
     def __init__(self, texts: Sequence[str], prefix: str | None) -> None:
         self._selection = Selection(choices(texts) or None)
-        if marked := [name for name in self._selection.names if name.startswith(CHANNEL_MARK)]:
-            raise click.UsageError(f"{', '.join(marked)}: only list, info and clean know channels; this is for topics")
+        if marked := [name for name in self._selection.names if name.startswith(MARKS)]:
+            known = "only list, info and clean know channels and queues"
+            raise click.UsageError(f"{', '.join(marked)}: {known}; this is for topics")
         self.plain = {endpoint_name(name) for name in self._selection.names}
         self.prefix = prefix
         self._text = ", ".join(texts) or "any endpoint"

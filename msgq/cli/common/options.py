@@ -8,9 +8,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from msgq.errors import InvalidValueError
-from msgq.naming import CHANNEL_MARK, endpoint_name
+from msgq.naming import CHANNEL_MARK, QUEUE_MARK, endpoint_name
 from msgq.selection import expression
-from msgq.stats import channel_inodes, topic_inodes
+from msgq.stats import channel_inodes, queue_inodes, topic_inodes
 
 EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
 EXIT_CODES_RUNNING = (
@@ -47,9 +47,12 @@ def complete_endpoint(context: click.Context, _parameter: click.Parameter, incom
 
 
 def complete_any(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the topics and channels that are there and begin so, for the shell."""
-    channels = channel_inodes(context.params.get("prefix"))
-    return complete_endpoint(context, _parameter, incomplete) + _items(map(CHANNEL_MARK.__add__, channels), incomplete)
+    """Return the topics, channels and queues that are there and begin so, for the shell."""
+    prefix = context.params.get("prefix")
+    marked = [CHANNEL_MARK + name for name in channel_inodes(prefix)] + [
+        QUEUE_MARK + name for name in queue_inodes(prefix)
+    ]
+    return complete_endpoint(context, _parameter, incomplete) + _items(marked, incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

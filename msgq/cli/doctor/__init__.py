@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import click
 
 import msgq
-from msgq import channel_remains, naming, remains
+from msgq import channel_remains, naming, queue_remains, remains
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, styled
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.errors import MsgqError
 from msgq.impl.ground import clock
 from msgq.impl.ring.topic import unlink_topic
-from msgq.stats import channels, topics
+from msgq.stats import channels, queues, topics
 
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
@@ -31,7 +31,7 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
 
     A line per check: "ok", "note" (works, but slower or with little room), or "wrong". --fix removes side segments that
     lost their ring, topics and channels that only the dead use, each under its lock, and pools of channels that lead
-    nowhere; it says what it did.
+    nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It says what it did.
     """
     wrong = False
     output = console()
@@ -52,7 +52,7 @@ def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield from (check() for check in CHECKS)
     yield stamps()
     yield round_trip()
-    for look in (segments, files, participants, channel_state, left_behind):
+    for look in (segments, files, participants, channel_state, queue_state, left_behind):
         yield look(where)
 
 
@@ -83,7 +83,7 @@ def round_trip() -> Check:
 
 def segments(prefix: str) -> Check:
     """Look for files in the place of a topic that are damaged (wrong), or that this user cannot read (a note)."""
-    every = remains.unreadable(prefix) + channel_remains.unreadable(prefix)
+    every = remains.unreadable(prefix) + channel_remains.unreadable(prefix) + queue_remains.unreadable(prefix)
     flaws = sorted(every, key=lambda flaw: not flaw.wrong)
     return _judged("segments", flaws, "every one can be read")
 
@@ -130,6 +130,14 @@ def channel_state(prefix: str) -> Check:
     return _judged("channels", flaws, f"{len(found)} channels, nobody dead in them, and nothing left behind")
 
 
+def queue_state(prefix: str) -> Check:
+    """Look at work queues: nonsense and full rows (wrong: somebody cannot send or join), and what the dead left."""
+    found = queues(prefix)
+    flaws = sorted((flaw for one in found for flaw in queue_remains.ailments(one)), key=lambda flaw: not flaw.wrong)
+    sizes = f"{len(found)} queues, {in_bytes(sum(one.bytes for one in found))} of {naming.SHARED_MEMORY}"
+    return _judged("queues", flaws, f"{sizes}; the dead left nothing in them")
+
+
 def left_behind(prefix: str) -> Check:
     """Look for what killed controllers and ZMQ publishers left; it holds nobody up, so it is a note."""
     dead = [*remains.clear_gates(prefix, remove=False), *remains.clear_claims(prefix, remove=False)]
@@ -140,9 +148,10 @@ def left_behind(prefix: str) -> Check:
 
 
 def repair(prefix: str) -> Check:
-    """Remove what only the dead left, and say what was done, and what could not be."""
+    """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
     removals = [*remains.repair(prefix), *channel_remains.repair(prefix)]
-    done = [f"removed {one.endpoint}: {one.reason}" for one in removals if one.removed and one.endpoint]
-    failed = [one.reason for one in removals if not one.removed]
+    done, failed = queue_remains.repair(prefix)
+    done += [f"removed {one.endpoint}: {one.reason}" for one in removals if one.removed and one.endpoint]
+    failed += [one.reason for one in removals if not one.removed]
     text = "; ".join(done + failed) or "nothing to repair"
     return Check("repair", "wrong" if failed else "ok", text)

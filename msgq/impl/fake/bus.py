@@ -8,6 +8,8 @@ Channels are in channel_order.py.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -432,6 +434,13 @@ class Bus:
 
     def took(self, source: Source[Any], number: int) -> None:
         """Take notice of a message of a queue that somebody has taken: the one of this number, from 1 on."""
+
+    def inform(self, _handle: Closable, call: Callable[[], object]) -> None:
+        """Call what a handle of a queue wants to be told by. What it raises is not for whoever sent a message."""
+        try:
+            call()
+        except BaseException:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def check_descriptor(self, endpoint: str) -> None:
         """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""

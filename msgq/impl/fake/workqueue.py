@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import heapq
 import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
@@ -37,6 +38,8 @@ __all__ = ["Job", "Message", "MessageQueue"]
 class MessageQueue(Waitable):
     """One handle of a queue. See queue.pyi for the contract of each method."""
 
+    _row: Row | None = None
+
     def __init__(
         self,
         name: str | bytes,
@@ -53,7 +56,6 @@ class MessageQueue(Waitable):
         spin_us: int | None = None,
     ) -> None:
         super().__init__()
-        self._row: Row | None = None
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         options.check_schema(schema)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
@@ -116,6 +118,11 @@ class MessageQueue(Waitable):
     def schema(self) -> Schema | None:
         """What describes the messages."""
         return self._queue.schema
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What no other queue has."""
+        return self._queue.identity
 
     @property
     def block(self) -> bool:
@@ -205,14 +212,11 @@ class MessageQueue(Waitable):
 
     areceive = __anext__ = arecv
 
-    def notify(self, how: Any, once: bool = False) -> None:
+    def notify(self, how: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
         """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
+        wanted = None if how is None else options.notification(how, self._endpoint)
         row = self._use()
-        if how is None:
-            row.told = None
-            return
-        wanted = options.notification(how, self._endpoint)
-        row.told = partial(_tell, weakref.ref(self), wanted, once)
+        row.told = None if wanted is None else partial(_tell, weakref.ref(self), how, wanted, once)
 
     def _wait(self, ready: Callable[[], bool], patience_ns: int, what: str) -> None:
         """Wait until `ready`, or so long; -1: for ever."""
@@ -267,8 +271,7 @@ class MessageQueue(Waitable):
         return count
 
     def _copied(self, message: Any) -> bytes:
-        if getattr(getattr(message, "dtype", None), "hasobject", False):
-            raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+        options.refuse_objects(message)
         data = message if type(message) is bytes else copy_of(message)
         if len(data) > self._queue.max_message_size:
             raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)
@@ -367,10 +370,11 @@ class MessageQueue(Waitable):
         self._bus.took(self._queue, claim.item.number)
         return Job(self, self._queue, claim)
 
-    def peek(self) -> list[Message]:
+    def peek(self, limit: int | None = None) -> list[Message]:
         """Return what waits, the first first; it stays."""
+        most = options.checked_limit(limit, self._endpoint)
         self._enter()
-        return [shown(item) for *_, item in sorted(self._queue.ready, key=lambda each: each[:2])]
+        return [shown(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
 
 
 def shown(item: Item) -> Message:
@@ -410,17 +414,17 @@ def reopened(name: str, prefix: str, trust: str | None, read: bool, write: bool,
     return queue
 
 
-def _tell(handle: weakref.ref[MessageQueue], how: options.Notification, once: bool) -> None:
-    """Notify the owner of a handle."""
+def _tell(handle: weakref.ref[MessageQueue], how: Any, wanted: options.Notification, once: bool) -> None:
+    """Notify the owner of a handle. `how` is what was given: a descriptor stays open as long as it is asked for."""
     queue = handle()
     if queue is None or queue._row is None:
         return
     if once:
         queue._row.told = None
-    if how.function is not None:
-        how.function(queue)
-    elif how.signal is not None:
-        os.kill(os.getpid(), how.signal)
-    elif how.descriptor is not None:
+    if wanted.function is not None:
+        queue._bus.inform(queue, partial(wanted.function, queue))
+    elif wanted.signal is not None:
+        os.kill(os.getpid(), wanted.signal)
+    elif wanted.descriptor is not None:
         with contextlib.suppress(OSError):  # it is full, or was closed
-            os.write(how.descriptor, (1).to_bytes(8, "little"))
+            os.write(wanted.descriptor, (1).to_bytes(8, "little"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from msgq.naming import QUEUE_MARK
 from msgq.schema import Schema
 
 HANDLES = 128
+_numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -164,6 +166,7 @@ class Queue(Source[Arrivals]):
     def __init__(self, bus: Bus, wanted: Opening) -> None:
         super().__init__(f"{QUEUE_MARK}{wanted.name}", bus.route)
         self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
+        self.identity = (0, next(_numbers))
         self.max_messages, self.max_message_size = wanted.new_sizes()
         self.schema: Schema | None = None
         self.ready: list[tuple[int, int, Item]] = []

@@ -7,7 +7,7 @@ from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts
 
 cdef extern from "ground/layout.h" nogil:
     ctypedef struct mq_identity:
-        mq_u64 uid, pid
+        mq_u64 uid, pid, thread_id, start_time
         char name[16]
     ctypedef struct mq_roster_row:
         mq_identity who

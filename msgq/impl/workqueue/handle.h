@@ -67,6 +67,7 @@ static inline void mq_queue_bit_on(mq_queue_bits *bits, unsigned row) {
 }
 static inline void mq_queue_bit_off(mq_queue_bits *bits, unsigned row) {
     mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row));
+    mq_fence_seq_cst(); /* who saw the bit has left it to us: our last look, which follows, finds what that one sent */
 }
 static inline bool mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row) {
     return mq_load_relaxed_u64(&bits->word[row / 64]) & mq_queue_bit(row); /* relaxed: for those who look on */

@@ -31,6 +31,7 @@ cdef class Handle(Waitable):
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
+    cdef int _adopt(self, QueueFile file, schema) except -1
     cdef int _join(self) except -1
     cdef int _need_read(self) except -1
     cdef int _need_write(self) except -1

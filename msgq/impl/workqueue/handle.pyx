@@ -85,17 +85,25 @@ cdef class Handle(Waitable):
         self._spin_us = naming.spin_us(spin_us, wanted.name)
         options.check_schema(schema)
         in_prefix = naming.checked_prefix(prefix)
-        with naming.chosen(trust=trust):
-            self._file = _open(wanted, in_prefix, trust)
-        self._h.parts, self._h.roll = self._file.parts, self._file.roll()
-        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(self._h.parts.blocks, sizeof(mq_queue_memory))
+        self._h.clock_offset = host_offset_ns()
+        while True:
+            with naming.chosen(trust=trust):
+                self._adopt(_open(wanted, in_prefix, trust), schema)
+            self._join()
+            if self._file.has_name():
+                break
+            self._give_back()  # it was removed before anybody could see that we have it open
+        remember(self)
+
+    cdef int _adopt(self, QueueFile file, schema) except -1:
+        self._file, self._h.parts, self._h.roll = file, file.parts, file.roll()
+        PyMem_Free(self._h.blocks)
+        self._h.blocks = <mq_queue_memory *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_memory))
         if self._h.blocks == NULL:
             raise MemoryError()
-        self._h.clock_offset = host_offset_ns()
         if schema is not None:
-            self._file.describe(schema)
-        self._join()
-        remember(self)
+            file.describe(schema)
+        return 0
 
     def __dealloc__(self):
         if self._joined and self._generation == fork_generation:

@@ -1,7 +1,14 @@
 """What a work queue hands out."""
 
-class Message(tuple[bytes, int]):
+from typing import Final, final
+
+from _typeshed import structseq
+
+@final
+class Message(structseq[bytes | int], tuple[bytes, int]):
     """A message of a work queue: the pair ``(data, priority)``, with more attributes. It can be pickled."""
+
+    __match_args__: Final = ("data", "priority")
 
     @property
     def data(self) -> bytes:
@@ -9,7 +16,7 @@ class Message(tuple[bytes, int]):
 
     @property
     def priority(self) -> int:
-        """0 to 32767; larger ones are received first."""
+        """From 0 to 32767; larger ones are received first."""
 
     @property
     def deliveries(self) -> int:

@@ -18,17 +18,18 @@ cdef extern from "Python.h":
     void PyStructSequence_SetItem(object made, Py_ssize_t i, object value)
 
 
+# These texts are those of message.pyi: the type is made at run time, so the compiler cannot put them here.
 cdef PyStructSequence_Field[6] _fields
-_fields[0] = PyStructSequence_Field("data", "bytes")
-_fields[1] = PyStructSequence_Field("priority", "0 to 32767")
-_fields[2] = PyStructSequence_Field("deliveries", "how often it was received or taken, this time included")
-_fields[3] = PyStructSequence_Field("sent_time", "when it was sent, ns of the host's clock")
-_fields[4] = PyStructSequence_Field("origin_time", "as its sender gave it, 0: not")
+_fields[0] = PyStructSequence_Field("data", "What was sent.")
+_fields[1] = PyStructSequence_Field("priority", "From 0 to 32767; larger ones are received first.")
+_fields[2] = PyStructSequence_Field("deliveries", "How often it was received or taken, this time included.")
+_fields[3] = PyStructSequence_Field("sent_time", "When it was sent, nanoseconds of the host's clock (clock.md).")
+_fields[4] = PyStructSequence_Field("origin_time", "What its sender gave with it, nanoseconds; 0: nothing.")
 _fields[5] = PyStructSequence_Field(NULL, NULL)
 
 cdef PyStructSequence_Desc _description
 _description.name = "msgq.workqueue.Message"
-_description.doc = "A message of a work queue. It is a pair, (data, priority), and has more attributes."
+_description.doc = "A message of a work queue: the pair ``(data, priority)``, with more attributes. It can be pickled."
 _description.fields = _fields
 _description.n_in_sequence = 2
 

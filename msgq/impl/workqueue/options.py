@@ -157,6 +157,12 @@ def checked_origin_time(origin_time: int, name: str) -> int:
     return number
 
 
+def refuse_objects(message: Any) -> None:
+    """Refuse an array of Python objects: its bytes are addresses, which mean nothing to anybody else. TypeError."""
+    if getattr(getattr(message, "dtype", None), "hasobject", False):
+        raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+
+
 def checked_limit(limit: int | None, name: str) -> int:
     """Return how many messages a call takes at most; None is no limit."""
     if limit is None:
@@ -164,7 +170,7 @@ def checked_limit(limit: int | None, name: str) -> int:
     number = operator.index(limit)
     if number < 0:
         raise InvalidValueError(f"limit is {number}; give 0 or more, or None for all", name)
-    return number
+    return min(number, WORD_MAX)
 
 
 def patience_ns(

@@ -1,7 +1,7 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint64_t
 
@@ -30,6 +30,24 @@ def _reopened(name, prefix, trust, read, write, block):
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
+
+
+cdef int look_through(message, Py_buffer *view) except -1:
+    """Get the bytes of a message."""
+    if not PyBytes_CheckExact(message):
+        options.refuse_objects(message)
+    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
+    return 0
+
+
+cdef uint64_t rank_of(priority, str name) except? 0:
+    """Return a priority that is possible."""
+    return 0 if type(priority) is int and not priority else options.checked_priority(priority, name)
+
+
+cdef uint64_t time_of(origin_time, str name) except? 0:
+    """Return an origin time that is possible."""
+    return 0 if type(origin_time) is int and not origin_time else options.checked_origin_time(origin_time, name)
 
 
 @cython.no_gc_clear  # as its base
@@ -112,9 +130,9 @@ cdef class MessageQueue(Handle):
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
-        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t origin = time_of(origin_time, self._endpoint)
+        look_through(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -138,14 +156,14 @@ cdef class MessageQueue(Handle):
         return True
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
         cdef int count = 0, unwoken = 0
         cdef Py_buffer view
         self._need_write()
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                PyObject_GetBuffer(message, &view, PyBUF_SIMPLE)
+                look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
@@ -260,7 +278,6 @@ cdef class MessageQueue(Handle):
         if message is None:  # it does not block
             raise StopIteration
         return message
-
 
     def arecv(self):
         from msgq.impl.ground import event_loop  # asyncio takes as long to import as all the rest

@@ -16,6 +16,7 @@ cdef class QueueFile:
     cdef const mq_roll *roll(self) noexcept
     cdef int lock(self) except -2
     cdef int check_whole(self) except -1
+    cdef bint has_name(self) noexcept
 
 cdef QueueFile find_queue(str name, str in_prefix, object trust, bint writable)
 cdef QueueFile make_queue(str name, str in_prefix, object mode, object trust, max_messages, max_message_size)

@@ -5,7 +5,7 @@ from libc.errno cimport EEXIST, ENOENT, errno
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.mman cimport PROT_READ, PROT_WRITE
-from posix.stat cimport struct_stat
+from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.ground.clock cimport host_time_ns
@@ -69,6 +69,13 @@ cdef class QueueFile:
         if self.whole != NULL and mq_load_relaxed_u64(self.whole) != 1:
             raise cut(self.name, self.segment)
         return 0
+
+    cdef bint has_name(self) noexcept:
+        """Whether it is what one finds who opens the queue now."""
+        cdef struct_stat here, named
+        cdef bytes path = self.segment.file
+        return (fstat(self.fd, &here) == 0 and lstat(path, &named) == 0 and here.st_ino == named.st_ino
+                and here.st_dev == named.st_dev)
 
     # ---- what it says of itself ----
 

@@ -6,14 +6,17 @@ from tools.bench.adapters.base import System
 
 OURS = "msgq"
 CHANNEL = "channel"  # ours, too, beside the systems that have many publishers
+QUEUE = "queue"  # and ours
 FLOOR = "floor"
+QUEUE_PEERS = ("posix_ipc", "mp-queue", "pipe")
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
 ON_REQUEST = ("msgq-zmq",)  # not in the table unless --peers names it
-SYSTEMS = (OURS, CHANNEL, FLOOR, *PEERS, *ON_REQUEST)
+SYSTEMS = (OURS, CHANNEL, QUEUE, FLOOR, *PEERS, "mp-queue", *ON_REQUEST)
 
 _CLASSES = {
     "msgq": "ours:Ours",
     "channel": "channel:Channel",
+    "queue": "queue:Queue",
     "floor": "c_floor:Floor",
     "stock": "stock:Stock",
     "kickmsg": "kickmsg:Kickmsg",
@@ -22,6 +25,7 @@ _CLASSES = {
     "zmq-tcp": "zeromq:ZeromqTcp",
     "pipe": "pipe:Pipe",
     "posix_ipc": "posix_mq:PosixQueue",
+    "mp-queue": "mp_queue:MpQueue",
     "msgq-zmq": "ours_zmq:OursZmq",
 }
 

@@ -95,6 +95,31 @@ class Subscriber:
     lost: Callable[[], int | None] = lambda: None
 
 
+def _no_ranks(rank: int) -> Call:
+    raise Unsupported("no priorities")
+
+
+@dataclass
+class WorkQueue:
+    """The calls of one who has a queue open. All of them wait: for room, or for a message.
+
+    Attributes
+    ----------
+    send, receive : one message.
+    end : what `receive` returns for an empty message.
+    ranked : gives the call that sends with a priority.
+    take : receives a message whose ``ack()`` must be called.
+    shared : there may be several senders and receivers.
+    """
+
+    send: Call
+    receive: Call
+    end: Any
+    ranked: Callable[[int], Call] = _no_ranks
+    take: Call | None = None
+    shared: bool = True
+
+
 class System:
     """Base of the adapters. One instance in each measured process, for one topic.
 
@@ -139,6 +164,10 @@ class System:
         """Attach to them; `in_place` looks at one byte in 1024."""
         raise Unsupported(f"{self.name} has no frames")
 
+    def queue(self) -> WorkQueue:
+        """Open a queue with `depth` places, or create it."""
+        raise Unsupported(f"{self.name} has no queue of {self.topic.depth} messages")
+
     def open_both(self) -> Any:
         """Open a publisher and a subscriber, as bare objects: this is timed."""
         raise Unsupported(f"{self.name} has no open")
@@ -154,6 +183,10 @@ class System:
 
     def remove(self) -> None:
         """Remove the topic, so that the next open creates it."""
+
+    @classmethod
+    def raise_limits(cls) -> None:
+        """Let this process, and those that it starts, have larger queues than the kernel allows at first."""
 
     @classmethod
     def sweep(cls, names: list[str]) -> None:

@@ -8,7 +8,10 @@ from multiprocessing import Pipe as new_pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, unlink
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Unsupported, WorkQueue, unlink
+
+PIPE_BYTES = 65536
+HEADER_BYTES = 4
 
 
 class Pipe(System):
@@ -34,6 +37,13 @@ class Pipe(System):
             return receive() if ready(0) else None
 
         return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive))
+
+    def queue(self) -> WorkQueue:
+        """Return both ends; it has 64 KiB, whatever the depth."""
+        send, receive = self._end(readable=False), self._end(readable=True)
+        if self.topic.depth * (self.topic.size + HEADER_BYTES) > PIPE_BYTES:
+            raise Unsupported("a pipe holds 64 KiB")
+        return WorkQueue(Call(send.send_bytes, "message"), Call(receive.recv_bytes), b"", shared=False)
 
     def open_both(self) -> Any:
         return new_pipe(duplex=False)

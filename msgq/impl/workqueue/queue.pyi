@@ -1,0 +1,386 @@
+"""A work queue: each message goes to one consumer, the most urgent first."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Self
+
+import numpy.typing as npt
+from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
+
+from msgq.impl.workqueue.handle import Handle
+from msgq.impl.workqueue.job import Job
+from msgq.impl.workqueue.message import Message
+from msgq.schema import Schema
+
+class MessageQueue(Handle):
+    """A queue of messages in shared memory: any number of processes send and receive, each message goes to one of them.
+
+    The message with the highest priority is received first, among equals the one that was sent first. It is copied in
+    and out. A message waits in the queue with nobody there, until the queue is unlinked or the machine restarts. Who
+    is killed at whatever instruction holds nobody up: what it was sending is lost, what it had taken goes back.
+
+    A message that `receive` returned is gone from the queue, also if its consumer dies a moment later. With `take` it
+    is gone when the job is acknowledged, so it may be worked on twice.
+
+    Any thread may use a handle, several of them at the same time. In a forked child it opens itself anew when it is
+    used. It can be pickled, and opens the queue by its name elsewhere. One that is deleted, or open when the process
+    ends, is closed. A closed one raises `EndpointClosedError`.
+
+    Time-outs are seconds: 0 looks once, None waits for ever; a `deadline` is of ``time.monotonic()`` instead. While a
+    call waits the GIL is released and signal handlers run; what they raise ends the wait.
+    """
+
+    def __new__(
+        cls,
+        name: str | bytes,
+        flags: int | None = None,
+        mode: int | None = None,
+        max_messages: int | None = None,
+        max_message_size: int | None = None,
+        *,
+        read: bool = True,
+        write: bool = True,
+        schema: Schema | None = None,
+        prefix: str | None = None,
+        trust: str | None = None,
+        spin_us: int | None = None,
+    ) -> Self:
+        """Open a queue, or make it.
+
+        Parameters
+        ----------
+        name : of the queue, as topics are named; a slash in front is left out.
+        flags : None: open it, or make it if it is not there. Else as POSIX has them: 0 only opens, `O_CREAT` does
+            either, `O_CREX` only makes; `O_NONBLOCK` with any of them sets `block` to False.
+        mode : permissions of a new queue; None: MSGQ_MODE, or 0o600. Who sends or receives both reads and writes the
+            file, so group and others have both rights or none.
+        max_messages : messages that a new queue holds, 1 to 65536; None: 128. A message that was taken counts until it
+            is acknowledged.
+        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. The file has room for all, of which
+            memory is used as messages need it.
+        read, write : False: this handle cannot receive, or cannot send.
+        schema : describes the messages; it is set if there is none.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        trust : whose files are used as one's own are; None: MSGQ_TRUST.
+        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US.
+
+        Raises
+        ------
+        QueueMismatchError : the queue is there with other sizes than those given, and `flags` is None; with flags the
+            sizes of a queue that is there are taken as they are.
+        SegmentError : its errno says why: ENOENT there is no such queue, EEXIST it is there already, EACCES the file is
+            another user's, ENOSPC there is no space for a new one.
+        TooManyHandlesError : the queue is open 128 times.
+        EndpointNameError : the name cannot name a queue.
+        InvalidValueError : another argument that makes no sense.
+        LayoutVersionError, CorruptSegmentError : the file is of another version of this library, or is no queue.
+        """
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix that it lives in; "": none."""
+
+    @property
+    def path(self) -> str:
+        """The queue's file."""
+
+    @property
+    def mode(self) -> int:
+        """Permissions of the file, as they were when this was opened."""
+
+    @property
+    def max_messages(self) -> int:
+        """Messages that it holds; those that are taken and not acknowledged are among them."""
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes that a message may have."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages; None: nothing does."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode of the file: a queue that is made anew under the same name has another one."""
+
+    @property
+    def current_messages(self) -> int:
+        """Messages that wait. A look at all places, which others change meanwhile."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are taken and not acknowledged, by anybody. A look at all places, as above."""
+
+    def send(
+        self,
+        message: ReadableBuffer | npt.NDArray[Any],
+        priority: int = 0,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        origin_time: int = 0,
+    ) -> None:
+        """Put one message into the queue, waiting for room if it is full.
+
+        Parameters
+        ----------
+        message : anything with contiguous bytes, also none at all. It is copied.
+        priority : 0 to 32767; larger ones are received first.
+        timeout : seconds to wait for room; 0 not at all, None for ever. It is 0 if `block` is False.
+        deadline : when to give up instead, seconds of ``time.monotonic()``.
+        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md); 0: not told.
+
+        Raises
+        ------
+        QueueFullError : there was no room in time; its errno is EAGAIN if the call did not wait, else ETIMEDOUT.
+        MessageTooLargeError : it has more bytes than `max_message_size`.
+        QueueAccessError : the handle was opened with ``write=False``.
+        InvalidValueError : a priority or time that is not possible, or both `timeout` and `deadline`.
+        TypeError, BufferError : `message` has no contiguous bytes, or is an array of Python objects.
+        EndpointClosedError : the handle is closed, also while this waits.
+        SegmentSizeError : another program made the file smaller.
+        With each of them nothing was sent.
+
+        Notes
+        -----
+        No system call unless somebody sleeps who waits for messages. The GIL is also released while a message of
+        256 KiB or more is copied. What one thread sent first is received first, at equal priority.
+        """
+
+    def send_many(
+        self,
+        messages: Iterable[ReadableBuffer | npt.NDArray[Any]],
+        priority: int = 0,
+        *,
+        timeout: float | None = None,
+        deadline: float | None = None,
+    ) -> int:
+        """Put several messages into the queue, each as soon as it is there; consumers are woken once for all.
+
+        Parameters
+        ----------
+        messages : as `send` takes them. The next one is asked for when there was room for the one before.
+        priority : of each.
+        timeout : seconds to wait for room, for all of them together; 0 not at all, None for ever.
+        deadline : when to give up instead, seconds of ``time.monotonic()``.
+
+        Returns
+        -------
+        How many went in: fewer than there were if there was no room in time, without an error.
+
+        Raises
+        ------
+        What `send` raises, but for `QueueFullError`; the messages before the error were sent.
+        """
+
+    def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
+        """Wait until there is room for a message.
+
+        Parameters
+        ----------
+        timeout : seconds; 0 looks once, None waits for ever. It is 0 if `block` is False.
+        deadline : when to give up instead, seconds of ``time.monotonic()``.
+
+        Returns
+        -------
+        Whether there is room. Another sender may take it at once, so a `send` may wait or raise nevertheless.
+
+        Raises
+        ------
+        QueueAccessError : the handle was opened with ``write=False``.
+        EndpointClosedError : the handle is closed, also while this waits.
+        """
+
+    def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
+        """Take the next message out of the queue, waiting for one.
+
+        Parameters
+        ----------
+        timeout : seconds to wait; 0 looks once, None waits for ever. It is 0 if `block` is False.
+        deadline : when to give up instead, seconds of ``time.monotonic()``.
+
+        Returns
+        -------
+        A copy of the message: the pair ``(data, priority)``, with more attributes. None when there was none in time.
+
+        Raises
+        ------
+        QueueAccessError : the handle was opened with ``read=False``.
+        InvalidValueError : a time that is not possible, or both `timeout` and `deadline`.
+        EndpointClosedError : the handle is closed, also while this waits.
+        CorruptSegmentError : another program wrote into the file; the next call goes on behind that message.
+        SegmentSizeError : another program made the file smaller: close the handle.
+
+        Notes
+        -----
+        Without a message to take it looks at all places of the queue, else only where something changed. The GIL is
+        also released while a message of 256 KiB or more is copied.
+        """
+
+    def receive_many(self, limit: int | None = None) -> list[Message]:
+        """Take the messages that are there, in their order, and wait for none.
+
+        Parameters
+        ----------
+        limit : at most so many; None: as many as wait when this begins.
+
+        Returns
+        -------
+        Copies of them; an empty list when nothing was there.
+
+        Raises
+        ------
+        InvalidValueError : a negative `limit`.
+        As `receive`, if that is so with the first message; else the next call raises it.
+        """
+
+    def receive_into(
+        self,
+        buffer: WriteableBuffer | npt.NDArray[Any],
+        timeout: float | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> tuple[int, int] | None:
+        """Take the next message into memory of the caller's, waiting for one.
+
+        Parameters
+        ----------
+        buffer : writable, contiguous bytes.
+        timeout : as in `receive`.
+        deadline : as in `receive`.
+
+        Returns
+        -------
+        The message's length in bytes and its priority; what lies behind it in `buffer` keeps its content. None when
+        there was no message in time.
+
+        Raises
+        ------
+        MessageTooLargeError : the message is larger than the buffer. It stays in the queue, in its place.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
+        As `receive`.
+        """
+
+    def take(
+        self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
+    ) -> Job | None:
+        """Take the next message as a job, which stays in the queue until it is acknowledged.
+
+        ``with queue.take() as job:`` acknowledges at the end of the block, and gives the job back if that raised.
+
+        Parameters
+        ----------
+        timeout : as in `receive`.
+        deadline : as in `receive`.
+        lease : seconds after which the message goes back to the queue by itself, though its consumer lives; None: it
+            goes back when the consumer gives it back, closes the handle, or dies. Above 0, up to 24 days.
+
+        Returns
+        -------
+        The job, with a copy of the message. None when there was no message in time.
+
+        Raises
+        ------
+        InvalidValueError : a lease that is not possible.
+        As `receive`.
+        """
+
+    def peek(self, limit: int | None = None) -> list[Message]:
+        """Return copies of messages that wait, those first that would be received first. They stay.
+
+        Parameters
+        ----------
+        limit : at most so many; None: all.
+
+        Returns
+        -------
+        The messages, without those that others took meanwhile. `deliveries` is how often each was taken before.
+
+        Raises
+        ------
+        InvalidValueError : a negative `limit`.
+        QueueAccessError : the handle was opened with ``read=False``.
+        EndpointClosedError : the handle is closed.
+        """
+
+    def __iter__(self) -> Self:
+        """Return the handle: ``for message in queue`` receives for ever, or until it is empty if `block` is False."""
+
+    def __next__(self) -> Message: ...
+    def arecv(self) -> Coroutine[Any, Any, Message]:
+        """Return the next message, in a task of an asyncio loop. It waits only if none is there.
+
+        Does not look at `block`; for a time-out use asyncio's. A cancelled call takes nothing. ``async for`` does the
+        same. One task at a time may wait with a handle.
+
+        Raises
+        ------
+        EndpointClosedError : it is closed, also while this waits.
+        ConcurrentUseError : another task waits with this handle.
+        QueueAccessError : the handle was opened with ``read=False``.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, Message]:
+        """Do what `arecv` does, by the name that goes with `receive`."""
+
+    def __anext__(self) -> Coroutine[Any, Any, Message]: ...
+    def notify(
+        self,
+        how: Callable[[Self], object] | int | HasFileno | None,
+        once: bool = False,
+        *,
+        exclusive: bool = False,
+    ) -> None:
+        """Be told when a message comes to the empty queue while nobody waits to receive it.
+
+        It is the way of `mq_notify`, and serves who has something else to wait for; `receive` needs no notification. It
+        may be told once too often, so look without waiting (``receive(0)``), until there is nothing left: the next
+        message that comes to a queue that is not empty is told to nobody.
+
+        Parameters
+        ----------
+        how : a function, which is called with this handle in a thread of its own; a signal's number, which this
+            process gets; an object with ``fileno()``, an eventfd, pipe or socket, to which eight bytes are written;
+            None: be told no more. It replaces what was asked for before with this handle.
+        once : be told only the first time.
+        exclusive : refuse if another process is told of this queue already.
+
+        Raises
+        ------
+        QueueBusyError : another process is told, and `exclusive` was given.
+        InvalidValueError : there is no such signal, or the descriptor is closed.
+        TypeError : `how` is something else.
+        EndpointClosedError : the handle is closed.
+
+        Notes
+        -----
+        What the function raises goes to ``threading.excepthook``. The handle must be kept: one that is deleted or
+        closed is told no more. In a forked child nobody is told until somebody asks there.
+        """
+
+    def unlink(self) -> None:
+        """Remove the queue's name, and what is in it once nobody has it open. Who has it open goes on.
+
+        Raises
+        ------
+        SegmentError : there is no such queue (ENOENT), or it may not be removed (EACCES, EPERM).
+        """
+
+    @staticmethod
+    def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
+        """Remove a queue's name without opening the queue.
+
+        Parameters
+        ----------
+        name : of the queue.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot name a queue.
+        SegmentError : as `unlink`.
+        """

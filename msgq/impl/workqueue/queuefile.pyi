@@ -1,0 +1,68 @@
+"""A queue's file: opened or made, mapped, locked. For handles, and for those who look on."""
+
+from typing_extensions import disjoint_base
+
+from msgq.errors import SegmentError
+from msgq.schema import Schema
+
+@disjoint_base
+class QueueFile:
+    """A queue's file, mapped and open for as long as somebody has this. Made between the compiled modules only."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix that it lives in; "": none."""
+
+    @property
+    def trust(self) -> object:
+        """Whose files are used as one's own are, as it was given; None: MSGQ_TRUST says."""
+
+    @property
+    def mode(self) -> int:
+        """Permissions of the file, as they were when it was opened."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+
+    @property
+    def inode(self) -> int:
+        """The file's; a queue that is made anew under the same name has another."""
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of the process that made it."""
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, nanoseconds of the host's clock."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+
+    def describe(self, schema: Schema) -> Schema:
+        """Set the schema, unless there is one; return the one that is there then.
+
+        Raises
+        ------
+        SegmentError : others have the lock for 5 s.
+        """
+
+def unlink_queue(name: str, in_prefix: str) -> None:
+    """Remove a queue's name. Those that have it open go on among themselves.
+
+    Raises
+    ------
+    SegmentError : it is not there, or may not be removed.
+    """
+
+def exists_error(name: str, in_prefix: str) -> SegmentError:
+    """Return the error for a queue that was to be made anew."""
+
+def missing_error(name: str, in_prefix: str) -> SegmentError:
+    """Return the error for a queue that was to be opened."""

@@ -1,0 +1,148 @@
+"""A queue as others see it: its file, mapped read-only, without a row and without a trace. See snapshot.pyi."""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.errno cimport ENOENT
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from msgq.impl.ground.clock cimport host_time_ns
+from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_u64
+from msgq.impl.ground.liveness cimport is_alive, text
+from msgq.impl.ground.segment cimport failure, remove_file, unlock_file
+from msgq.impl.workqueue.core cimport (
+    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity, mq_identity_life, mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue,
+    mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
+)
+from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue
+from msgq.impl.workqueue.queuefile import missing_error
+
+import os
+
+from msgq.figures import Participant, QueueHandleInfo, QueueStats
+
+
+cdef extern from "workqueue/snapshot.h" nogil:
+    enum:
+        MQ_QUEUE_PRIORITIES
+    ctypedef struct mq_queue_owned:
+        uint64_t held, taken
+    ctypedef struct mq_queue_census:
+        uint64_t free, held, ready, taken, nonsense, astray, redelivered, most_deliveries, leases, overdue, oldest
+        mq_queue_owned owned[128]
+    void mq_snapshot_places(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_census *out, uint32_t *by_priority)
+    uint64_t mq_snapshot_since(const mq_u64 *count, const mq_u64 *before)
+
+
+cdef extern from "ground/layout.h":
+    enum:
+        MQ_NAME
+
+
+cdef enum:
+    LISTED = 8  # priorities
+
+
+cdef object _participant(const mq_identity *who, mq_life life):
+    return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
+                       mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
+
+
+cdef tuple _waits(mq_queue *queue, unsigned row):
+    bits = (("receiving", mq_queue_bit_is_on(&queue.receivers_waiting, row)),
+            ("watching", mq_queue_bit_is_on(&queue.receivers_watching, row)),
+            ("sending", mq_queue_bit_is_on(&queue.senders_waiting, row)),
+            ("notified", mq_queue_bit_is_on(&queue.notified, row)))
+    return tuple([name for name, on in bits if on])
+
+
+cdef object _handles(QueueFile file, const mq_queue_census *census):
+    """Return who has it open, and rows of nobody in which something is left."""
+    cdef mq_inquiry inquiry = mq_inquire(file.roll())
+    cdef mq_queue_row *row
+    cdef int i
+    found = []
+    try:
+        for i in range(MQ_QUEUE_ROWS):
+            row = &file.parts.queue.rows[i]
+            waits = _waits(file.parts.queue, i)
+            if not (mq_load_acquire_u64(&row.at.who.uid) or waits or census.owned[i].held or census.owned[i].taken):
+                continue
+            who = _participant(&row.at.who, mq_identity_life(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
+            found.append(QueueHandleInfo(
+                who, i, mq_snapshot_since(&row.counts.sent, &row.before.sent),
+                mq_snapshot_since(&row.counts.received, &row.before.received),
+                mq_snapshot_since(&row.counts.acknowledged, &row.before.acknowledged),
+                mq_snapshot_since(&row.counts.returned, &row.before.returned),
+                mq_snapshot_since(&row.counts.refused, &row.before.refused),
+                census.owned[i].held, census.owned[i].taken, waits))
+    finally:
+        mq_inquiry_end(&inquiry)
+    return tuple(found)
+
+
+cdef tuple _highest(const uint32_t *by_priority):
+    found = []
+    cdef int priority = MQ_QUEUE_PRIORITIES
+    while priority and len(found) < LISTED:
+        priority -= 1
+        if by_priority[priority]:
+            found.append((priority, by_priority[priority]))
+    return tuple(found)
+
+
+cdef dict _totals(mq_queue *queue):
+    cdef int i
+    totals = dict.fromkeys(("sent", "received", "acknowledged", "returned", "refused"), 0)
+    for i in range(MQ_QUEUE_ROWS):
+        totals["sent"] += mq_load_relaxed_u64(&queue.rows[i].counts.sent)
+        totals["received"] += mq_load_relaxed_u64(&queue.rows[i].counts.received)
+        totals["acknowledged"] += mq_load_relaxed_u64(&queue.rows[i].counts.acknowledged)
+        totals["returned"] += mq_load_relaxed_u64(&queue.rows[i].counts.returned)
+        totals["refused"] += mq_load_relaxed_u64(&queue.rows[i].counts.refused)
+    return totals
+
+
+cdef object _look(QueueFile file):
+    cdef mq_queue_census census
+    cdef uint64_t now = host_time_ns()
+    cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
+    if by_priority == NULL:
+        raise MemoryError()
+    try:
+        with nogil:
+            mq_snapshot_places(&file.parts, now, &census, by_priority)
+        priorities = _highest(by_priority)
+    finally:
+        PyMem_Free(by_priority)
+    stats = QueueStats(
+        file.name, file.prefix, file.path, file.segment.size, file.mode, file.creator, file.created_ns,
+        file.parts.max_messages, file.parts.max_message_size, file.schema, census.ready, census.taken, census.held,
+        census.free, census.nonsense, census.astray, census.oldest or None,
+        max(0, <object> now - census.oldest) if census.oldest else None, priorities, census.redelivered,
+        census.most_deliveries, census.leases, census.overdue, handles=_handles(file, &census),
+        **_totals(file.parts.queue))
+    file.check_whole()
+    return stats
+
+
+cdef QueueFile _found(str name, str in_prefix):
+    file = find_queue(name, in_prefix, None, False)
+    if file is None:
+        raise missing_error(name, in_prefix)
+    return file
+
+
+def queue_stats(str name, str in_prefix):
+    return _look(_found(name, in_prefix))
+
+
+def remove_queue(str name, str in_prefix, wanted):
+    cdef QueueFile file = _found(name, in_prefix)
+    cdef int fd = file.lock()
+    try:
+        if not file.has_name():
+            raise missing_error(name, in_prefix)
+        if not wanted(_look(file)):
+            return False
+        return remove_file(name, file.path)
+    finally:
+        unlock_file(fd)

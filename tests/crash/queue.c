@@ -1,0 +1,301 @@
+/* A participant of a work queue that dies, or stops, at a chosen step of the protocol (points.h).
+ *
+ *     queue FILE CLOCK SIGNAL PATTERN N OPERATION...
+ *
+ * The queue is there; CLOCK is what the host's clock is ahead of CLOCK_MONOTONIC, in ns. Message NUMBER has priority NUMBER % 3 and holds its number in each of its three words, so that a
+ * torn one shows. Coming, going, waiting and sending are done in the order of steps of handle.pyx and queue.pyx. What was
+ * achieved is said: "sent 1", "took 1", "got 1" (it is gone from the queue), "lost 1" (it came back to the queue before).
+ */
+#include "points.h"
+
+#include "workqueue/repair.h"
+
+enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
+
+static mq_roll roll;
+static mq_queue_memory blocks[BLOCKS_MAX];
+static mq_queue_handle h = {.blocks = blocks, .roll = &roll};
+static uint64_t uid;
+static void *row_lock;
+static struct {
+    mq_queue_taken taken;
+    uint64_t number;
+} kept[KEPT_MAX];
+static unsigned kept_count;
+
+static uint64_t priority_of(uint64_t number) { return number % 3; }
+static uint64_t host_time(void) { return (uint64_t)(mq_now_ns() + h.clock_offset); }
+static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (unsigned long long)number); }
+
+/* ---- coming and going ---- */
+
+/* As QueueFile.lock. -1: not patient, and somebody else has it. */
+static int lock_queue(bool patient) {
+    int fd = mq_roll_open(&roll, O_RDWR);
+    if (fd < 0)
+        fail("open to lock");
+    if (flock(fd, patient ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+        close(fd);
+        return -1;
+    }
+    POINT("holds", lock);
+    return fd;
+}
+static void unlock_queue(int fd) {
+    flock(fd, LOCK_UN);
+    close(fd);
+    POINT("gave back", lock);
+}
+
+/* As Handle._sweep. */
+static void sweep(void) {
+    mq_queue_sweep(&h, mq_now_ns());
+    int lock = lock_queue(false);
+    if (lock < 0)
+        return;
+    mq_queue_clear_dead_bits(&h);
+    unlock_queue(lock);
+}
+
+/* The first half of Handle._join: before it looks for the dead. */
+static void enter(void) {
+    mq_roster roster = mq_queue_roster(h.parts.queue);
+    int lock = lock_queue(true), row = mq_roster_find(&roster, &roll, &row_lock);
+    if (row == MQ_NO_ROW)
+        fail("no row");
+    uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
+    mq_queue_join(&h, row, &self, uid, row_lock != NULL);
+    unlock_queue(lock);
+    h.next = 0;
+}
+
+static void join(void) {
+    enter();
+    sweep();
+}
+
+static void leave(void) { mq_queue_leave(&h, uid, &row_lock); }
+
+/* ---- sending ---- */
+
+/* As Handle._find_room. */
+static int64_t find_room(void) {
+    int64_t place = mq_queue_hold(&h);
+    if (place != MQ_NO_PLACE)
+        return place;
+    sweep();
+    return mq_queue_hold(&h);
+}
+
+/* False: there is no room. */
+static bool put(uint64_t number) {
+    uint64_t message[WORDS] = {number, number, number};
+    int64_t place = find_room();
+    if (place == MQ_NO_PLACE) {
+        mq_queue_count(&h.row->counts.refused, 1);
+        say("no room for", number);
+        return false;
+    }
+    uint8_t *payload = mq_queue_payload(&h, (uint64_t)place);
+    mq_copy_in(payload, message, sizeof message);
+    mq_queue_commit(&h, (uint64_t)place, sizeof message, priority_of(number), host_time(), 0);
+    return true;
+}
+
+/* send:NUMBER */
+static void send_one(uint64_t number) {
+    if (!put(number))
+        return;
+    mq_queue_wake_receivers(h.parts.queue, 1);
+    say("sent", number);
+}
+
+/* many:COUNT:NUMBER */
+static void send_many(uint64_t count, uint64_t number) {
+    int sent = 0;
+    for (uint64_t i = 0; i < count; i++)
+        sent += put(number + i);
+    mq_queue_wake_receivers(h.parts.queue, sent);
+}
+
+/* ---- receiving ---- */
+
+/* As Handle._look, without the pauses between two looks for the dead. */
+static bool look(mq_queue_taken *taken) {
+    mq_queue_status status = mq_queue_take(&h, taken);
+    if (status == MQ_QUEUE_EMPTY) {
+        sweep();
+        status = mq_queue_take(&h, taken);
+    }
+    if (status == MQ_QUEUE_CORRUPT)
+        fail("corrupt");
+    return status == MQ_QUEUE_OK;
+}
+
+static uint64_t copy(const mq_queue_taken *taken) {
+    uint64_t message[WORDS] = {0};
+    const uint8_t *payload = mq_queue_payload(&h, taken->place);
+    if (taken->length != sizeof message)
+        fail("length");
+    mq_copy_out(message, payload, sizeof message);
+    if (message[0] != message[1] || message[0] != message[2])
+        fail("torn");
+    if (mq_word_priority(taken->key) != priority_of(message[0]))
+        fail("priority");
+    return message[0];
+}
+
+/* receive:COUNT */
+static void receive(uint64_t count) {
+    mq_queue_taken taken;
+    while (count-- && look(&taken)) {
+        uint64_t number = copy(&taken);
+        say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
+    }
+}
+
+/* take:COUNT, or lease:COUNT:TICKS */
+static void take(uint64_t count, uint64_t ticks) {
+    while (count-- && look(&kept[kept_count].taken)) {
+        kept[kept_count].number = copy(&kept[kept_count].taken);
+        if (ticks)
+            mq_queue_lease(&h, &kept[kept_count].taken, mq_lease_tick(host_time()) + (uint32_t)ticks);
+        say("took", kept[kept_count++].number);
+    }
+}
+
+static void acknowledge(void) {
+    while (kept_count) {
+        bool ours = mq_queue_free(&h, &kept[--kept_count].taken);
+        say(ours ? "got" : "lost", kept[kept_count].number);
+    }
+}
+
+static void give_back(void) {
+    while (kept_count) {
+        const mq_queue_taken *taken = &kept[--kept_count].taken;
+        mq_queue_return(&h, taken->place, taken->word);
+    }
+}
+
+/* ---- waiting ---- */
+
+static void doze(mq_u32 *word, uint32_t expected, uint64_t ms) {
+    mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+    POINT("slept", on a word);
+}
+
+/* wait:MS, as Handle._find: sleep once, then take what is there. */
+static void wait_message(uint64_t ms) {
+    mq_queue *queue = h.parts.queue;
+    mq_queue_taken taken;
+    mq_queue_bit_on(&queue->receivers_waiting, h.number);
+    uint32_t ready = mq_load_acquire_u32(mq_queue_ready_word(queue));
+    if (!mq_queue_has_ready(&h.parts))
+        doze(mq_queue_ready_word(queue), ready, ms);
+    mq_queue_bit_off(&queue->receivers_waiting, h.number);
+    if (!look(&taken)) {
+        mq_queue_pass_on_message(&h);
+        return;
+    }
+    mq_queue_tell_of_rest(&h.parts);
+    uint64_t number = copy(&taken);
+    say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
+}
+
+/* giveup:MS: sleep once, and leave as who was interrupted. */
+static void give_up(uint64_t ms) {
+    mq_queue *queue = h.parts.queue;
+    mq_queue_bit_on(&queue->receivers_waiting, h.number);
+    doze(mq_queue_ready_word(queue), mq_load_acquire_u32(mq_queue_ready_word(queue)), ms);
+    mq_queue_bit_off(&queue->receivers_waiting, h.number);
+    mq_queue_pass_on_message(&h);
+}
+
+/* waitroom:MS, as MessageQueue.wait_space. */
+static void wait_room(uint64_t ms) {
+    mq_queue *queue = h.parts.queue;
+    mq_queue_bit_on(&queue->senders_waiting, h.number);
+    uint32_t freed = mq_load_acquire_u32(&queue->freed);
+    if (!mq_queue_has_free(&h.parts))
+        doze(&queue->freed, freed, ms);
+    mq_queue_bit_off(&queue->senders_waiting, h.number);
+    mq_queue_pass_on_room(&h);
+}
+
+/* pass:COUNT: come and go, and look for nobody. */
+static void pass(uint64_t count) {
+    while (count--) {
+        enter();
+        leave();
+    }
+}
+
+static bool perform_waiting(const char *name, uint64_t a) {
+    mq_queue *queue = h.parts.queue;
+    if (!strcmp(name, "lie"))
+        mq_queue_bit_on(&queue->receivers_waiting, h.number);
+    else if (!strcmp(name, "watch"))
+        mq_queue_bit_on(&queue->receivers_watching, h.number);
+    else if (!strcmp(name, "crave"))
+        mq_queue_bit_on(&queue->senders_waiting, h.number);
+    else if (!strcmp(name, "notify"))
+        mq_queue_bit_on(&queue->notified, h.number);
+    else if (!strcmp(name, "wait"))
+        wait_message(a);
+    else if (!strcmp(name, "giveup"))
+        give_up(a);
+    else if (!strcmp(name, "waitroom"))
+        wait_room(a);
+    else
+        return false;
+    return true;
+}
+
+static void perform(const char *name, uint64_t a, uint64_t b) {
+    if (perform_waiting(name, a))
+        return;
+    if (!strcmp(name, "join"))
+        join();
+    else if (!strcmp(name, "enter"))
+        enter();
+    else if (!strcmp(name, "pass"))
+        pass(a);
+    else if (!strcmp(name, "leave"))
+        leave();
+    else if (!strcmp(name, "sweep"))
+        sweep();
+    else if (!strcmp(name, "hold"))
+        find_room();
+    else if (!strcmp(name, "send"))
+        send_one(a);
+    else if (!strcmp(name, "many"))
+        send_many(a, b);
+    else if (!strcmp(name, "receive"))
+        receive(a);
+    else if (!strcmp(name, "take"))
+        take(a, 0);
+    else if (!strcmp(name, "lease"))
+        take(a, b);
+    else if (!strcmp(name, "ack"))
+        acknowledge();
+    else if (!strcmp(name, "nack"))
+        give_back();
+    else
+        fail(name);
+}
+
+int main(int count, char **arguments) {
+    size_t bytes;
+    int fd;
+    begin();
+    if (count < 7)
+        fail("usage: queue FILE CLOCK SIGNAL PATTERN N OPERATION...");
+    mq_queue *queue = map(arguments[1], &fd, &bytes, &roll);
+    close(fd);
+    if (mq_queue_check(queue, bytes, &h.parts) != MQ_QUEUE_SOUND || h.parts.blocks > BLOCKS_MAX)
+        fail("no queue");
+    h.clock_offset = atoll(arguments[2]);
+    run(arguments + 3, perform);
+    return 0;
+}

@@ -1,0 +1,86 @@
+"""Processes that are killed while they make a work queue, open and unlink it, around each system call."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from msgq.errors import SegmentError
+from msgq.workqueue import MessageQueue
+from tests.crash import test_creation_killed
+from tests.stress.roles import fork
+from tests.support import SHM, run_child
+
+CALLS = (*test_creation_killed.CALLS, "unlink")
+PLACES = 4
+
+
+def live(name: str, role: str) -> None:
+    """Open the queue, or make it, use it a little, and perhaps unlink it."""
+    with MessageQueue(name, 0 if role == "open" else None, max_messages=PLACES) as queue:
+        queue.send(b"message")
+        job = queue.take(0)
+        assert job is not None
+        job.nack()
+        if role == "unlink":
+            queue.unlink()
+
+
+def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
+    """Child: fork one process for each queue, which dies as planned; return their exit codes."""
+    codes = {}
+    for name, plan in plans.items():
+        if (pid := fork()) == 0:
+            os.environ["MSGQ_TEST_CALLS"] = plan
+            live(name, role)
+            os._exit(0)
+        codes[name] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return codes
+
+
+def use(queue: MessageQueue, sent: int) -> None:
+    """Go on with a queue in which one process sent so many messages, or died on the way."""
+    left = queue.receive_many()
+    assert len(left) <= sent
+    assert all(message.data == b"message" for message in left)
+    for lap in range(5):
+        for number in range(PLACES):
+            queue.send(bytes([lap, number]), timeout=0)
+        assert [message.data[1] for message in queue.receive_many()] == [*range(PLACES)]
+
+
+@pytest.mark.parametrize("role", ["make", "open", "unlink"])
+def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str, role: str) -> None:
+    """What: a process dies before or after each call that makes a queue, opens one, uses and unlinks it.
+
+    Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.
+
+    Failure would mean: half a file stays in /dev/shm, and everybody else trips over it or waits for a dead one.
+    """
+    plans = {
+        f"{endpoint}-{when}-{call}-{at}": f"{int(signal.SIGKILL)} {when} {call} {at}"
+        for when in ("before", "after")
+        for call in CALLS
+        for at in range(1, 5)
+    }
+    with contextlib.ExitStack() as stack:
+        if role == "open":
+            for name in plans:
+                stack.enter_context(MessageQueue(name, max_messages=PLACES))
+        codes = run_child(die_in_turn, plans, role, env={"LD_PRELOAD": str(tools / "interpose.so")})
+    assert set(codes.values()) == {0, -signal.SIGKILL}, codes
+    expected = {"make": 5, "open": 2, "unlink": 6}[role]  # allocate, fchmod, link; lock, unlock; unlink
+    assert len({name.split("-")[2] for name, code in codes.items() if code}) == expected, codes
+    folder = SHM / f"msgqjobs_{prefix}"
+    for name in plans:
+        with contextlib.suppress(SegmentError) if role != "open" else contextlib.nullcontext():
+            MessageQueue(name, 0, max_messages=PLACES).close()  # complete, or not there
+            assert (folder / name).stat().st_nlink == 1
+        with MessageQueue(name, max_messages=PLACES) as queue:
+            use(queue, 1)
+            queue.unlink()
+    assert not [*folder.iterdir()], "temporary files"

@@ -1,0 +1,224 @@
+"""Processes that are killed at each step of what they do to a work queue; one look later nothing may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from msgq.errors import IpcError
+from tests.crash.queues import (
+    BEFORE,
+    PLACES,
+    PRIORITIES,
+    Place,
+    ended,
+    in_order,
+    life_goes_on,
+    message,
+    place,
+    points,
+    program,
+    said,
+)
+
+__all__ = ["place", "program"]
+
+
+class Scene(NamedTuple):
+    """What happens before, and what the victim does, after "arm" step by step."""
+
+    operations: str
+    before: int = 0  # messages that come while the victim says "ready"
+    sure: int = 0  # messages that it sends before "arm"; their numbers go up from 200
+    former: str = ""  # what another one did, who was killed then
+    heir: bool = False  # the victim gets the row of that one, else one that was never used
+
+
+SENDERS = {
+    "send": Scene("join ready send:200 arm send:201 send:202", before=2, sure=1),
+    "send of many": Scene("join ready arm many:3:200", before=1),
+    "send beside a sleeper": Scene("join lie ready arm send:200 send:201", before=1),
+    "send beside a watcher": Scene("join watch ready arm send:200", before=1),
+    "send where somebody wants to be told": Scene("join notify ready arm send:200 send:201", before=0),
+    "the same, not empty": Scene("join notify ready arm send:200", before=2),
+    "send without room": Scene("join ready arm send:200", before=PLACES),
+    "send to the place of a dead one": Scene("enter ready arm send:200", before=PLACES - 1, former="join hold"),
+    "wait for room": Scene("join ready arm waitroom:5", before=PLACES),
+    "join": Scene("ready arm join send:200", before=1),
+    "join where another died": Scene(
+        "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
+    ),
+    "leave": Scene("join ready lie send:200 hold arm leave", before=1, sure=1),
+}
+
+#: The steps that must be among the points, or this test has lost its subject.
+NAMED = {
+    "send": [
+        "mq_queue_hold: exchanged word",
+        "mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]",
+        "put: half copied to payload",
+        "mq_queue_commit: stored &head->key",
+        "mq_queue_commit: stored &h->parts.words[place]",
+        "mq_queue_commit: counted &h->parts.queue->ready",
+    ],
+    "send beside a sleeper": ["mq_queue_wake_receivers: woke mq_futex_word(mq_queue_ready_word(queue))"],
+    "send where somebody wants to be told": ["mq_queue_arrived: counted &queue->arrived"],
+    "wait for room": [
+        "mq_queue_bit_on: set &bits->word[row / 64]",
+        "doze: slept on a word",
+        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+    ],
+    "join where another died": [
+        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+        "mq_roster_take: stored &row->generation",
+        "unlock_queue: gave back lock",
+        "mq_queue_sweep: exchanged &h->parts.words[place]",
+    ],
+    "receive": [
+        "mq_queue_take: exchanged &h->parts.words[found.place]",
+        "mq_queue_open: stored &head->deliveries",
+        "copy: half copied from payload",
+        "mq_queue_free: exchanged &h->parts.words[taken->place]",
+    ],
+    "receive beside one who waits for room": ["mq_queue_wake_sender: woke mq_futex_word(&queue->freed)"],
+    "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
+    "take for a time": ["mq_queue_lease: stored &h->parts.heads[taken->place].lease"],
+    "look for the dead": [
+        "mq_queue_sweep: exchanged &h->parts.words[place]",
+        "mq_queue_return: exchanged &h->parts.words[place]",
+        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+    ],
+}
+
+#: Behind these a message is not in the queue any more, though the victim has not said so.
+GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_queue_count: ")
+
+
+def at_each_step(place: Place, scene: str, kill: Callable[[Place, int, str], list[str]]) -> None:
+    """Have the victim killed at each step, in a place of its own; report all that fail. At 0 it lives."""
+    with place.another(0) as trial:
+        names = kill(trial, 0, "")
+    for name in NAMED.get(scene, []):
+        assert name in names, f"no such step any more; the steps are {names}"
+    problems = []
+    for at, name in enumerate(names, 1):
+        with place.another(at) as round_:
+            try:
+                kill(round_, at, name)
+            except (AssertionError, IpcError) as problem:  # all of them: the report shows which steps fail
+                problems.append(f"after step {at} ({name}): {str(problem).splitlines()[0]}")
+    assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
+
+
+def run(place: Place, scene: Scene, at: int) -> tuple[list[int], list[str]]:
+    """Play a scene. Returns the numbers of the messages that came before the victim's steps, and what it said."""
+    assert not place.drain(), "both remember now that nothing is there"
+    if scene.former:
+        place.killed(scene.former)
+    if scene.heir:
+        place.kill_free_rows()
+    victim = place.driver(scene.operations, at=at)
+    victim.wait_ready()
+    before = [*range(BEFORE, BEFORE + scene.before)]
+    place.send(*before)
+    victim.proceed()
+    return before, ended(victim, at)
+
+
+def kill_sender(place: Place, scene: Scene, at: int) -> list[str]:
+    before, lines = run(place, scene, at)
+    place.look()
+    assert not place.bits(), "bits of the dead"
+    rest = place.drain()
+    own = sorted({number for number, _ in rest} - {*before})
+    assert own == [*range(200, 200 + len(own))], own
+    assert len(own) >= max(scene.sure, len(said(lines, "sent"))), f"{own}, and it had sent more: {lines}"
+    assert [number for number, _ in rest] == in_order([*before, *own])
+    assert {deliveries for _, deliveries in rest} <= {1}
+    life_goes_on(place)
+    return points(lines)
+
+
+@pytest.mark.parametrize("scene", SENDERS)
+def test_a_sender_killed_at_every_step(place: Place, scene: str) -> None:
+    """What: the victim dies at each of its points in turn. Others, who had just looked in vain, look once and receive.
+
+    Why: a sender may die anywhere, and nobody has a say in when.
+
+    Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a place is lost, or a
+    bit of the dead takes the wakes of the living.
+    """
+    at_each_step(place, scene, lambda where, at, _: kill_sender(where, SENDERS[scene], at))
+
+
+RECEIVERS = {
+    "receive": Scene("join ready arm receive:3", before=4),
+    "receive what is not there": Scene("join ready arm receive:1"),
+    "receive beside one who waits for room": Scene("join crave ready arm receive:2", before=3),
+    "take, acknowledge": Scene("join ready arm take:3 ack", before=4),
+    "take, give back": Scene("join ready arm take:3 nack", before=4),
+    "give back where somebody wants to be told": Scene("join notify lie ready take:1 arm nack", before=2),
+    "take for a time": Scene("join ready arm lease:2:100000 ack", before=3),
+    "wait in vain": Scene("join ready arm wait:5"),
+    "wait": Scene("join ready arm wait:5", before=2),
+    "wait, where others want to be told": Scene("join notify ready arm wait:5", before=3),
+    "give up": Scene("join ready arm giveup:1", before=1),
+    "leave": Scene("join ready take:2 lie arm leave", before=4),
+    "look for the dead": Scene(
+        "enter ready arm sweep", before=2, former="join send:10 send:11 send:12 take:2 hold lie notify crave watch"
+    ),
+    "join where another died": Scene(
+        "ready arm join", before=2, former="join send:10 send:11 take:2 hold lie notify", heir=True
+    ),
+}
+
+
+def kill_receiver(place: Place, scene: Scene, at: int, name: str) -> list[str]:
+    before, lines = run(place, scene, at)
+    formers = [*range(10, 10 + scene.former.count("send"))]
+    sent = formers + before
+    place.look()
+    assert not place.bits(), "bits of the dead"
+    rest, got, took = place.drain(), said(lines, "got"), said(lines, "took")
+    numbers = [number for number, _ in rest]
+    assert not {*numbers} & {*got}, f"{got} come again: {numbers}"
+    missing = {*sent} - {*numbers} - {*got}
+    assert len(missing) <= name.startswith(GONE), f"lost {missing}"
+    for number, deliveries in rest:
+        least = 2 if number in took + in_order(formers)[:2] else 1
+        assert least <= deliveries <= 2, f"{number} came for the {deliveries}th time"
+    life_goes_on(place)
+    return points(lines)
+
+
+@pytest.mark.parametrize("scene", RECEIVERS)
+def test_a_receiver_killed_at_every_step(place: Place, scene: str) -> None:
+    """What: the victim dies while it receives, takes, acknowledges, gives back, waits, leaves, and brings back what
+    another one had who died before it.
+
+    Why: what it has in hand is in the queue until it says otherwise.
+
+    Failure would mean: a message is lost that nobody received, or comes again that somebody acknowledged; or it does
+    not come back to its place in the order.
+    """
+    at_each_step(place, scene, lambda where, at, name: kill_receiver(where, RECEIVERS[scene], at, name))
+
+
+def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(place: Place) -> None:
+    """Somebody who has a handle looks when there is no room, or nothing to take; nobody needs to come for that."""
+    place.send(*range(PLACES))
+    place.killed("join take:2")
+    assert sorted(place.queue.receive(5).data[0] for _ in range(PLACES)) == [*range(PLACES)]
+    place.killed("join hold hold")
+    for number in range(PLACES):
+        place.queue.send(message(number), number % PRIORITIES, timeout=5)
+    assert [number for number, _ in place.drain()] == in_order(range(PLACES))
+
+
+def test_a_bit_of_the_dead_goes_when_somebody_looks(place: Place) -> None:
+    place.killed("join lie watch crave notify")
+    assert len(place.bits()) == 4
+    place.look()
+    assert not place.bits()

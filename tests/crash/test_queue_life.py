@@ -1,0 +1,228 @@
+"""Consumers of a work queue that become something else: another program, parents, dead; where nobody sees them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgq.workqueue import MessageQueue
+from tests.crash.queues import Got, Place, life_goes_on, place, program
+from tests.support import Child, Task, hear, in_fork, say, wait_until
+from tests.unit import life_actors
+
+__all__ = ["place", "program"]
+
+PATIENCE = 5.0  # seconds; who waits looks for the dead once a second
+
+
+def take_and_become_another_program(name: str) -> None:
+    queue = MessageQueue(name, 0)
+    job = queue.take(0)
+    say("took")
+    life_actors.exec_into_sleep()
+    assert job
+
+
+def take_and_leave_children(name: str) -> None:
+    queue = MessageQueue(name, 0)
+    job = queue.take(0)
+    say(life_actors.leave_children())
+    hear()
+    assert job
+
+
+def take_in_namespace(name: str) -> None:
+    """Take a message as a process of a PID namespace of its own."""
+
+    def take() -> None:
+        queue = MessageQueue(name, 0)
+        job = queue.take(0)
+        say("took")
+        hear()
+        assert job
+
+    life_actors.run_in_namespace(life_actors.PID, take)
+
+
+def receive_in_namespace(name: str) -> None:
+    """Receive a message as a process of a PID namespace of its own."""
+
+    def receive() -> None:
+        with MessageQueue(name, 0) as queue:
+            say("ready")
+            hear()
+            message = queue.receive(0)
+            say(None if message is None else message.deliveries)
+            message = queue.receive(PATIENCE)
+            say(None if message is None else message.deliveries)
+
+    life_actors.run_in_namespace(life_actors.PID, receive)
+
+
+def entered(child: Child) -> int:
+    """Return the outer pid of a namespace's process."""
+    pid = child.hear()
+    if pid == "not permitted":
+        pytest.skip("needs the right to make namespaces")
+    return int(pid)
+
+
+def comes_back(place: Place) -> bool:
+    """Whether message 0 is received, for the second time, by one who has just looked."""
+    message = wait_until(lambda: place.look() or place.queue.receive(0), "the message is back", PATIENCE)
+    return bool(message.deliveries == 2)
+
+
+@pytest.fixture
+def taken(place: Place) -> Iterator[Place]:
+    """A queue with one message; what is taken of it does not come back as long as its taker lives."""
+    place.send(0)
+    yield place
+    life_goes_on(place)
+
+
+def test_a_consumer_that_calls_exec_is_gone(taken: Place) -> None:
+    """It keeps its pid and its start time, and nothing else."""
+    with Child(take_and_become_another_program, taken.endpoint) as child:
+        assert child.hear() == "took"
+        taken.look()
+        assert not taken.drain()
+        child.say()
+        assert child.hear() == "another program"
+        assert comes_back(taken)
+
+
+def test_a_consumer_is_not_kept_alive_by_its_children(taken: Place) -> None:
+    with Child(take_and_leave_children, taken.endpoint) as child:
+        pids = child.hear()
+        try:
+            taken.look()
+            assert not taken.drain()
+            child.kill()
+            assert comes_back(taken)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_children_that_end_leave_the_job_to_their_parent(taken: Place) -> None:
+    job = taken.queue.take(0)
+
+    def use() -> None:
+        """A handle has a row of its own in a child."""
+        taken.queue.send(b"child")
+        with taken.queue.take(0) as other:
+            assert other.data == b"child"
+        taken.queue.close()
+
+    assert in_fork(use) == 0
+    assert in_fork(lambda: None) == 0
+    taken.look()
+    assert taken.other.receive(0) is None
+    job.ack()
+
+
+def test_a_child_of_a_consumer_dies_with_a_job_of_its_own(taken: Place) -> None:
+    kept: list[Any] = [taken.queue]
+
+    def die() -> None:
+        kept.append(taken.queue.take(0))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_fork(die) == -signal.SIGKILL
+    assert comes_back(taken)
+
+
+@pytest.mark.slow
+def test_the_dead_are_found_in_a_queue_that_was_unlinked(taken: Place) -> None:
+    """What: the queue's name is gone, and another queue has it, when a consumer dies and one who waits is there.
+
+    Why: whether somebody lives is asked of the file, which then is to be had by a descriptor only.
+
+    Failure would mean: a message of an unlinked queue waits for a dead one for ever, or the living are taken for dead.
+    """
+    with Child(take_and_leave_children, taken.endpoint) as child:
+        pids = child.hear()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        MessageQueue.unlink_name(taken.endpoint)
+        with MessageQueue(taken.endpoint, max_messages=1) as successor:
+            task = Task(taken.other.receive, PATIENCE)
+            task.wait_asleep()
+            assert not taken.queue.receive(1.2), "it lives, and somebody has looked"
+            child.kill()
+            message = task.result()
+            assert (message.data, message.deliveries) == (bytes(24), 2)
+            successor.send(b"")
+            assert successor.receive(0)
+    again = MessageQueue(taken.endpoint)  # the name is removed at the end
+    again.close()
+
+
+class TestRows:
+    """The words name a row and 16 bits of its generation."""
+
+    @pytest.fixture
+    def former(self, place: Place) -> int:
+        """Return the generation of a dead one, who has one message taken and one place held, of the lowest free row."""
+        place.send(0)
+        place.killed("join take:1 hold")
+        place.kill_free_rows()
+        return place.generation(2)
+
+    @pytest.mark.slow
+    def test_a_row_that_changes_hands_70000_times(self, place: Place, former: int) -> None:
+        """What: that row has 70,000 owners who look for nobody; then somebody looks."""
+        place.driver("pass:70000", "*never*").ended(0)
+        assert place.generation(2) == former + 70_000
+        place.look()
+        assert place.drain() == [Got(0, 2)]
+        life_goes_on(place)
+
+    @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "dies"])
+    def test_an_owner_who_is_called_as_the_dead_one(self, place: Place, former: int, leaves: bool) -> None:
+        """What: 65,536 owners later somebody lives whom the words name. When it is gone, all comes back."""
+        place.write(4096 + 192 * 2 + 64, former - 1 + 65_536)
+        heir = place.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &head->key")
+        heir.wait_ready()
+        place.look()
+        assert not place.drain(), "they look like those of the living"
+        heir.proceed()
+        heir.ended(0 if leaves else -signal.SIGKILL)
+        place.look()
+        assert place.drain() == ([Got(1, 1), Got(0, 2)] if leaves else [Got(0, 2)])
+        life_goes_on(place)
+
+
+class TestNamespaces:
+    def test_a_consumer_in_another_namespace_lives_and_dies(self, taken: Place) -> None:
+        with Child(take_in_namespace, taken.endpoint) as child:
+            pid = entered(child)
+            assert child.hear() == "took"
+            taken.look()
+            assert not taken.drain(), "it lives"
+            os.kill(pid, signal.SIGKILL)
+            assert comes_back(taken)
+
+    def test_somebody_in_another_namespace_brings_back_what_the_dead_had_here(self, taken: Place) -> None:
+        holder = taken.waiting("join take:1")
+        with Child(receive_in_namespace, taken.endpoint) as child:
+            entered(child)
+            assert child.hear() == "ready"
+            child.say()
+            assert child.hear() is None, "it lives"
+            holder.process.kill()
+            assert child.hear() == 2
+
+
+def test_who_sleeps_gets_what_the_dead_had(taken: Place) -> None:
+    """A sleeper looks once a second; nobody wakes it for that."""
+    victim = taken.waiting("join take:1")
+    task = Task(taken.queue.receive, PATIENCE)
+    task.wait_asleep()
+    victim.process.kill()
+    assert task.result().deliveries == 2

@@ -1,0 +1,248 @@
+"""Sleepers of a work queue when those die, or stop, who were to wake them or were woken in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import pytest
+
+from msgq.impl.ground.clock import time_ns
+from msgq.workqueue import MessageQueue
+from tests.crash.queues import File, Place, place, points, program, until_ready
+from tests.crash.test_random_kills import end, forked
+from tests.crash.victims import WRITES
+from tests.stress.traffic import LONGER
+from tests.support import DEADLINE, Task, run_child, wait_asleep, wait_until
+
+__all__ = ["place", "program"]
+
+LOOK = 1.1  # seconds that a message, or room, waits at most while somebody sleeps who may have it
+
+
+class Lateness(threading.Thread):
+    """Measures how late the machine is, which is not the library's fault."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = 0.0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            before = time.monotonic()
+            time.sleep(0.01)
+            self.most = max(self.most, time.monotonic() - before - 0.01)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def allows(self, seconds: float) -> bool:
+        """Whether so long a wait was one of LOOK at most, on a machine that had time."""
+        print(f"waited {seconds:.3f} s, at most {self.most:.3f} s late")
+        return seconds <= LOOK + 5 * self.most
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Return when a call has succeeded, by the monotonic clock."""
+    assert call() is not False
+    return time.monotonic()
+
+
+def receive(handle: MessageQueue) -> bool:
+    return handle.receive(DEADLINE) is not None
+
+
+def send(handle: MessageQueue) -> bool:
+    handle.send(b"", timeout=DEADLINE)
+    return True
+
+
+#: What the victim does, the point behind which nobody may be left asleep, how many messages are there before, and what
+#: the sleeper wants.
+WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
+    "who sends": ("join ready arm send:0", "mq_queue_commit: stored &h->parts.words[place]", 0, receive),
+    "who gives back": ("join take:1 ready arm nack", "mq_queue_return: exchanged &h->parts.words[place]", 1, receive),
+    "who receives": ("join ready arm receive:1", "mq_queue_free: exchanged &h->parts.words[taken->place]", 1, send),
+}
+
+
+def first_step(place: Place, operations: str, name: str, before: int) -> int:
+    """Return the number of the step of this name."""
+    with place.another("known") as known:
+        known.send(*range(before))
+        names = points(known.driver(operations.replace("ready ", ""), WRITES, 0).ended(0))
+    return names.index(name) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("scene", WAKERS)
+def test_who_dies_or_stops_before_the_wake(place: Place, scene: str, number: int) -> None:
+    """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
+
+    Why: sleepers look once a second, for exactly that.
+
+    Failure would mean: somebody sleeps beside what it waits for until the next message comes.
+    """
+    operations, name, before, wish = WAKERS[scene]
+    first = first_step(place, operations, name, before)
+    sleepers: list[tuple[Task, float]] = []
+    with contextlib.ExitStack() as stack, Lateness() as lateness:
+        for at in range(first, first + 5):
+            where = stack.enter_context(place.another(at, places=1))
+            where.send(*range(before))
+            victim = where.driver(operations, WRITES, at, number)
+            until_ready(victim)
+            task = Task(timed, partial(wish, where.queue))
+            task.wait_asleep()
+            sleepers.append((task, time.monotonic()))
+            victim.proceed()
+            assert number == signal.SIGKILL or victim.wait_stopped_or_ended() or at > first
+            assert number == signal.SIGSTOP or victim.process.wait() == -signal.SIGKILL or at > first
+        waited = [task.result() - since for task, since in sleepers]
+    assert lateness.allows(max(waited)), waited
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
+def test_who_was_woken_dies_or_stops(
+    place: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
+) -> None:
+    """What: three sleep; the first is woken and does nothing any more.
+
+    Why: the kernel wakes who has slept longest, and a wake is used up.
+
+    Failure would mean: one dead process makes the others sleep on.
+    """
+    with place.another("full", places=1) as where, Lateness() as lateness:
+        where.send(*range(before))
+        victim = where.driver(f"join ready arm {operation}", "doze: slept*", 1, number)
+        victim.wait_ready()
+        victim.proceed()
+        wait_asleep(victim.pid)
+        tasks = [Task(timed, partial(wish, handle)) for handle in (where.queue, where.handle())]
+        for task in tasks:
+            task.wait_asleep()
+        since = time.monotonic()
+        assert (where.other.receive(0) is not None) if before else where.other.send(b"") is None
+        assert victim.wait_stopped_or_ended() == (number == signal.SIGSTOP)
+        wait_until(lambda: not all(task.is_alive() for task in tasks))
+        waited = min(task.result() for task in tasks if not task.is_alive()) - since
+        assert (where.other.receive(0) is not None) if before else where.other.send(b"") is None
+        for task in tasks:
+            task.result()
+    assert lateness.allows(waited)
+
+
+@pytest.mark.slow
+def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
+    """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
+
+    Failure would mean: the other one sleeps on until it looks for itself, which takes a second.
+    """
+
+    def waited() -> float:
+        leaver = place.driver("join giveup:30000", "*never*")
+        wait_until(lambda: place.bits())
+        wait_asleep(leaver.pid)
+        task = Task(timed, partial(receive, place.queue))
+        task.wait_asleep()
+        since = time.monotonic()
+        place.other.send(b"")
+        leaver.ended(0)
+        return float(task.result() - since)
+
+    assert any(waited() < 0.5 for _ in range(3))
+    assert place.is_as_new()
+
+
+# ---- 64 sleepers ----
+
+PROCESSES, THREADS = 8, 8
+KILLS = 100
+
+
+def receive_for_ever(name: str) -> None:
+    """Have eight threads, each with a handle of its own, receive whatever comes."""
+
+    def receive() -> None:
+        with MessageQueue(name, 0) as queue:
+            while True:
+                queue.receive()
+
+    for _ in range(THREADS):
+        threading.Thread(target=receive, daemon=True).start()
+    while True:
+        signal.pause()
+
+
+def oldest(name: str, places: int) -> float:
+    """Return for how many seconds the oldest message has waited."""
+    file, now = File(name, places), time_ns()
+    waiting = [file.sent_time(place) for place, word in enumerate(file.words()) if word >> 63]
+    return max((now - sent for sent in waiting), default=0) / 1e9
+
+
+def bully(name: str, places: int, seed: int) -> dict[str, float]:
+    """Child: have 64 sleepers; stop half of them, send a few messages, and kill some of those that were stopped.
+
+    Returns for how many seconds a message has waited at most, how late the machine was, and how many were sent.
+    """
+    rng, most, sent = random.Random(seed), 0.0, 0
+    pids = [forked(receive_for_ever, name) for _ in range(PROCESSES)]
+    with MessageQueue(name, 0) as queue, Lateness() as lateness:
+        for _ in range(int(KILLS * LONGER)):
+            struck = rng.sample(range(PROCESSES), 4)
+            for each in struck:
+                os.kill(pids[each], signal.SIGSTOP)
+            for _ in range(rng.randrange(1, 4)):
+                queue.send(b"", timeout=DEADLINE)
+                sent += 1
+            end(pids[struck[0]])
+            until = time.monotonic() + 2 * LOOK
+            while queue.current_messages and time.monotonic() < until:
+                most = max(most, oldest(name, places))
+                time.sleep(0.002)
+            pids[struck[0]] = forked(receive_for_ever, name)
+            for each in struck[1:]:
+                os.kill(pids[each], signal.SIGCONT)
+        wait_until(lambda: not any(File(name, places).words()))
+        late = lateness.most
+    for pid in pids:
+        end(pid)
+    return {"waited": most, "late": late, "sent": sent}
+
+
+@pytest.mark.slow
+def test_no_message_waits_while_one_of_64_sleeps(endpoint: str) -> None:
+    """What: 64 handles sleep, each message wakes one of them; processes are killed and stopped all the while.
+
+    Why: a wake may go to somebody who does not live to see it.
+
+    Failure would mean: a message waits although somebody sleeps who would take it.
+    """
+    seed, places = random.randrange(1 << 32), 8
+    print("seed", seed)
+    with MessageQueue(endpoint, max_messages=places, max_message_size=8) as queue:
+        try:
+            result = run_child(bully, endpoint, places, seed)
+            print(result)
+            assert result["waited"] <= LOOK + 5 * result["late"]
+            MessageQueue(endpoint, 0).close()
+            assert File(endpoint, places).is_as_new()
+        finally:
+            queue.unlink()

@@ -1,0 +1,179 @@
+"""Processes that are stopped (SIGSTOP) at each access to a work queue: nobody else waits for them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from msgq.errors import IpcError, SegmentError
+from tests.crash.queues import (
+    BEFORE,
+    LAPS,
+    OTHER,
+    PLACES,
+    Got,
+    Place,
+    in_order,
+    life_goes_on,
+    place,
+    points,
+    program,
+    said,
+)
+from tests.support import wait_until
+
+__all__ = ["place", "program"]
+
+
+class Scene(NamedTuple):
+    """What happens before, and what the victim does, after "arm" step by step."""
+
+    operations: str
+    before: int = 0  # messages that come while the victim says "ready"
+    own: int = 0  # messages that it sends; their numbers go up from 200
+    former: str = ""  # what another one did, who was killed then
+
+
+SCENES = {
+    "send": Scene("join ready arm send:200 send:201", before=1, own=2),
+    "send of many": Scene("join ready arm many:3:200", own=3),
+    "send beside a sleeper": Scene("join lie ready arm send:200 leave", own=1),
+    "send where somebody wants to be told": Scene("join notify ready arm send:200 leave", before=1, own=1),
+    "receive": Scene("join ready arm receive:2", before=3),
+    "take, acknowledge": Scene("join ready arm take:2 ack", before=3),
+    "take, give back": Scene("join ready arm take:2 nack", before=3),
+    "wait": Scene("join ready arm wait:1", before=1),
+    "give up": Scene("join ready arm giveup:1", before=1),
+    "wait for room": Scene("join ready arm waitroom:1", before=1),
+    "join": Scene("ready arm join", before=1),
+    "leave": Scene("join ready take:2 hold lie arm leave", before=3),
+    "look for the dead": Scene(
+        "join ready arm sweep", before=1, former="enter send:10 send:11 take:1 hold lie notify crave watch"
+    ),
+}
+
+
+def holding(names: list[str]) -> Iterator[bool]:
+    """Yield for each step whether the lock is held behind it."""
+    held = False
+    for name in names:
+        held = name.endswith("holds lock") or (held and not name.endswith("gave back lock"))
+        yield held
+
+
+def others_go_on(place: Place, locked: bool) -> list[Got]:
+    """Messages pass at once, in order, through all places but those that the victim has; returns what was there."""
+    if not locked:
+        place.look()  # nobody is dead, but a former one
+    got = place.drain()
+    for start in range(OTHER, OTHER + 100 * LAPS, 100):
+        sent = place.fill(start)
+        assert len(sent) >= place.places - 3, f"room for {len(sent)} only"
+        assert place.drain() == [Got(number, 1) for number in in_order(sent)]
+        if not locked:
+            place.look()
+    return got
+
+
+def run(place: Place, scene: Scene, at: int, locked: bool = False) -> list[str]:
+    """Stop the victim at one point, let others go on, and then it. Returns the points that it names."""
+    assert not place.drain(), "both remember now that nothing is there"
+    victim = place.driver(scene.operations, "*", at, signal.SIGSTOP)
+    victim.wait_ready()
+    if scene.former:
+        place.killed(scene.former)
+    before = [*range(10, 10 + scene.former.count("send")), *range(BEFORE, BEFORE + scene.before)]
+    place.send(*before[scene.former.count("send") :])
+    victim.proceed()
+    got: list[Got] = []
+    if at and victim.wait_stopped_or_ended():
+        got = others_go_on(place, locked)
+        victim.go_on()
+    lines = victim.ended(0)
+    place.look()
+    got += place.drain()
+    all_of_them = [number for number, _ in got] + said(lines, "got")
+    assert sorted(all_of_them) == [*before, *range(200, 200 + scene.own)]
+    assert not said(lines, "lost")
+    for number, deliveries in got:
+        assert deliveries <= 1 + ("take" in scene.operations + scene.former), f"{number} came {deliveries} times"
+    life_goes_on(place)
+    return points(lines)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
+    """What: the victim stops at each access; others send and receive, and come and go; then it goes on.
+
+    Why: the scheduler may take the CPU from anybody, anywhere, for as long as it likes.
+
+    Failure would mean: somebody waits for one that does not run; or what it does with what it saw before, to a queue
+    that has gone on, loses or repeats a message.
+    """
+    with place.another(0) as trial:
+        names = run(trial, SCENES[scene], 0)
+    problems = []
+    for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
+        with place.another(at) as round_:
+            try:
+                run(round_, SCENES[scene], at, locked)
+            except (AssertionError, IpcError) as problem:  # all of them: the report shows which steps fail
+                problems.append(f"at step {at} ({name}): {str(problem).splitlines()[0]}")
+    assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
+
+
+def run_leased(place: Place, at: int) -> list[str]:
+    """Stop a victim that takes a message for 10 ms. Returns the points that it names."""
+    place.send(0)
+    victim = place.driver("join arm lease:1:1 disarm ready ack", "*", at, signal.SIGSTOP)
+    got: list[Got] = []
+    if at:
+        victim.wait_stopped()
+        if place.lease(0):
+            wait_until(lambda: place.look() or got.extend(place.drain()) or got)
+            assert got == [Got(0, 2)]
+        else:
+            place.look()
+            place.look()
+            got += place.drain()
+        others_go_on(place, False)
+        victim.go_on()
+    victim.proceed()
+    lines = victim.ended(0)
+    got += place.drain()
+    assert [number for number, _ in got] + said(lines, "got") == [0]
+    assert len(said(lines, "lost")) == (len(said(lines, "took")) if got else 0), lines
+    life_goes_on(place)
+    return points(lines)
+
+
+def test_a_lease_runs_out_while_its_taker_is_stopped(place: Place) -> None:
+    """What: a taker stops at each access before, in and after its lease; others get the message when that is over.
+
+    Why: a lease is for takers that live and do not go on.
+
+    Failure would mean: a message waits for a stopped process, or two have acknowledged it.
+    """
+    with place.another(0) as trial:
+        names = run_leased(trial, 0)
+    assert "mq_queue_lease: stored &h->parts.heads[taken->place].lease" in names
+    for at in range(1, len(names) + 1):
+        with place.another(at) as round_:
+            run_leased(round_, at)
+
+
+@pytest.mark.slow
+def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
+    """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
+    victim = place.driver("arm join", "lock_queue: holds lock", 1, signal.SIGSTOP)
+    victim.wait_stopped()
+    with pytest.raises(SegmentError, match="locked by another process"):
+        place.look()
+    assert len(place.fill(0)) == PLACES
+    assert len(place.drain()) == PLACES
+    victim.go_on()
+    victim.ended(0)
+    place.look()

@@ -1,0 +1,335 @@
+"""`msgq list`, `info`, `clean` and `doctor` on work queues, with participants that live or died."""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from msgq import naming, queue_remains, stats
+from msgq.channel import Channel
+from msgq.cli.app import app
+from msgq.errors import SegmentError
+from msgq.workqueue import MessageQueue
+from tests import command
+from tests.support import SHM, Child, Task, hear, say, wait_until
+
+
+def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+
+
+def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+    return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
+
+
+def files(prefix: str) -> list[str]:
+    return sorted(path.name for path in (SHM / f"msgqjobs_{prefix}").glob("*"))
+
+
+def checked(*words: str) -> tuple[str, str]:
+    result = command.run("doctor", "--json", *words, code=None)
+    (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "queues")
+    return found["status"], found["text"]
+
+
+def take_part(name: str, how: str) -> None:
+    """Child: do something in a queue, and stay until killed."""
+    queue = MessageQueue(name)
+    job = queue.take(0) if how == "take" else None
+    if how == "watch":
+        queue.fileno()
+    say(job is not None)
+    hear()
+
+
+def killed(name: str, how: str = "open") -> int:
+    with Child(take_part, name, how) as child:
+        child.hear()
+        child.kill()
+        return child.pid
+
+
+def write_nonsense(name: str) -> None:
+    with open(stats.queue(name).path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        memory[49152 + 64 : 49152 + 72] = (7).to_bytes(8, "little")
+
+
+# ---- looking ----
+
+
+def test_queues_are_listed_beside_topics_and_channels(prefix: str) -> None:
+    Channel("jobs").close()
+    with MessageQueue("jobs", max_messages=10) as queue, Child(take_part, "jobs", "take") as child:
+        child.hear()
+        queue.send(b"abc", 4)
+        text = command.run("list", "--interval", "0").output
+        assert "queue, 1 of 10 wait" in text
+        assert str(os.getpid()) in text
+        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        assert list(found) == ["channel/jobs", "queue/jobs"]
+        jobs = found["queue/jobs"]
+        assert (jobs["kind"], jobs["depth"], jobs["sent"], jobs["priorities"]) == ("queue", 1, 1, [[4, 1]])
+        assert [one["participant"]["pid"] for one in jobs["handles"]] == [os.getpid(), child.pid]
+        assert (jobs["rate"], jobs["received_rate"], jobs["mode"]) == (None, None, "600")
+        assert [one["endpoint"] for one in lines("list", "queue/j*", "--interval", "0")] == ["queue/jobs"]
+        assert lines("list", "jobs", "queue/other", "--interval", "0") == []
+
+
+def test_who_sends_and_who_receives_are_told_apart(prefix: str) -> None:
+    with MessageQueue("jobs") as queue:
+        queue.send_many([b"x"] * 2)
+    with MessageQueue("jobs") as queue, Child(take_part, "jobs", "take") as child:
+        queue.send(b"x")
+        assert child.hear()
+        (row,) = (line for line in command.run("list", "--interval", "0").output.splitlines() if "queue/jobs" in line)
+        _, kind, sender, receiver, *_ = (cell.strip() for cell in row.split("│")[1:])
+        assert kind == "queue, 2 of 128 wait"
+        assert sender.endswith(str(os.getpid()))
+        assert receiver.endswith(str(child.pid))
+
+
+def test_rates_are_measured(prefix: str) -> None:
+    over = Path(f"/dev/shm/msgqjobs_{prefix}/jobs")
+    with MessageQueue("jobs") as queue:
+
+        def work() -> None:
+            while over.exists():
+                queue.send(b"x")
+                queue.send(b"x")
+                queue.receive(0)
+                queue.receive(0)
+                time.sleep(0.001)  # the rate is measured
+
+        task = Task(work)
+        (found,) = lines("info", "queue/jobs", "--interval", "0.2")
+        queue.unlink()
+        task.result()
+    assert found["rate"] > 0
+    assert found["received_rate"] == pytest.approx(found["rate"], rel=0.2)
+    assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
+
+
+def test_info_of_all_that_can_be_in_a_queue(prefix: str) -> None:
+    with MessageQueue("jobs", max_messages=20, max_message_size=1000) as queue:
+        write_nonsense("jobs")
+        for priority in range(10):
+            queue.send(b"x", priority)
+        queue.take(0).nack()
+        queue.notify(lambda queue: None)
+        with queue.take(0, lease=60):
+            text = command.run("info", "queue/jobs", "--interval", "0.01").output
+    for expected in (
+        f"/dev/shm/msgqjobs_{prefix}/jobs, ",
+        "room         20 messages of up to 1.0 kB",
+        "waiting      9 messages, the oldest for ",
+        "by priority: 1 of 8, 1 of 7, 1 of 6, 1 of 5, 1 of 4, 1 of 3, 1 of 2, 1 of 1, 1 of less",
+        "taken        1 messages, 1 with a lease, 0 overdue",
+        "places       9 free, 0 being filled, 0 astray",
+        "nonsense     1 places",
+        "came back    1 of these messages; one was taken 2 times",
+        "counts       10 sent, 2 received, 0 acknowledged, 1 returned, 0 refused",
+        "handles      1\n",
+        f" {os.getpid()}: 10 sent, 2 received, 0 acknowledged, 1 returned, 0 refused; 1 taken; notified",
+    ):
+        assert expected in text, text
+
+
+def test_info_of_an_empty_queue(prefix: str) -> None:
+    MessageQueue("jobs").close()
+    text = command.run("info", "queue/jobs", "--interval", "0.01").output
+    assert "waiting      0 messages\n" in text
+    assert "handles      0\n" in text
+    assert "nonsense" not in text
+
+
+def test_a_queue_that_is_not_there(prefix: str) -> None:
+    for verb in ("info", "clean"):
+        assert "there is no queue/jobs; `msgq list` shows" in command.run(verb, "queue/jobs", code=1).output
+    command.run("list", "queue/jobs")
+
+
+def test_a_queue_is_no_topic_and_who_takes_it_for_one_is_told(prefix: str) -> None:
+    MessageQueue("jobs").close()
+    assert "there is no jobs; did you mean queue/jobs?" in command.run("info", "jobs", code=1).output
+    Channel("jobs").close()
+    assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
+    for verb in ("echo", "hz"):
+        assert "only list, info and clean know channels and queues" in command.run(verb, "queue/jobs", code=2).output
+
+
+def test_queues_of_another_prefix(prefix: str) -> None:
+    MessageQueue("jobs").close()
+    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["queue/jobs"]
+    assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
+
+
+def test_the_shell_completes_names_of_queues(prefix: str) -> None:
+    MessageQueue("jobs").close()
+    completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+    for verb in ("list", "info", "clean"):
+        assert [item.value for item in completion.get_completions([verb], "que")] == ["queue/jobs"]
+    assert completion.get_completions(["echo"], "que") == []
+
+
+# ---- removing ----
+
+
+def test_queues_stay_unless_they_are_named(prefix: str) -> None:
+    MessageQueue("empty").close()
+    killed("dead")
+    with MessageQueue("full") as queue:
+        queue.send(b"x")
+    everything = {"queue/dead": "kept", "queue/empty": "kept", "queue/full": "kept"}
+    for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
+        assert outcomes(*words) == everything, words
+    reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
+    assert reasons["queue/empty"] == "a queue goes only when it is named"
+    assert reasons["queue/full"] == "a queue goes only when it is named; it has 1 messages"
+    assert f"there is no *; {'`msgq list`'}" in command.run("clean", "*", "--force", code=1).output
+    assert files(prefix) == ["dead", "empty", "full"]
+    every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
+    assert every["queue/full", prefix] == "kept"
+
+
+def test_those_that_are_named_go_with_their_messages(prefix: str) -> None:
+    with MessageQueue("full") as queue:
+        queue.send_many([b"x"] * 3)
+    killed("dead", "open")
+    MessageQueue("stays").close()
+    assert outcomes("queue/full", "--dry-run") == {"queue/full": "would remove"}
+    assert files(prefix) == ["dead", "full", "stays"]
+    (found,) = lines("clean", "queue/full")
+    assert (found["action"], found["reason"]) == ("removed", "nobody uses it; it has 3 messages")
+    assert found["bytes"] > 128 * 8192
+    assert outcomes("queue/d*") == {"queue/dead": "removed"}
+    assert files(prefix) == ["stays"]
+
+
+def test_what_somebody_has_open_stays(prefix: str) -> None:
+    with MessageQueue("jobs"), Child(take_part, "jobs", "open") as child:
+        child.hear()
+        (found,) = lines("clean", "queue/jobs", "--force", code=1)
+        assert found["action"] == "kept"
+        assert str(child.pid) in found["reason"]
+        assert str(os.getpid()) in found["reason"]
+    assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
+
+
+def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MessageQueue("jobs").close()
+    users = queue_remains.Users((), ("python 17",))
+    monkeypatch.setattr(queue_remains, "users", lambda queue: users)
+    (found,) = lines("clean", "queue/jobs", code=1)
+    assert found["reason"] == "nobody can say whether these live: python 17; --force removes it"
+    assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
+
+
+def test_an_empty_directory_goes(prefix: str) -> None:
+    MessageQueue("jobs").unlink()
+    (folder,) = naming.queue_directories(prefix)
+    command.run("clean", "--dry-run")
+    assert os.path.isdir(folder)
+    command.run("clean")
+    assert not os.path.lexists(folder)
+    with MessageQueue("jobs"):
+        command.run("clean")
+        assert files(prefix) == ["jobs"]
+
+
+def test_two_cleans_at_once(prefix: str) -> None:
+    names = [f"q{number}" for number in range(30)]
+    for name in names:
+        MessageQueue(name, max_messages=1, max_message_size=1).close()
+    tasks = [Task(lambda: list(queue_remains.clear_queues(names, prefix))) for _ in range(3)]
+    removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
+    assert sorted(removed) == sorted(f"queue/{name}" for name in names)
+    assert files(prefix) == []
+
+
+def test_a_damaged_queue_is_kept_and_told(prefix: str) -> None:
+    MessageQueue("good").close()
+    (SHM / f"msgqjobs_{prefix}" / "bad").write_bytes(bytes(100))
+    assert outcomes() == {"queue/good": "kept"}
+    assert "there is no queue/bad" in command.run("clean", "queue/bad", code=1).output
+    for words in ([], ["--fix"]):
+        assert "too few for a queue" in command.run("doctor", "--json", *words, code=1).output
+    assert files(prefix) == ["bad", "good"]
+
+
+# ---- the doctor ----
+
+
+def test_the_doctor_tells_how_much_memory_queues_use(prefix: str) -> None:
+    assert checked() == ("ok", "0 queues, 0 B of /dev/shm; the dead left nothing in them")
+    with MessageQueue("a"), MessageQueue("b"):
+        used = 2 * stats.queue("a").bytes / 1e6
+        assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; the dead left nothing in them")
+
+
+def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
+    with MessageQueue("jobs") as queue:
+        queue.send_many([b"x"] * 3)
+    taker, watcher = killed("jobs", "take"), killed("other", "watch")
+    status, text = checked()
+    assert status == "note"
+    assert f"queue/jobs: python {taker} (dead) left 1 messages (the next to open it puts it right" in text
+    assert f"queue/other: python {watcher} (dead) left its wish to be woken (watching)" in text
+    result = command.run("doctor", "--fix", "--json", code=None)
+    assert f"put right queue/jobs: python {taker} (dead) left 1 messages" in result.output
+    assert f"put right queue/other: python {watcher} (dead) left its wish" in result.output
+    assert checked()[0] == "ok"
+    found = stats.queue("jobs")
+    assert (found.depth, found.in_flight, found.redelivered) == (3, 0, 1)
+    assert "nothing to repair" in command.run("doctor", "--fix", "--json", code=None).output
+
+
+def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
+    with MessageQueue("jobs") as queue:
+        queue.send(b"x")
+        with Child(take_part, "jobs", "open") as child:
+            child.hear()
+            job = queue.take(0, lease=0.01)
+            wait_until(lambda: stats.queue("jobs").overdue)
+            assert "queue/jobs: 1 messages whose lease is over" in checked()[1]
+            command.run("doctor", "--fix", code=None)
+            assert stats.queue("jobs").depth == 1
+            del job
+
+
+def test_the_doctor_calls_nonsense_wrong(prefix: str) -> None:
+    MessageQueue("jobs").close()
+    write_nonsense("jobs")
+    status, text = checked("--fix")
+    assert status == "wrong"
+    assert text.startswith("queue/jobs has 1 places that nobody can use: another program wrote there")
+    assert stats.queue("jobs").nonsense == 1, "nobody knows what it was"
+
+
+def test_the_doctor_sees_full_rows(prefix: str) -> None:
+    with MessageQueue("jobs", max_messages=1, max_message_size=1):
+        others = [MessageQueue("jobs") for _ in range(126)]
+        assert checked()[0] == "ok"
+        others.append(MessageQueue("jobs"))
+        assert checked() == ("wrong", "queue/jobs has 128 handles open, as many as it may")
+        for one in others:
+            one.close()
+
+
+def test_what_cannot_be_repaired_is_told(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageQueue("jobs") as queue:
+        queue.send(b"x")
+    killed("jobs", "take")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise SegmentError("it is another user's", "jobs", "", errno.EACCES)
+
+    monkeypatch.setattr(queue_remains, "MessageQueue", refuse)
+    assert "it is another user's" in command.run("doctor", "--fix", "--json", code=1).output

@@ -1,0 +1,66 @@
+"""The rows of the table of work queues: each message for one consumer."""
+
+from dataclasses import replace
+
+from tools.bench.cases import Case, Target
+
+SPARE = 8  # places beside those of the messages that wait
+MOST_PLACES = 65536
+
+
+def _pair(waiting: int, bound: float | None = None) -> Case:
+    """Send and receive while so many messages wait."""
+    targets = () if bound is None else (Target("posix_ipc", bound, f"≤ {bound}x posix_ipc"),)
+    title = f"send + receive pair, one thread, 64 B, {waiting:,} waiting"
+    return Case(f"pair_{waiting}", title, "ns", "queue_pair", targets, depth=waiting + SPARE)
+
+
+_STREAM = Case(
+    "stream_10",
+    "two processes, 64 B, nothing lost, 10 places",
+    "rate",
+    "queue_send",
+    (Target("posix_ipc", 2.0, "≥ 2x posix_ipc"),),
+    peer_role="queue_take",
+    depth=10,
+    slices=4,
+    seconds=0.2,
+)
+
+QUEUE_CASES = (
+    _pair(0),
+    _pair(10, 0.2),
+    _pair(128, 0.35),
+    _pair(1024, 1.0),
+    _pair(4096),
+    _pair(MOST_PLACES - SPARE),
+    replace(_pair(128), key="ranks_128", title="the same, 128 waiting, 8 priorities in turn", role="rank_pair"),
+    replace(_pair(1024), key="ranks_1024", title="the same, 1,024 waiting, 8 priorities in turn", role="rank_pair"),
+    replace(_pair(10), key="take_10", title="send + take + ack, one thread, 64 B, 10 waiting", role="ack_pair"),
+    _STREAM,
+    replace(_STREAM, key="stream_128", title="the same, 128 places", depth=128),
+    replace(
+        _STREAM,
+        key="crowd_128",
+        title="4 senders and 4 workers, 64 B, nothing lost, 128 places",
+        role="crowd_lead",
+        targets=(Target("posix_ipc", 1.5, "≥ 1.5x posix_ipc"),),
+        peer_role="",
+        crew=("crowd_send",) * 3 + ("crowd_take",) * 4,
+        batch=16,
+        depth=128,
+        seconds=0.4,
+    ),
+    Case(
+        "ping_asleep",
+        "ping-pong one-way, asleep for 2 ms",
+        "ns",
+        "ping_asleep",
+        (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
+        peer_role="pong_asleep",
+        batch=10,
+        depth=10,
+        seconds=0.2,
+    ),
+    Case("open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
+)

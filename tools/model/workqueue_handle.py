@@ -1,0 +1,302 @@
+"""A handle of a work queue: its row, its bits, the wakes of others, and what it puts right of the dead."""
+
+from .memory import ACQUIRE, RELEASE, SEQ_CST
+from .ops import fence, load, store, until
+from .task import Steps, Task
+from .workqueue_store import (
+    ARRIVED,
+    BITS,
+    FREE,
+    FREED,
+    NOTIFIED,
+    READY,
+    SENDERS,
+    WAITING,
+    WATCHING,
+    Message,
+    Rows,
+    Store,
+    Word,
+    entered,
+    generation,
+    key,
+    lease,
+    owes,
+    uid,
+    word,
+)
+
+ALL = 1000  # sleepers to wake
+FOR_EVER = 1000  # time-outs
+Survey = dict[int, tuple[Word, int]]  # place -> key of what is READY there, and what its block's `entered` was
+
+
+class Handle:
+    """One that sends or receives."""
+
+    task: Task
+    row = -1
+    generation = -1
+    is_told = False
+    debts = 0
+
+    def __init__(self, store_: Store, name: str) -> None:
+        self.store, self.rules, self.host = store_, store_.rules, store_.host
+        self.name = name
+        self.takes = 0
+        store_.enroll(name)
+
+    @property
+    def named_generation(self) -> int:
+        """In our words."""
+        return self.generation if self.rules.words_name_generation else 0
+
+    # ---- sleepers ----
+
+    def bit(self) -> int:
+        """Ours, in each word of bits."""
+        return self.row if self.rules.bit_each else -1
+
+    def set_bit(self, bits: str) -> Steps[None]:
+        """Before a wait. EDGE sleep, EDGE room: the bit is set, then words are loaded."""
+        bit = self.bit()
+        yield self.store.change(bits, lambda rows: rows | {bit})
+        yield fence(self.rules.sleeper_fence)
+
+    def clear_bit(self, bits: str) -> Steps[None]:
+        """After it."""
+        bit = self.bit()
+        yield self.store.change(bits, lambda rows: rows - {bit})
+        yield fence(self.rules.leaver_fence)
+
+    def is_interrupted(self, patience: int) -> bool:
+        """Does a signal's handler raise? Of those that wait for ever, it does not. They may have had a wake."""
+        return patience < FOR_EVER and self.store.rng.random() < 0.2
+
+    def wake_receivers(self, most: int = 1) -> Steps[None]:
+        """Watchers only look, so that they must not have the only wake. EDGE sleep: `ready` has moved."""
+        watching: Rows = yield self.store.look(WATCHING)
+        if watching and self.rules.watchers_wake_all:
+            yield ("futex_wake_some", READY, ALL)
+            return
+        waiting: Rows = yield self.store.look(WAITING)
+        if waiting or watching:
+            yield ("futex_wake_some", READY, most)
+
+    def wake_senders(self) -> Steps[None]:
+        """EDGE room: a word is 0, then the bits are loaded."""
+        if (yield self.store.look(SENDERS)):
+            yield self.store.change(FREED, lambda count: count + 1)
+            yield ("futex_wake_some", FREED, 1)
+
+    # ---- a message that is there ----
+
+    def free(self, place: int, found: Word) -> Steps[bool]:
+        """False: the word was no longer what it was."""
+        location = word(place)
+        if self.rules.free == "seq_cst":
+            if (yield self.store.exchange(location, found, FREE)) != found:
+                return False
+        else:
+            if self.host.newest(location) != found:
+                return False
+            how = {"release": "rmw", "relaxed": "rmw_relaxed"}[self.rules.free]
+            yield (how, location, lambda _: FREE)
+        self.store.freed(place)
+        return True
+
+    def count(self, message: Message, life: int) -> Steps[None]:
+        """EDGE sent."""
+        how = self.store.rmw if self.rules.count_seq_cst else "rmw_relaxed"
+        before: int = yield (how, READY, lambda count: count + 1)
+        self.store.counted(message, life, before + 1)
+
+    def give_back(self, place: int, found: Word) -> Steps[bool]:
+        """TAKEN to READY, by its owner or for it."""
+        message_key: Word = yield load(key(place))
+        yield from self.owe()
+        if (yield self.store.exchange(word(place), found, message_key)) != found:
+            yield from self.pay()
+            return False
+        self.store.check_owner(self.task, place, found)
+        message = self.store.inside[place]
+        self.store.become_ready(place, message)
+        yield from self.count(message, message.life)
+        yield from self.wake_receivers()
+        if self.rules.returned_tells and (yield self.store.look(NOTIFIED)):
+            yield from self.tell()
+        yield from self.pay()
+        return True
+
+    # ---- notification ----
+
+    def survey(self) -> Steps[Survey]:
+        """What is READY."""
+        seen: Survey = {}
+        for place in self.store.places:
+            grown: int = yield load(entered(self.store.block_of(place)), ACQUIRE)
+            found: Word = yield load(word(place))
+            if found[0] == "ready":
+                seen[place] = (found, grown if self.rules.survey_compares_entered else 0)
+        yield fence(ACQUIRE)
+        return seen
+
+    def survey_again(self, before: Survey) -> Steps[bool]:
+        """Was something there all the while? `entered` is loaded last."""
+        for place, (former, grown) in before.items():
+            found: Word = yield load(word(place))
+            yield fence(ACQUIRE)
+            now: int = yield load(entered(self.store.block_of(place)), ACQUIRE)
+            if found == former and (now == grown or not self.rules.survey_compares_entered):
+                return True
+        return False
+
+    def tell(self) -> Steps[None]:
+        """Those who want to know that an empty queue has a message."""
+        yield self.store.change(ARRIVED, lambda count: count + 1)
+        yield ("futex_wake_some", ARRIVED, ALL)
+
+    def tell_if_ready(self) -> Steps[None]:
+        """A sender may have left it to a receiver that waited."""
+        if (yield self.store.look(NOTIFIED)) and (yield from self.survey()):
+            yield from self.tell()
+
+    def owe(self) -> Steps[None]:
+        """From now on others may rely on us to tell. One without a row has the debts of the dead one before it."""
+        self.debts += 1
+        if self.debts == 1 and self.row >= 0 and self.rules.debts:
+            yield store(owes(self.row), 1)
+
+    def pay(self) -> Steps[None]:
+        """We have told, or need not."""
+        self.debts -= 1
+        if self.debts == 0 and self.row >= 0 and self.rules.debts:
+            yield store(owes(self.row), 0)
+
+    # ---- the dead, and leases ----
+
+    def sweep(self) -> Steps[bool]:
+        """Put right what others left; was there anything?"""
+        found = False
+        for place in self.store.places:
+            seen: Word = yield load(word(place), self.rules.sweep_load)
+            if seen[0] not in ("held", "taken") or seen[1:3] == (self.row, self.named_generation):
+                continue
+            if (yield from self.is_gone(seen)) or (yield from self.is_over(place, seen)):
+                found |= yield from self.repair(place, seen)
+        yield from self.settle_dead_rows()
+        return found
+
+    def repair(self, place: int, seen: Word) -> Steps[bool]:
+        """HELD to FREE, TAKEN to READY; one exchange, so that any number of handles may try it at once."""
+        if seen[0] == "taken":
+            return (yield from self.give_back(place, seen))
+        if (yield self.store.exchange(word(place), seen, FREE)) != seen:
+            return False
+        self.store.check_owner(self.task, place, seen)
+        self.store.freed(place)
+        yield from self.wake_senders()
+        return True
+
+    def is_gone(self, seen: Word) -> Steps[bool]:
+        """The owner that a word names."""
+        row, number = seen[1:3]
+        if not self.rules.life_asked:
+            return True
+        if self.rules.generation_compared and (yield load(generation(row), ACQUIRE)) != number:
+            return True
+        return (yield from self.is_dead(row))
+
+    def is_dead(self, row: int) -> Steps[bool]:
+        """The owner of a row, or there is none."""
+        if (yield load(uid(row), ACQUIRE)) == 0:
+            return True
+        dead: bool = yield ("is_vacant", self.store.rows[row])
+        return dead
+
+    def is_over(self, place: int, seen: Word) -> Steps[bool]:
+        """The lease of the one that took it, which is stored behind its copy. EDGE lease."""
+        if seen[0] != "taken":
+            return False
+        row, take, due = yield load(lease(place), ACQUIRE)
+        if self.rules.lease_take_compared and (row, take) != (seen[1], seen[3]):
+            return False
+        return bool(row >= 0 and due <= self.host.clock)
+
+    def settle_dead_rows(self) -> Steps[None]:
+        """Nobody gets a row meanwhile, or it might be asleep already."""
+        rows = yield from self.rows_with_bits()
+        if not rows or (self.rules.dead_bits_locked and not (yield ("try_lock",))):
+            return
+        for row in sorted(rows):
+            if (yield from self.is_dead(row)):
+                yield from self.settle_row(row)
+        if self.rules.dead_bits_locked:
+            yield ("unlock",)
+
+    def rows_with_bits(self) -> Steps[Rows]:
+        """Or with debts, if we are one that wants to be told."""
+        rows = Rows()
+        for bits in BITS:
+            rows |= yield load(bits)
+        for row in range(len(self.store.rows)) if self.is_told and self.rules.debts else ():
+            if (yield load(owes(row))):
+                rows |= {row}
+        return rows - {self.row, -1}
+
+    def settle_row(self, row: int) -> Steps[None]:
+        """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""
+        rules = self.rules
+        waited: bool = row in (yield load(WAITING)) or (yield load(owes(row)))
+        if waited and rules.debts:
+            yield store(owes(row), 1)
+        for bits in BITS:
+            yield self.store.change(bits, lambda rows: rows - {row})
+        if waited and rules.sweeper_tells:
+            yield fence(SEQ_CST)
+            yield from self.tell_if_ready()
+        if waited and rules.debts:
+            yield fence(RELEASE)
+            yield store(owes(row), 0)
+
+    # ---- rows ----
+
+    def join(self) -> Steps[bool]:
+        """Take a row; False: none is to be had. Words of former owners are put right by their generations."""
+        host = self.host
+        yield until(lambda: host.lock_owner is None)
+        host.lock_owner = self.task
+        row = yield from self.find_row()
+        if row is not None:
+            self.store.rows[row].holder = self.task
+            if self.rules.row_settled:
+                yield from self.settle_row(row)
+            yield from self.take_row(row)
+        yield ("unlock",)
+        if row is not None:
+            yield from self.sweep()
+        return row is not None
+
+    def find_row(self) -> Steps[int | None]:
+        """A free one first."""
+        for free in (True, False):
+            for row, seat in enumerate(self.store.rows):
+                if (not free or (yield load(uid(row))) == 0) and (yield ("is_vacant", seat)):
+                    return row
+        return None
+
+    def take_row(self, row: int) -> Steps[None]:
+        """The generation, then who it is."""
+        number: int = 1 + (yield load(generation(row)))
+        yield store(uid(row), 0, RELEASE)
+        yield store(generation(row), number, RELEASE)
+        self.store.check_row(row)
+        self.row, self.generation = row, number
+        self.store.uids += 1
+        yield store(uid(row), self.store.uids, RELEASE)
+
+    def leave(self) -> Steps[None]:
+        """In order; at any time, without the lock."""
+        yield store(uid(self.row), 0, RELEASE)
+        yield fence(SEQ_CST)
+        self.task.closed = True

@@ -1,0 +1,297 @@
+"""The cast of one schedule on a work queue, and what must hold when all is quiet."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+from .channel import stopped
+from .ops import pause, until
+from .scheduler import Schedule
+from .task import Op, Steps, Task
+from .truth import Violation
+from .workqueue_handle import FOR_EVER, Handle
+from .workqueue_receiver import Job, Receiver
+from .workqueue_sender import Sender
+from .workqueue_store import (
+    ARRIVED,
+    BITS,
+    FREE,
+    FREED,
+    NOTIFIED,
+    READY,
+    SENDERS,
+    WAITING,
+    WATCHING,
+    Rows,
+    Rules,
+    Store,
+    generation,
+    uid,
+    word,
+)
+
+SLEEPERS = {READY: (WAITING, WATCHING), FREED: (SENDERS,), ARRIVED: (NOTIFIED,)}
+LOOKS = 3  # of those who sleep, after somebody was killed or stopped
+
+
+class Jobs:
+    """One schedule of one scenario, ready to run. The last row is the auditor's."""
+
+    def __init__(self, rng: Random, rules: Rules, traced: bool, *, blocks: int, width: int, rows: int) -> None:
+        self.rng = rng
+        self.store = Store(rng, rules, blocks=blocks, width=width, rows=rows + 1)
+        self.host = self.store.host
+        self.schedule = Schedule(rng, self.host, traced)
+        self.taken_rows = 0
+        self.ends = 0  # participants may be killed or stopped within so many steps; 0: they are not
+        self.stops = True  # else: they are only killed
+        self.auditor = Receiver(self.store, "auditor")
+        self._furnish(self.auditor, rows, self.schedule.spawn("auditor", self._peek()))
+
+    def below(self, limit: int) -> int:
+        """One of 0 .. limit - 1."""
+        return int(self.rng.random() * limit)
+
+    def chance(self, probability: float) -> bool:
+        """True as often as that."""
+        return self.rng.random() < probability
+
+    # ---- who is there ----
+
+    def _furnish(self, handle: Handle, row: int, task: Task) -> None:
+        handle.task, handle.row, handle.generation = task, row, 1
+        self.store.uids += 1
+        self.store.rows[row].holder = task
+        self.host.create({generation(row): 1, uid(row): self.store.uids})
+
+    def start(self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False) -> None:
+        """One that is there from the beginning, or comes when a row can be had. It may end before its time."""
+        how = self.rng.random() if ends and self.ends else 1.0
+        lifetime = self.ends + 40 * late
+        life = self._come(handle, steps) if late else self._live(handle, steps)
+        if how < 0.2 and self.stops:
+            life = stopped(life, 1 + self.below(lifetime))
+        task = self.schedule.spawn(handle.name, life, lifetime if how < 0.5 and (how >= 0.2 or not self.stops) else 0)
+        task.is_writer = True
+        if late:
+            handle.task = task
+        else:
+            self._furnish(handle, self.taken_rows, task)
+            self.taken_rows += 1
+
+    def _peek(self) -> Steps[None]:
+        for _ in range(self.below(6)):
+            yield pause()
+            yield from self.auditor.best()
+        yield pause()
+
+    def _live(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
+        yield pause()
+        yield from steps
+        yield from handle.leave()
+
+    def _come(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
+        for _ in range(15):
+            yield pause()
+            if any(seat.vacant for seat in self.store.rows) and (yield from handle.join()):
+                yield from steps
+                yield from handle.leave()
+                break
+        else:
+            handle.task.closed = True
+
+    def clock(self, most: int) -> None:
+        """Time runs out for sleepers, now and then."""
+
+        def steps() -> Steps[None]:
+            yield pause()
+            for _ in range(most):
+                yield pause()
+                yield ("time_out",)
+            task.closed = True
+
+        task = self.schedule.spawn("clock", steps())
+
+    # ---- what they do ----
+
+    def sender(self, name: str, count: int, *, ends: bool = True, late: bool = False, **manner: Any) -> None:
+        """Sends so many."""
+        handle = Sender(self.store, name)
+        self.start(handle, self._send(handle, count, **manner), ends=ends, late=late)
+
+    def _send(
+        self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **manner: Any
+    ) -> Steps[None]:
+        for _ in range(count):
+            if self.chance(batches):
+                yield from handle.send_many([self.below(priorities)] * 2)
+            elif not (yield from handle.send(self.below(priorities), **manner)):
+                yield pause()
+
+    def receiver(self, name: str, tries: int, *, late: bool = False, **manner: Any) -> None:
+        """Polls so often."""
+        handle = Receiver(self.store, name)
+        self.start(handle, self._poll(handle, tries, **manner), late=late)
+
+    def _poll(self, handle: Receiver, tries: int, **manner: Any) -> Steps[None]:
+        for _ in range(tries):
+            job = yield from handle.take_or_sweep(self.lent(manner.get("lends", 0.0)))
+            if job is None:
+                yield pause()
+            else:
+                yield from self._do(handle, job, **manner)
+
+    def lent(self, chance: float) -> int:
+        """Steps until a lease is over; 0: none."""
+        return 1 + self.below(40) if self.chance(chance) else 0
+
+    def _do(
+        self, handle: Receiver, job: Job, *, refuses: float = 0.0, idles: int = 0, lends: float = 0.0
+    ) -> Steps[None]:
+        for _ in range(self.below(idles + 1)):
+            yield pause()
+        if self.chance(refuses):
+            yield from handle.refuse(job)
+        else:
+            yield from handle.acknowledge(job)
+
+    def sleeper(self, name: str, count: int, *, patience: int = FOR_EVER, **manner: Any) -> None:
+        """Receives so many, and sleeps when there is nothing; it goes away when time has run out too often."""
+        handle = Receiver(self.store, name)
+        self.start(handle, self._receive(handle, count, patience, **manner))
+
+    def late_sleeper(self, name: str, count: int) -> None:
+        """The same, of one that comes when a row can be had."""
+        handle = Receiver(self.store, name)
+        self.start(handle, self._receive(handle, count, FOR_EVER), late=True)
+
+    def _receive(self, handle: Receiver, count: int, patience: int, **manner: Any) -> Steps[None]:
+        for _ in range(count):
+            job = yield from handle.take_waiting(patience)
+            if job is None:
+                return
+            yield from self._do(handle, job, **manner)
+
+    def watcher(self, name: str) -> None:
+        """Looks, and takes nothing."""
+        handle = Receiver(self.store, name)
+        self.start(handle, handle.watch())
+
+    def space_waiter(self, name: str) -> None:
+        """The same, for room."""
+        handle = Sender(self.store, name)
+        self.start(handle, handle.wait_space())
+
+    def drainer(self, name: str) -> None:
+        """Takes what is there when it is told."""
+        handle = Receiver(self.store, name)
+        self.start(handle, handle.drain_when_told(), ends=False)
+
+    # ---- the run ----
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self.schedule.run()
+        if not self.stopped_or_dead():
+            self.check_sleepers("wake")
+        for _ in range(LOOKS):
+            self.host.settle(self.schedule.tasks)
+            for task in self.living_sleepers():
+                self.host.wake_late(task)
+            self.schedule.run()
+        self.check_sleepers("past")
+        self.audit()
+
+    def stopped_or_dead(self) -> list[Task]:
+        """Those that did not leave in order."""
+        return [task for task in self.schedule.tasks[1:] if task.finished and not task.closed]
+
+    def living_sleepers(self, location: str | None = None) -> list[Task]:
+        """Those that would act if they were woken."""
+        return [task for task in self.host.asleep(location) if not task.finished]
+
+    def check_sleepers(self, what: str) -> None:
+        """Nobody will wake them any more."""
+        for location, bits in SLEEPERS.items():
+            seen: Rows = frozenset().union(*map(self.host.newest, bits))
+            for task in self.living_sleepers(location):
+                if self.store.rules.bit_each and not any(self.store.rows[row].holder is task for row in seen):
+                    raise Violation(what, f"{task.name} sleeps, and its bit is not set")
+        waiting = self.store.waiting_messages()
+        receivers = self.living_sleepers(READY)
+        if waiting and receivers:
+            raise Violation(what, f"{receivers[0].name} sleeps, and {waiting[0]} is there")
+        if (senders := self.living_sleepers(FREED)) and self.store.has_room():
+            raise Violation(what, f"{senders[0].name} sleeps, and there is room")
+        if waiting and (told := self.living_sleepers(ARRIVED)):
+            raise Violation("told", f"{told[0].name} sleeps, and {waiting[0]} is there")
+
+    def audit(self) -> None:
+        """Of the dead nothing is left. Who was stopped is killed; then one that is left gets all that is there, and all
+        places are free."""
+        self.host.settle(self.schedule.tasks)
+        self.run_alone(self.auditor.sweep())
+        if self.host.lock_owner is None:  # else one is stopped between having a row's lock and having the row
+            self.check_dead()
+        for task in self.stopped_or_dead():
+            self.host.kill(task)
+        self.host.settle(self.schedule.tasks)
+        self.run_alone(self.clear())
+        for place in self.store.places:
+            if (found := self.host.newest(word(place))) != FREE:
+                raise Violation("leak", f"place {place} is {found} for ever")
+        for message in self.store.messages:
+            if message.state != "gone":
+                raise Violation("once", f"{message} is {message.state} for ever")
+        for bits in BITS:
+            for row in self.host.newest(bits):
+                if row >= 0 and self.store.rows[row].vacant:
+                    raise Violation("leak", f"the bit of row {row} stays in {bits}, and its owner is gone")
+
+    def check_dead(self) -> None:
+        """One that is left has looked at all words."""
+        for place in self.store.places:
+            found = self.host.newest(word(place))
+            if found[0] in ("held", "taken") and (owner := self.store.owners[place]).dead:
+                raise Violation("leak", f"place {place} is {found}, and {owner.name} is dead")
+
+    def clear(self) -> Steps[None]:
+        """Take all that is there, by one that remembers blocks from before."""
+        yield from self.auditor.sweep()
+        while (job := (yield from self.auditor.take())) is not None:
+            yield from self.auditor.acknowledge(job)
+
+    def run_alone(self, steps: Steps[Any]) -> None:
+        """Nobody else takes a step meanwhile."""
+        task, result = self.auditor.task, None
+        for _ in range(2000):
+            try:
+                op = steps.send(result)
+            except StopIteration:
+                return
+            result = getattr(self.host, op[0])(task, *op[1:])
+        raise Violation("stuck", "no end, and nobody else is there")
+
+
+class Cue(NamedTuple):
+    """Where a participant waits, and until when; that it got there is known to the others by its name."""
+
+    name: str
+    at: Callable[[Op], bool]
+    until: Callable[[], bool]
+
+
+def steered(steps: Steps[None], cues: list[Cue], seen: set[str]) -> Steps[None]:
+    """A participant that waits at its cues, which come one after the other."""
+    waiting = iter(cues)
+    cue = next(waiting, None)
+    op = next(steps)
+    while True:
+        while cue and cue.at(op):
+            seen.add(cue.name)
+            yield until(cue.until)
+            cue = next(waiting, None)
+        try:
+            op = steps.send((yield op))
+        except StopIteration:
+            return

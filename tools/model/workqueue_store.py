@@ -1,0 +1,311 @@
+"""What the handles of a work queue share: the words of its file, the kernel's locks and sleepers; and what really
+happened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from . import channel_hub
+from .channel_hub import CPUS, Seat
+from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
+from .task import Op, Task
+from .truth import Violation
+
+READY = "ready"
+FREED = "freed"
+ARRIVED = "arrived"
+WAITING = "receivers_waiting"
+WATCHING = "receivers_watching"
+SENDERS = "senders_waiting"
+NOTIFIED = "notified"
+BITS = (WAITING, WATCHING, SENDERS, NOTIFIED)
+
+Word = tuple[Any, ...]  # ("held", row, generation), ("ready", priority, -order) or ("taken", row, generation, take)
+FREE: Word = ("free",)
+Rows = frozenset[int]
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The decisions of the protocol; `cpu`: one of CPUS, or any of them."""
+
+    cpu: tuple[str, str, str] | None = None
+    # Sending.
+    entered: Literal["before", "after", "never"] = "before"  # EDGE entered: counted before the message is READY
+    entered_seq_cst: bool = True  # else: relaxed
+    word_store: Order = RELEASE  # EDGE message
+    count_last: bool = True  # behind the word
+    count_seq_cst: bool = True  # EDGE sent; else: relaxed
+    count_each: bool = True  # of a batch; else: once for all
+    # Receiving.
+    count_load: Order = ACQUIRE  # EDGE sent
+    look_again: bool = True  # at the count, after a scan
+    scan_fence: Order = ACQUIRE  # EDGE sent: words, then the count
+    entered_load: Order = ACQUIRE  # EDGE entered
+    entered_first: bool = True  # before the words of its block
+    remembers_held: bool = False  # a block in which a word was HELD
+    remembers_taken: bool = False
+    forgets_failed: bool = True  # a block whose best was gone
+    free: Literal["seq_cst", "release", "relaxed"] = "seq_cst"  # EDGE free, EDGE room; else: weaker
+    # The dead, and leases.
+    sweep_load: Order = ACQUIRE  # of a word, before it is asked who lives
+    words_name_generation: bool = True
+    life_asked: bool = True
+    generation_compared: bool = True  # of a word, with its row's
+    row_settled: bool = True  # its bits and debts, by its next owner, before that one has it
+    dead_bits_locked: bool = True  # nobody joins while they are cleared
+    lease_take_compared: bool = True
+    lease_last: bool = True  # stored behind the copy
+    lease_store: Order = RELEASE
+    # Sleeping.
+    bit_each: bool = True  # else: one flag for all
+    sleeper_fence: Order = SEQ_CST  # EDGE sleep, EDGE room: the bit is set, then words are loaded
+    leaver_fence: Order = SEQ_CST  # the bit is cleared, then words are loaded for the last time
+    count_first: bool = True  # before the scan of who goes to sleep
+    freed_first: bool = True
+    watchers_wake_all: bool = True
+    leaver_passes_on: bool = True  # the wake that it may have had
+    space_passes_on: bool = True  # who waits for space only looks
+    # Notification.
+    surveys: Literal["both", "before", "after"] = "both"
+    survey_fence: Order = SEQ_CST  # the message is counted, then the words are loaded
+    vain_fence: Order = SEQ_CST  # nothing was found, then the count is loaded
+    notified_looked_at_last: bool = True
+    survey_compares_entered: bool = True
+    returned_tells: bool = True  # whatever else is there
+    leaver_tells: Literal["always", "empty-handed", "never"] = "always"
+    sweeper_tells: bool = True  # when it has cleared the bit of a dead receiver
+    debts: bool = True  # whoever must still tell says so in its row, for the case that it dies
+
+
+def word(place: int) -> str:
+    """Whose message is there."""
+    return f"word[{place}]"
+
+
+def key(place: int) -> str:
+    """In its head: the word that makes it READY."""
+    return f"key[{place}]"
+
+
+def data(place: int) -> str:
+    """Its payload."""
+    return f"data[{place}]"
+
+
+def lease(place: int) -> str:
+    """In its head: row, take and deadline."""
+    return f"lease[{place}]"
+
+
+def read_by(place: int, name: str) -> str:
+    """The last message that was copied there, for the check: it is stored where C loads bytes."""
+    return f"read_by[{place}][{name}]"
+
+
+def entered(block: int) -> str:
+    """Messages whose sending began in that block."""
+    return f"entered[{block}]"
+
+
+def generation(row: int) -> str:
+    """Owners that a row has had."""
+    return f"generation[{row}]"
+
+
+def uid(row: int) -> str:
+    """Of its owner; 0: none."""
+    return f"uid[{row}]"
+
+
+def owes(row: int) -> str:
+    """Its owner has not told yet what it must tell."""
+    return f"owes[{row}]"
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """As its sender sent it, and where it is by now."""
+
+    sender: str
+    number: int
+    priority: int
+    key: Word = FREE
+    state: Literal["new", "ready", "taken", "gone"] = "new"
+    count: float = NEVER  # `ready` when it was counted since it became READY
+    life: int = 0  # how often it became READY
+    due: float = NEVER  # when the lease of its taker is over
+
+    def __str__(self) -> str:
+        return f"{self.sender}'s {self.number} (priority {self.priority})"
+
+
+class Host(channel_hub.Host):
+    """The machine, and which word each sleeper waits for."""
+
+    def __init__(self, initial: dict[str, Any], rng: Random, staleness: float) -> None:
+        super().__init__(initial, rng, staleness)
+        self.sleepers: dict[Task, str] = {}  # also those that are awake by now
+        self.timed_out: set[Task] = set()
+
+    def futex_wait(self, who: Task, location: str, unchanged: Callable[[Any], bool]) -> bool:
+        """As the machine's; and time may run out."""
+        self.sleepers[who] = location
+        self.timed_out.discard(who)
+        return super().futex_wait(who, location, unchanged)
+
+    def asleep(self, location: str | None = None) -> list[Task]:
+        """Who sleeps there; some of them may be stopped."""
+        return [task for task, at in self.sleepers.items() if task.asleep and not task.dead and location in (None, at)]
+
+    def futex_wake_some(self, who: Task, location: str, most: int) -> None:
+        """Any of them."""
+        self.fence(who, SEQ_CST)
+        for task in self.rng.sample(found := self.asleep(location), min(most, len(found))):
+            task.asleep = False
+
+    def time_out(self, who: Task) -> None:
+        """Of one sleeper."""
+        if found := [task for task in self.asleep() if not task.finished]:
+            self.wake_late(found[int(self.rng.random() * len(found))])
+
+    def wake_late(self, task: Task) -> None:
+        """Its time is over."""
+        self.timed_out.add(task)
+        task.asleep = False
+
+    def is_late(self, who: Task) -> bool:
+        """What ended its sleep? The time."""
+        return who in self.timed_out
+
+    def try_lock(self, who: Task) -> bool:
+        """The flock of the queue's file, LOCK_NB."""
+        self.fence(who, SEQ_CST)
+        if self.lock_owner is None:
+            self.lock_owner = who
+        return self.lock_owner is who
+
+    def unlock(self, who: Task) -> None:
+        """Let the next one have it."""
+        self.fence(who, SEQ_CST)
+        self.lock_owner = None
+
+
+class Store:
+    """The shared words, and what really happened to them."""
+
+    def __init__(self, rng: Random, rules: Rules, *, blocks: int, width: int, rows: int) -> None:
+        self.rng, self.rules, self.blocks, self.width = rng, rules, blocks, width
+        self.places = range(blocks * width)
+        drawn = CPUS[int(rng.random() * len(CPUS))]
+        self.load, self.rmw, self.cas = rules.cpu or drawn
+        self.rows = [Seat(f"row {row}") for row in range(rows)]
+        initial: dict[str, Any] = {READY: 0, FREED: 0, ARRIVED: 0} | dict.fromkeys(BITS, Rows())
+        initial |= {entered(block): 0 for block in range(blocks)}
+        for place in self.places:
+            initial |= {word(place): FREE, key(place): FREE, data(place): None, lease(place): (-1, 0, 0)}
+        for row in range(rows):
+            initial |= {generation(row): 0, uid(row): 0, owes(row): 0}
+        self.host = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
+        self.names: list[str] = []  # of all who ever read
+        self.owners: dict[int, Task] = {}  # place -> who made the word HELD or TAKEN
+        self.inside: dict[int, Message] = {}  # place -> what is READY or TAKEN there
+        self.messages: list[Message] = []  # that became READY
+        self.uids = 0
+
+    def block_of(self, place: int) -> int:
+        """64 words, in C."""
+        return place // self.width
+
+    def enroll(self, name: str) -> None:
+        """A reader's notes, for the check."""
+        self.names.append(name)
+        self.host.create({read_by(place, name): None for place in self.places})
+
+    # ---- sequentially consistent operations ----
+
+    def exchange(self, location: str, expected: Any, desired: Any) -> Op:
+        """Compare and exchange; the value before."""
+        return (self.cas, location, expected, desired)
+
+    def change(self, location: str, change: Callable[[Any], Any]) -> Op:
+        """Read, modify, write; the value before."""
+        return (self.rmw, location, change)
+
+    def look(self, location: str) -> Op:
+        """A load."""
+        return (self.load, location)
+
+    # ---- what really happened ----
+
+    def become_ready(self, place: int, message: Message) -> None:
+        """It is sent, or back."""
+        if message.state == "new":
+            self.messages.append(message)
+            self.inside[place] = message
+        if message.life:
+            message.count = NEVER
+        message.state = "ready"
+        message.life += 1
+
+    def counted(self, message: Message, life: int, count: int) -> None:
+        """`ready` has become `count`. Meanwhile somebody may have taken the message."""
+        if message.state == "new" or (message.state == "ready" and message.life == life):
+            message.count = count
+
+    def taken(self, who: Task, place: int, seen: int) -> Message:
+        """By one whose last scan began when `ready` was `seen`."""
+        self.owners[place] = who
+        message = self.inside[place]
+        for other in self.inside.values():
+            if other.state != "ready" or other is message:
+                continue
+            if other.count <= seen and other.key > message.key:
+                raise Violation("best", f"{who.name} takes {message}, and {other} was there before it looked")
+            same = (other.sender, other.priority) == (message.sender, message.priority)
+            if same and other.number < message.number and other.life == 1:
+                raise Violation("order", f"{who.name} takes {message} before {other}")
+        message.state, message.due = "taken", NEVER
+        return message
+
+    def sent_before(self, seen: int) -> list[tuple[Message, int]]:
+        """What is READY, and was counted when `ready` became `seen`."""
+        return [(message, message.life) for message in self.waiting_messages() if message.count <= seen]
+
+    def check_vain(self, who: str, missing: list[tuple[Message, int]]) -> None:
+        """A scan found nothing. `missing`: what was there when it began."""
+        for message, life in missing:
+            if message.state == "ready" and message.life == life:
+                raise Violation("best", f"{who} finds nothing, and {message} is there")
+
+    def freed(self, place: int) -> None:
+        """It is acknowledged, or was never sent."""
+        if message := self.inside.pop(place, None):
+            if message.state != "taken":
+                raise Violation("once", f"{message} is acknowledged, and it is {message.state}")
+            message.state = "gone"
+
+    def check_owner(self, who: Task, place: int, found: Word) -> None:
+        """Somebody puts a word right that is not his."""
+        owner = self.owners[place]
+        over = found[0] == "taken" and self.inside[place].due <= self.host.clock
+        if not (owner is who or owner.dead or owner.closed or over):
+            raise Violation("robbed", f"{who.name} takes back {found} of place {place}, and {owner.name} lives")
+
+    def check_row(self, row: int) -> None:
+        """It gets a new owner."""
+        for bits in BITS:
+            if row in self.host.newest(bits):
+                raise Violation("leak", f"row {row} is handed on, and has its bit in {bits}")
+        if self.host.newest(owes(row)):
+            raise Violation("leak", f"row {row} is handed on, and owes")
+
+    def waiting_messages(self) -> list[Message]:
+        """Those that are READY."""
+        return [message for message in self.inside.values() if message.state == "ready"]
+
+    def has_room(self) -> bool:
+        """Is a word 0?"""
+        return any(self.host.newest(word(place)) == FREE for place in self.places)
