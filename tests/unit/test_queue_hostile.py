@@ -29,11 +29,11 @@ from msgq.workqueue import MessageQueue
 from tests.support import SHM, Task, run_child
 from tests.unit.queuefile import (
     ARRIVED,
+    ATTENTION,
     BITS,
     CALL_SECONDS,
     CALLS,
     EDGES,
-    FREED,
     HEADER,
     HELD_BITS,
     MESSAGES,
@@ -171,7 +171,7 @@ def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: Mess
     assert queue.receive(0.01) is None
 
 
-@pytest.mark.parametrize("at", [READY_COUNT, FREED, ARRIVED, *range(BITS, BITS + 64, 8)])
+@pytest.mark.parametrize("at", [READY_COUNT, ARRIVED, ATTENTION, ATTENTION + 8, *range(BITS, BITS + 64, 8)])
 def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) -> None:
     file = QueueFile(endpoint)
     for value in EDGES:

@@ -55,8 +55,8 @@ class MessageQueue(Handle):
             file, so group and others have both rights or none.
         max_messages : messages that a new queue holds, 1 to 65536; None: 128. A message that was taken counts until it
             is acknowledged.
-        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. The file has room for all, of which
-            memory is used as messages need it.
+        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. A new file takes the
+            memory of all of them at once.
         read, write : False: this handle cannot receive, or cannot send.
         schema : describes the messages, in at most 20032 bytes of data; it is set if there is none.
         prefix : instead of OPENPILOT_PREFIX, "" for none.
