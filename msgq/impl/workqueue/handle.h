@@ -37,12 +37,12 @@ typedef struct {
     mq_queue_row *row;
     unsigned number; /* of the row */
     uint16_t generation;
-    uint64_t take;            /* the last one's number */
-    uint64_t next;            /* place at which the search for a free one begins */
-    mq_queue_memory *blocks;  /* as many as the queue has */
-    bool met;                 /* the last scan met places that somebody holds or has taken */
-    int64_t looked_ns;        /* when the dead were looked for last; CLOCK_MONOTONIC */
-    int64_t clock_offset;     /* of the host's clock to CLOCK_MONOTONIC */
+    uint64_t take;           /* the last one's number */
+    uint64_t next;           /* place at which the search for a free one begins */
+    mq_queue_memory *blocks; /* as many as the queue has */
+    bool met;                /* the last scan met places that somebody holds or has taken */
+    int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
+    int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
     const mq_roll *roll;
     mq_roster roster;
 } mq_queue_handle;

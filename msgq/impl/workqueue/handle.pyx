@@ -1,8 +1,8 @@
-"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. MessageQueue derives from it.
+"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. The base of MessageQueue.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed is
-left when the last of them is gone.
+used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
+is left when the last of them is gone.
 """
 
 cimport cython
@@ -16,7 +16,7 @@ from libc.string cimport memset
 from posix.unistd cimport usleep
 
 from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
 from msgq.impl.ground.core cimport (
     mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
 )
@@ -25,13 +25,12 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
-    MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_load_relaxed_u64, mq_queue_get_up, mq_queue_lie_down, mq_queue_sleep,
-    mq_queue_sleep_word,
-    mq_queue_count, mq_queue_forget_all, mq_queue_free, mq_queue_has_free, mq_queue_has_ready,
-    mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
-    mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take,
-    mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
+    MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_load_relaxed_u64, mq_queue_count, mq_queue_forget_all, mq_queue_free,
+    mq_queue_get_up, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
+    mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
+    mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
+    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
 from msgq.impl.workqueue.queuefile import exists_error, missing_error
@@ -85,6 +84,7 @@ cdef class Handle(Waitable):
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
         options.check_schema(schema)
+        check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
@@ -266,6 +266,8 @@ cdef class Handle(Waitable):
         cdef int64_t patience
         if timeout is None and deadline is None:
             return FOR_EVER if self.block else NO_WAIT
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
+            return NO_WAIT
         patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
         self._enter()  # the arguments may be of any kind, and run anything
         return mq_now_ns() + patience if patience > 0 else patience

@@ -74,7 +74,7 @@ typedef struct {
     mq_u64 pad1[7];
     mq_queue_bits asleep[MQ_SLEEPS]; /* rows that may sleep; their attention tells */
     mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
-    mq_u32 arrived; /* counts messages that came to an empty queue: the futex word of notifications */
+    mq_u32 arrived;                  /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
     mq_u64 room[456];
     mq_queue_row rows[MQ_QUEUE_ROWS];
@@ -121,29 +121,43 @@ static inline bool mq_queue_sizes_make_sense(uint64_t max_messages, uint64_t max
     return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_SIZE_MAX;
 }
 
+/* Where the parts begin in the file, and its end. The first part is behind the header. */
+typedef struct {
+    uint64_t words, heads, payloads, end;
+} mq_queue_offsets;
+
+static inline uint64_t mq_queue_blocks(uint64_t max_messages) {
+    return (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK;
+}
+
+/* Of sizes that make sense. */
+static inline mq_queue_offsets mq_queue_plan(uint64_t max_messages, uint64_t max_message_size) {
+    uint64_t words = sizeof(mq_queue) + mq_queue_lines(mq_queue_blocks(max_messages) * sizeof(mq_u64));
+    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
+    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
+    uint64_t end = payloads + max_messages * mq_queue_lines(max_message_size);
+    return (mq_queue_offsets){.words = words, .heads = heads, .payloads = payloads, .end = end};
+}
+
 /* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
 static inline uint64_t mq_queue_place(mq_queue_parts *parts, mq_queue *queue, uint64_t max_messages,
                                       uint64_t max_message_size) {
-    uint64_t blocks = (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK, stride = mq_queue_lines(max_message_size);
-    uint64_t entered = sizeof(mq_queue), words = entered + mq_queue_lines(blocks * sizeof(mq_u64));
-    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
-    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
+    mq_queue_offsets at = mq_queue_plan(max_messages, max_message_size);
     uint8_t *base = (uint8_t *)queue;
     *parts = (mq_queue_parts){.queue = queue,
-                              .entered = (mq_u64 *)(void *)(base + entered),
-                              .words = (mq_u64 *)(void *)(base + words),
-                              .heads = (mq_queue_head *)(void *)(base + heads),
-                              .payloads = base + payloads,
+                              .entered = (mq_u64 *)(void *)(base + sizeof(mq_queue)),
+                              .words = (mq_u64 *)(void *)(base + at.words),
+                              .heads = (mq_queue_head *)(void *)(base + at.heads),
+                              .payloads = base + at.payloads,
                               .max_messages = max_messages,
                               .max_message_size = max_message_size,
-                              .blocks = blocks,
-                              .stride = stride};
-    return payloads + max_messages * stride;
+                              .blocks = mq_queue_blocks(max_messages),
+                              .stride = mq_queue_lines(max_message_size)};
+    return at.end;
 }
 
 static inline uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size) {
-    mq_queue_parts parts;
-    return mq_queue_place(&parts, NULL, max_messages, max_message_size);
+    return mq_queue_plan(max_messages, max_message_size).end;
 }
 
 /* Fill a new file of zeros, which has no name so far. */

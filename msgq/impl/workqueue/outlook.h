@@ -9,9 +9,9 @@
 #include "workqueue/repair.h"
 
 typedef struct {
-    mq_queue_handle h;  /* of its own: the time of its last look */
-    int watching;       /* so many want the bit */
-    bool fd_watches;    /* the descriptor is one of them */
+    mq_queue_handle h; /* of its own: the time of its last look */
+    int watching;      /* so many want the bit */
+    bool fd_watches;   /* the descriptor is one of them */
 } mq_queue_outlook;
 
 static inline uint32_t mq_queue_watch(mq_queue_outlook *outlook) {

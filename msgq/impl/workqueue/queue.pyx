@@ -10,10 +10,9 @@ from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
     MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_queue_head, mq_word_priority,
-    mq_queue_commit, mq_queue_free, mq_queue_lease,
-    mq_queue_has_free, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken,
-    mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of,
+    mq_load_relaxed_u64, mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
+    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers,
+    mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of, mq_word_priority,
 )
 from msgq.impl.workqueue.handle cimport NO_WAIT, Handle
 from msgq.impl.workqueue.job cimport new_job
@@ -122,10 +121,6 @@ cdef class MessageQueue(Handle):
         return count
 
     # ---- sending ----
-
-    def _too_large(self, size):
-        if size > self._h.parts.max_message_size:
-            raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
 
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view

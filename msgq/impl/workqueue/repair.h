@@ -55,7 +55,7 @@ static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
         mq_word_kind kind = mq_word_kind_of(word);
         if (kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN)
             continue;
-        /* EDGE lease: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
+        /* EDGE deadline: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
         uint64_t lease = mq_load_acquire_u64(&h->parts.heads[place].lease);
         bool leased = kind == MQ_WORD_TAKEN && mq_lease_belongs(lease, word);
         int64_t left = leased ? (int64_t)mq_lease_left(lease, tick) * MQ_LEASE_TICK_NS : next;
