@@ -172,8 +172,7 @@ static void give_back(void) {
 static void doze(mq_queue_sleep kind, bool (*there)(const mq_queue_parts *parts), uint64_t ms) {
     uint32_t expected = mq_queue_lie_down(&h, kind);
     if (!there(&h.parts))
-        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, kind)), expected,
-                      mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, kind)), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
     mq_queue_get_up(&h, kind);
 }
