@@ -8,6 +8,15 @@
  */
 #include "points.h"
 
+static int lock_file(int fd, int operation, const char *function) {
+    int failed = flock(fd, operation);
+    if (!failed)
+        point(function, operation & LOCK_UN ? "gave back" : "holds", "lock");
+    return failed;
+}
+#define flock(fd, operation) lock_file(fd, operation, __func__)
+#define mq_hold_end(fd, hold) VALUE_THEN(mq_hold_end(fd, hold), "gave back", lock)
+
 #include "workqueue/repair.h"
 
 enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
@@ -29,43 +38,22 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 
 /* ---- coming and going ---- */
 
-/* As QueueFile.lock. -1: not patient, and somebody else has it. */
-static int lock_queue(bool patient) {
-    int fd = mq_roll_open(&roll, O_RDWR);
-    if (fd < 0)
-        fail("open to lock");
-    if (flock(fd, patient ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
-        close(fd);
-        return -1;
-    }
-    POINT("holds", lock);
-    return fd;
-}
-static void unlock_queue(int fd) {
-    flock(fd, LOCK_UN);
-    close(fd);
-    POINT("gave back", lock);
-}
-
 /* As Handle._sweep. */
-static void sweep(void) {
-    mq_queue_sweep(&h, mq_now_ns());
-    int lock = lock_queue(false);
-    if (lock < 0)
-        return;
-    mq_queue_clear_dead_bits(&h);
-    unlock_queue(lock);
-}
+static void sweep(void) { mq_queue_look(&h, mq_now_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
     mq_roster roster = mq_queue_roster(h.parts.queue);
-    int lock = lock_queue(true), row = mq_roster_find(&roster, &roll, &row_lock);
+    int lock = mq_roll_open(&roll, O_RDWR);
+    if (lock < 0 || flock(lock, LOCK_EX) != 0)
+        fail("lock");
+    int row = mq_roster_find(&roster, &roll, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
     mq_queue_join(&h, row, &self, uid, row_lock != NULL);
-    unlock_queue(lock);
+    flock(lock, LOCK_UN);
+    close(lock);
     h.next = 0;
 }
 
@@ -189,16 +177,18 @@ static void doze(mq_u32 *word, uint32_t expected, uint64_t ms) {
 static void wait_message(uint64_t ms) {
     mq_queue *queue = h.parts.queue;
     mq_queue_taken taken;
+    mq_queue_owe(h.row, 1);
     mq_queue_bit_on(&queue->receivers_waiting, h.number);
     uint32_t ready = mq_load_acquire_u32(mq_queue_ready_word(queue));
     if (!mq_queue_has_ready(&h.parts))
         doze(mq_queue_ready_word(queue), ready, ms);
     mq_queue_bit_off(&queue->receivers_waiting, h.number);
-    if (!look(&taken)) {
-        mq_queue_pass_on_message(&h);
+    bool found = look(&taken);
+    if (found)
+        mq_queue_tell_of_rest(&h.parts);
+    mq_queue_owe_no_more(h.row, 1);
+    if (!found)
         return;
-    }
-    mq_queue_tell_of_rest(&h.parts);
     uint64_t number = copy(&taken);
     say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
 }
@@ -206,10 +196,12 @@ static void wait_message(uint64_t ms) {
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
     mq_queue *queue = h.parts.queue;
+    mq_queue_owe(h.row, 1);
     mq_queue_bit_on(&queue->receivers_waiting, h.number);
     doze(mq_queue_ready_word(queue), mq_load_acquire_u32(mq_queue_ready_word(queue)), ms);
     mq_queue_bit_off(&queue->receivers_waiting, h.number);
     mq_queue_pass_on_message(&h);
+    mq_queue_owe_no_more(h.row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */

@@ -165,6 +165,10 @@ class Place(File):
         assert numbers == in_order(numbers), numbers
         return got
 
+    def look_and_drain(self) -> list[Got]:
+        self.look()
+        return self.drain()
+
     def fill(self, start: int) -> list[int]:
         """Send until there is no more room; return the numbers."""
         sent = []

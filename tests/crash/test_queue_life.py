@@ -73,8 +73,8 @@ def entered(child: Child) -> int:
 
 def comes_back(place: Place) -> bool:
     """Whether message 0 is received, for the second time, by one who has just looked."""
-    message = wait_until(lambda: place.look() or place.queue.receive(0), "the message is back", PATIENCE)
-    return bool(message.deliveries == 2)
+    back = wait_until(place.look_and_drain, "the message is back", PATIENCE)
+    return bool(back == [Got(0, 2)])
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ from tests.crash.queues import (
 from tests.support import wait_until
 
 __all__ = ["place", "program"]
+
+OFTEN = 4  # times that the victim stops at points of the same name: it looks at hundreds of rows, for example
 
 
 class Scene(NamedTuple):
@@ -115,8 +118,11 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
     """
     with place.another(0) as trial:
         names = run(trial, SCENES[scene], 0)
-    problems = []
+    problems, seen = [], Counter[str]()
     for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
+        seen[name] += 1
+        if seen[name] > OFTEN:
+            continue
         with place.another(at) as round_:
             try:
                 run(round_, SCENES[scene], at, locked)
@@ -133,7 +139,7 @@ def run_leased(place: Place, at: int) -> list[str]:
     if at:
         victim.wait_stopped()
         if place.lease(0):
-            wait_until(lambda: place.look() or got.extend(place.drain()) or got)
+            got = wait_until(place.look_and_drain)
             assert got == [Got(0, 2)]
         else:
             place.look()
@@ -168,7 +174,7 @@ def test_a_lease_runs_out_while_its_taker_is_stopped(place: Place) -> None:
 @pytest.mark.slow
 def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
-    victim = place.driver("arm join", "lock_queue: holds lock", 1, signal.SIGSTOP)
+    victim = place.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)
     victim.wait_stopped()
     with pytest.raises(SegmentError, match="locked by another process"):
         place.look()

@@ -58,15 +58,16 @@ typedef struct {
     _Atomic uint64_t sent, acked, nacked, died, killed, left, waited, expired, skipped, swept, watched, told;
     _Atomic uint64_t uids;
     struct {
-        _Atomic uint64_t begun;          /* numbers up to this one were sent, or given up */
-        _Atomic uint8_t done[NUMBERS];   /* how often each was acknowledged */
+        _Atomic uint64_t begun;        /* numbers up to this one were sent, or given up */
+        _Atomic uint8_t done[NUMBERS]; /* how often each was acknowledged */
     } sender[SENDERS];
 } books;
 static books *all;
 static mq_queue_parts parts;
 static mq_roll roll;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
-static bool plain; /* nobody is in another process */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
+static bool plain;             /* nobody is in another process */
 static unsigned seed;
 
 static void wrong(const char *what, uint64_t a, uint64_t b) {
@@ -455,8 +456,8 @@ static void settle(void) {
 }
 
 int main(int argc, char **argv) {
-    void *(*roles[])(void *) = {run_sender, run_sender, run_receiver, run_receiver, run_consumer, run_consumer,
-                                run_watcher, run_told};
+    void *(*roles[])(void *) = {run_sender,   run_sender,   run_receiver, run_receiver,
+                                run_consumer, run_consumer, run_watcher,  run_told};
     enum { THREADS = sizeof roles / sizeof *roles };
     pthread_t threads[THREADS];
     pid_t processes[PROCESSES_MAX];

@@ -38,6 +38,7 @@ __all__ = ["Job", "Message", "MessageQueue"]
 class MessageQueue(Waitable):
     """One handle of a queue. See queue.pyi for the contract of each method."""
 
+    signals_end_waits = False  # no wait takes time in which a signal could come
     _row: Row | None = None
 
     def __init__(
