@@ -101,12 +101,12 @@ def workqueue_full(rng: Random, rules: Rules, traced: bool) -> Jobs:
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 2), rows=6)
     alone = stage.chance(0.5)  # one sender waits, and nothing else helps it on
     stage.ends, stage.leaves = 60 if not alone and stage.chance(0.5) else 0, stage.chance(0.5)
+    if not alone and stage.chance(0.5):
+        stage.space_waiter("looks for room", stage.below(3))
     for number in range(1 if alone else 1 + stage.below(2)):
         patience = stage.below(2) if not alone and stage.chance(0.4) else FOR_EVER
         threads = 1 + stage.below(2) * (not alone)
         stage.sender(f"sender {number}", 2 + stage.below(2), waits=True, patience=patience, threads=threads)
-    if not alone and stage.chance(0.5):
-        stage.space_waiter("looks for room", stage.below(2))
     for number in range(1 + stage.below(2)):
         stage.receiver(f"receiver {number}", 1 + stage.below(3))
     if not alone:
@@ -298,7 +298,7 @@ SLEEPING = [
     mutation("queue-look-count", "workqueue_wakes", "`ready` is not loaded", look_loads_count=False, cpu=C11),
     mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED, cpu=C11),
     mutation("queue-clear-first", "workqueue_wakes", "announcements go before the wake", flag_stands=False),
-    mutation("queue-due-relaxed", "workqueue_sleep", "due is loaded relaxed", due_seq_cst=False, cpu=C11),
+    mutation("queue-due-relaxed", "workqueue_wakes", "bits, flags: loaded relaxed", looks_seq_cst=False, cpu=C11),
     mutation("queue-wake-shared", "workqueue_wakes", "two count one wake", announcement_counts_once=False),
     mutation("queue-free-release", "workqueue_full", "a place is freed by release only", free="release"),
     mutation("queue-watcher-one", "workqueue_sleep", "a watcher has a receiver's wake", watchers_extra=False),

@@ -9,9 +9,9 @@ from operator import eq
 from typing import Literal
 
 from . import attention as words
-from .memory import ACQUIRE, SEQ_CST
+from .memory import ACQUIRE, RELAXED, SEQ_CST
 from .ops import fence, futex_wait, load, until
-from .task import Steps, Task
+from .task import Op, Steps, Task
 from .workqueue_store import KINDS, READY, SENDERS, WAITING, WATCHING, Rows, Store, attention, word
 
 ALL = 1000  # rows to wake
@@ -142,7 +142,7 @@ class Sleeper:
     def wake_row(self, row: int, kind: str) -> Steps[bool]:
         """False: it was not asleep, or somebody else wakes it, and is perhaps stopped before that."""
         where = attention(row, kind)
-        due: words.Word = yield self.store.look(where) if self.rules.due_seq_cst else load(where)
+        due: words.Word = yield self.look_at(where)
         if not due[1]:
             return False
         if not self.rules.flag_stands:
@@ -152,10 +152,15 @@ class Sleeper:
         first = yield from words.wake(where, call=("futex_wake_at", where))
         return first or not self.rules.announcement_counts_once
 
+    def look_at(self, location: str) -> Op:
+        """EDGE asleep: something was published, then bits and announcements are loaded. Either is enough: a bit is set
+        behind each announcement."""
+        return self.store.look(location) if self.rules.looks_seq_cst else load(location)
+
     def wake(self, kind: str, most: int) -> Steps[int]:
         """So many rows; how many it were."""
         woken = 0
-        seen: Rows = yield load(kind, ACQUIRE)
+        seen: Rows = yield load(kind, ACQUIRE if self.rules.looks_seq_cst else RELAXED)
         for row in sorted(seen) if self.rules.bit_each else range(len(self.store.rows)):
             if woken < most:
                 woken += yield from self.wake_row(row, kind)
@@ -163,16 +168,16 @@ class Sleeper:
 
     def wake_receivers(self, most: int = 1) -> Steps[None]:
         """Watchers only look, so that they must not have the only wake."""
-        if (yield self.store.look(WATCHING)):
+        if (yield self.look_at(WATCHING)):
             watchers = yield from self.wake(WATCHING, ALL)
             if not self.rules.watchers_extra:
                 most -= watchers
-        if (yield self.store.look(WAITING)):
+        if (yield self.look_at(WAITING)):
             yield from self.wake(WAITING, most)
 
     def wake_sender(self) -> Steps[None]:
         """A place is free."""
-        if (yield self.store.look(SENDERS)):
+        if (yield self.look_at(SENDERS)):
             yield from self.wake(SENDERS, 1)
 
     # ---- looks ----

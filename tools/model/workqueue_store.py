@@ -69,7 +69,7 @@ class Rules:
     leaver_fence: Order = SEQ_CST  # the bit is cleared, then words are loaded for the last time
     bits_last: bool = True  # looked at when the message is READY
     flag_stands: bool = True  # until the row was woken
-    due_seq_cst: bool = True  # is the row to be woken? else: relaxed
+    looks_seq_cst: bool = True  # EDGE asleep: at bits and announcements; else: relaxed
     announcement_counts_once: bool = True  # of two that wake a row only the first counts it as its own
     watchers_extra: bool = True  # else: one that is woken is one receiver less
     leaver_passes_on: bool = True  # the wake that it may have had
