@@ -214,8 +214,7 @@ def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: P
 def test_who_wakes_counts_no_sleeper_that_another_is_waking(place: Place) -> None:
     """What: two sleep; a sender stops while it wakes one of them, and another sender comes.
 
-    Why: the second one cannot know whether the first one stopped before its wake or behind it, so it wakes that sleeper,
-    too.
+    Why: the second one cannot know whether the first one stopped before its wake or behind it: it wakes that one, too.
 
     Failure would mean: of two messages that are sent at a time one waits for a second, beside a receiver that sleeps.
     """

@@ -11,8 +11,8 @@
 | `generation[row]`, `uid[row]` | the owner of a row | joiners, under a lock |
 | `owes[row]` | its owner may still have to tell of an arrival | that one, and for the dead |
 
-Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A message wakes one
-row, any of them: also one whose owner is stopped, or dies before it looks. Handles are killed, or stopped for ever,
+Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A message wakes
+one row: also one whose owner is stopped, or dies before it looks. Handles are killed, or stopped for ever,
 between any two steps; locks of rows and the file's lock are the kernel's, and one that is stopped while it takes a row
 keeps what the dead of that row left. Blocks have one to three places.
 
@@ -164,7 +164,8 @@ def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     stage.drainer("is told")
     for number in range(stage.below(3)):
         if stage.chance(0.5):
-            stage.sleeper(f"sleeper {number}", 1 + stage.below(2), patience=0, refuses=0.3, idles=1)
+            patience = FOR_EVER * stage.below(2)
+            stage.sleeper(f"sleeper {number}", 1 + stage.below(2), patience=patience, refuses=0.3, idles=1)
         else:
             stage.receiver(f"receiver {number}", 1 + stage.below(3), refuses=0.5, idles=2)
     return stage
@@ -174,6 +175,7 @@ def workqueue_tie(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """As before, and two messages of the same order have the same place, one after the other: to a third sender, who
     looks before and after, they are one. In between the queue was empty, and its message came."""
     stage = Jobs(rng, rules, traced, blocks=1, width=2, rows=4)
+    stage.leaves = False  # who leaves tells in any case
     host, seen = stage.host, set[str]()
     host.staleness = 0.0  # or somebody would miss its cue
     senders = [Sender(stage.store, name) for name in ("first", "tied", "looks")]
