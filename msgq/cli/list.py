@@ -90,8 +90,8 @@ def _table(rows: Sequence[Row], channels: Sequence[ChannelRow], queues: Sequence
             in_bytes(channel.hub_bytes + channel.pool_bytes),
             age(channel.created_ns),
         )
-    for row in queues:
-        table.add_row(*_queue_cells(row))
+    for queue in queues:
+        table.add_row(*_queue_cells(queue))
     return table
 
 

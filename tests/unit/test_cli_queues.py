@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq import naming, queue_remains, stats
+from msgq import naming, queue_remains, remains, stats
 from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.errors import SegmentError
-from msgq.workqueue import MessageQueue
+from msgq.workqueue import Job, MessageQueue
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
@@ -40,6 +40,12 @@ def checked(*words: str) -> tuple[str, str]:
     return found["status"], found["text"]
 
 
+def take(queue: MessageQueue, lease: float | None = None) -> Job:
+    job = queue.take(0, lease=lease)
+    assert job is not None
+    return job
+
+
 def take_part(name: str, how: str) -> None:
     """Child: do something in a queue, and stay until killed."""
     queue = MessageQueue(name)
@@ -59,7 +65,7 @@ def killed(name: str, how: str = "open") -> int:
 
 def write_nonsense(name: str) -> None:
     with open(stats.queue(name).path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        memory[49152 + 64 : 49152 + 72] = (7).to_bytes(8, "little")
+        memory[57344 + 64 : 57344 + 72] = (7).to_bytes(8, "little")
 
 
 # ---- looking ----
@@ -122,9 +128,9 @@ def test_info_of_all_that_can_be_in_a_queue(prefix: str) -> None:
         write_nonsense("jobs")
         for priority in range(10):
             queue.send(b"x", priority)
-        queue.take(0).nack()
+        take(queue).nack()
         queue.notify(lambda queue: None)
-        with queue.take(0, lease=60):
+        with take(queue, lease=60):
             text = command.run("info", "queue/jobs", "--interval", "0.01").output
     for expected in (
         f"/dev/shm/msgqjobs_{prefix}/jobs, ",
@@ -225,7 +231,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
-    users = queue_remains.Users((), ("python 17",))
+    users = remains.Users((), ("python 17",))
     monkeypatch.setattr(queue_remains, "users", lambda queue: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "nobody can say whether these live: python 17; --force removes it"
@@ -296,7 +302,7 @@ def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
         queue.send(b"x")
         with Child(take_part, "jobs", "open") as child:
             child.hear()
-            job = queue.take(0, lease=0.01)
+            job = take(queue, lease=0.01)
             wait_until(lambda: stats.queue("jobs").overdue)
             assert "queue/jobs: 1 messages whose lease is over" in checked()[1]
             command.run("doctor", "--fix", code=None)

@@ -22,10 +22,10 @@ from msgq.figures import QueueHandleInfo, QueueStats
 from msgq.impl.ground import clock
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.schema import Schema
-from msgq.workqueue import MessageQueue
+from msgq.workqueue import Job, MessageQueue
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
-HEADER = 49152
+HEADER = 57344
 
 
 @pytest.fixture
@@ -53,6 +53,12 @@ def descriptors(path: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             found += os.readlink(descriptor) == path
     return found
+
+
+def take(queue: MessageQueue, lease: float | None = None) -> Job:
+    job = queue.take(0, lease=lease)
+    assert job is not None
+    return job
 
 
 def take_two(name: str) -> None:
@@ -90,7 +96,7 @@ def test_a_queue_that_nobody_has_used(queue: MessageQueue) -> None:
 def test_what_is_in_its_places(queue: MessageQueue) -> None:
     for priority in (3, 5, 3, 0):
         queue.send(b"x", priority)
-    with queue.take(0), queue.take(0, lease=30):
+    with take(queue), take(queue, lease=30):
         found = stats.queue(queue.name)
         assert (found.depth, found.in_flight, found.free) == (2, 2, 6)
         assert found.priorities == ((3, 1), (0, 1))
@@ -119,17 +125,17 @@ def test_the_message_that_waits_longest(queue: MessageQueue) -> None:
     assert stats.queue(queue.name).oldest_age_ns > found.oldest_age_ns  # type: ignore[operator]
     queue.receive(0)
     assert stats.queue(queue.name).oldest_ns == found.oldest_ns, "the second one was the better"
-    with queue.take(0):
+    with take(queue):
         assert stats.queue(queue.name).oldest_ns is None, "it waits no more"
 
 
 def test_messages_that_come_back_are_counted(queue: MessageQueue) -> None:
     queue.send(b"poison")
     for _ in range(3):
-        queue.take(0).nack()
+        take(queue).nack()
     found = stats.queue(queue.name)
     assert (found.redelivered, found.most_deliveries, found.returned) == (1, 3, 3)
-    with queue.take(0):
+    with take(queue):
         found = stats.queue(queue.name)
         assert (found.redelivered, found.most_deliveries) == (1, 4)
     assert stats.queue(queue.name).redelivered == 0
@@ -159,7 +165,7 @@ def test_counts_of_an_owner_begin_anew_and_those_of_the_queue_go_on(queue: Messa
 
 def test_a_lease_that_is_over_shows_until_somebody_returns_it(queue: MessageQueue) -> None:
     queue.send(b"x")
-    job = queue.take(0, lease=0.01)
+    job = take(queue, lease=0.01)
     wait_until(lambda: stats.queue(queue.name).overdue == 1)
     assert stats.queue(queue.name).in_flight == 1, "a look changes nothing"
     MessageQueue(queue.name).close()
@@ -245,7 +251,7 @@ def test_the_dead_that_slept(queue: MessageQueue, how: str) -> None:
 def test_places_of_former_owners_are_astray(queue: MessageQueue) -> None:
     """Whoever takes a row sweeps; between the two somebody may look."""
     queue.send(b"x")
-    job = queue.take(0)
+    job = take(queue)
     place = words(queue.path)
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         word = int.from_bytes(memory[place : place + 8], "little")
@@ -262,7 +268,7 @@ def test_places_of_former_owners_are_astray(queue: MessageQueue) -> None:
 
 def test_a_look_leaves_no_trace(queue: MessageQueue) -> None:
     queue.send(b"x")
-    with queue.take(0, lease=5):
+    with take(queue, lease=5):
         before = Path(queue.path).read_bytes()
         status = os.stat(queue.path)
         stats.queue(queue.name)

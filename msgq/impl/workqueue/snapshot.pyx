@@ -1,21 +1,18 @@
 """A queue as others see it: its file, mapped read-only, without a row and without a trace. See snapshot.pyi."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.errno cimport ENOENT
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_u64
+from msgq.impl.ground.core cimport mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_u64
 from msgq.impl.ground.liveness cimport is_alive, text
-from msgq.impl.ground.segment cimport failure, remove_file, unlock_file
+from msgq.impl.ground.segment cimport remove_file, unlock_file
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity, mq_identity_life, mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue,
-    mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
+    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_identity, mq_identity_life,
+    mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue, mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue
 from msgq.impl.workqueue.queuefile import missing_error
-
-import os
 
 from msgq.figures import Participant, QueueHandleInfo, QueueStats
 
@@ -47,9 +44,9 @@ cdef object _participant(const mq_identity *who, mq_life life):
 
 
 cdef tuple _waits(mq_queue *queue, unsigned row):
-    bits = (("receiving", mq_queue_bit_is_on(&queue.receivers_waiting, row)),
-            ("watching", mq_queue_bit_is_on(&queue.receivers_watching, row)),
-            ("sending", mq_queue_bit_is_on(&queue.senders_waiting, row)),
+    bits = (("receiving", mq_queue_bit_is_on(&queue.asleep[<int> MQ_RECEIVING], row)),
+            ("watching", mq_queue_bit_is_on(&queue.asleep[<int> MQ_WATCHING], row)),
+            ("sending", mq_queue_bit_is_on(&queue.asleep[<int> MQ_SENDING], row)),
             ("notified", mq_queue_bit_is_on(&queue.notified, row)))
     return tuple([name for name, on in bits if on])
 
@@ -143,6 +140,8 @@ def remove_queue(str name, str in_prefix, wanted):
             raise missing_error(name, in_prefix)
         if not wanted(_look(file)):
             return False
-        return remove_file(name, file.path)
+        if not remove_file(name, file.path):
+            raise missing_error(name, in_prefix)
+        return True
     finally:
         unlock_file(fd)
