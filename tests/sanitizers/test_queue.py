@@ -78,7 +78,7 @@ MISSING = {
         "!= mq_word_generation(word))\n        return false;",
     ),
     "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_RECEIVING, messages);", "(void)messages;"),
-    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_SENDING, 1);", ";"),
+    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_SENDING, 1);", "(void)queue;"),
     "the taker in a lease": (
         "words.h",
         "return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);",
