@@ -179,7 +179,7 @@ static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold)
     mq_queue_return_own(h);
     mq_queue_pass_on_wake(h); /* it may have been used up by one who is not coming back for it */
     mq_queue_pass_on_room(h);
-    mq_queue_settle_row(&h->parts, h->number); /* tells of messages only if it owes that: they may have been there long */
+    mq_queue_settle_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */
     mq_identity_leave(&h->row->at.who, uid, hold);
 }
 
