@@ -54,7 +54,7 @@ def kill(place: Place, scene: Scene, at: int) -> list[str]:
         wait_until(lambda: state(victim.pid) == "Z" or (place.bits() and asleep(victim.pid)))
         place.send(*range(scene.later))
     lines = ended(victim, at)
-    place.look()
+    place.handle()  # it looks for the dead, and stays: who leaves tells in any case
     left = [word for word in place.words() if word >> 63]
     assert left or at or scene.later == 0
     assert notice.taken() or not left, "a message is there, and nobody was told"
