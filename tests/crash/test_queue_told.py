@@ -52,7 +52,9 @@ def kill(place: Place, scene: Scene, at: int) -> list[str]:
     notice, victim = begin(place, scene, at)
     if scene.later:
         wait_until(lambda: state(victim.pid) == "Z" or (place.bits() and asleep(victim.pid)))
+        victim.process.send_signal(signal.SIGSTOP)  # so that all of them are there when it wakes
         place.send(*range(scene.later))
+        victim.go_on()
     lines = ended(victim, at)
     place.handle()  # it looks for the dead, and stays: who leaves tells in any case
     left = [word for word in place.words() if word >> 63]
