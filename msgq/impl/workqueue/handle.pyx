@@ -83,7 +83,7 @@ cdef class Handle(Waitable):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
-        options.check_schema(schema)
+        options.check_schema(schema, wanted.name)
         check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
