@@ -33,8 +33,8 @@ def permissions(value: Any) -> int:
 
 def patience(timeout: Any) -> float | None:
     """Return seconds, None for ever. What is no time is NaN: that comes later, behind other errors."""
-    if timeout is None:
-        return None
+    if timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LONGEST_WAIT):
+        return timeout  # type: ignore[no-any-return]
     if not isinstance(timeout, (int, float)) or timeout < 0 or (isinstance(timeout, int) and timeout >= 2**63):
         raise TypeError(f"the timeout is {timeout!r}; give None, or seconds from 0 on")
     seconds = float(timeout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import operator
 import os
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from msgq.posix_ipc.opening import O_CREX, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, O
 QUEUE_MESSAGES_MAX_DEFAULT = 10
 QUEUE_MESSAGE_SIZE_MAX_DEFAULT = 8192
 QUEUE_PRIORITY_MAX = 32767
+_PRIORITY_BITS = 15
 
 
 class MessageQueue:
@@ -73,7 +73,8 @@ class MessageQueue:
             raise ValueError("read and write are both False; one of them is needed")
         self._name, queue = how.open_new() if asked is None else (asked, how.open(asked))
         self._how = how._replace(max_messages=queue.max_messages, max_message_size=queue.max_message_size)
-        self._receives, self._sends = how.access in (O_RDONLY, O_RDWR), how.access in (O_WRONLY, O_RDWR)
+        self._receives = how.read and how.access in (O_RDONLY, O_RDWR)
+        self._sends = how.write and how.access in (O_WRONLY, O_RDWR)
         self._queue: workqueue.MessageQueue | None = queue
         queue.signals_end_waits = True
 
@@ -112,9 +113,12 @@ class MessageQueue:
 
     def _open(self) -> workqueue.MessageQueue:
         queue = self._queue
-        if queue is None or queue.closed:
-            raise ExistentialError(f"{self._name!r} was closed", errno=errno.EBADF)
+        if queue is None:
+            raise self._closed_error()
         return queue
+
+    def _closed_error(self) -> ExistentialError:
+        return ExistentialError(f"{self._name!r} was closed", errno=errno.EBADF)
 
     @property
     def current_messages(self) -> int:
@@ -156,15 +160,14 @@ class MessageQueue:
         SignalError : a signal's handler ran meanwhile.
         TypeError : an argument is of another kind, or the time-out negative.
         """
-        data, seconds, number = bytes_of(message), patience(timeout), long(priority)
-        if not self._how.write:
-            raise PermissionsError(f"{self._name!r} was opened with write=False", errno=errno.EBADF)
-        if not 0 <= number <= QUEUE_PRIORITY_MAX:
-            raise ValueError(f"the priority is {number}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
-        self._check(self._sends, seconds)
-        queue = self._open()
+        data = message if type(message) is bytes else bytes_of(message)
+        seconds = None if timeout is None else patience(timeout)
+        rank = priority if type(priority) is int and not priority >> _PRIORITY_BITS else long(priority)
+        queue = self._queue
+        if queue is None or not self._sends or rank >> _PRIORITY_BITS or seconds != seconds:
+            raise self._refusal("write", rank)
         try:
-            queue.send(data, number, timeout=seconds)
+            queue.send(data, rank, timeout=seconds)
         except MsgqError as error:
             raise translated(error) from error
 
@@ -186,24 +189,29 @@ class MessageQueue:
         SignalError : a signal's handler ran meanwhile.
         TypeError : the time-out is negative, or no number.
         """
-        seconds = patience(timeout)
-        if not self._how.read:
-            raise PermissionsError(f"{self._name!r} was opened with read=False", errno=errno.EBADF)
-        self._check(self._receives, seconds)
-        queue = self._open()
+        seconds = None if timeout is None else patience(timeout)
+        queue = self._queue
+        if queue is None or not self._receives or seconds != seconds:
+            raise self._refusal("read")
         try:
-            message = queue.receive(timeout=seconds)
+            message = queue.receive(seconds)
         except MsgqError as error:
             raise translated(error) from error
         if message is None:
             raise BusyError(f"{self._name!r} is empty", errno=errno.EAGAIN)
-        return message.data, message.priority
+        data, priority = message
+        return data, priority
 
-    def _check(self, right: bool, seconds: float | None) -> None:
-        """Refuse what the kernel does not do: without the right, or until a time that it cannot express."""
-        if not right or (seconds is not None and math.isnan(seconds)):
-            what = "flags that leave it no right to do so" if not right else "no such time-out"
-            raise ExistentialError(f"{self._name!r}: {what}", errno=errno.EINVAL if right else errno.EBADF)
+    def _refusal(self, right: str, rank: int = 0) -> Exception:
+        """Return the first of the reasons why a call is none, as they are looked for there."""
+        if not getattr(self._how, right):
+            return PermissionsError(f"{self._name!r} was opened with {right}=False", errno=errno.EBADF)
+        if not 0 <= rank <= QUEUE_PRIORITY_MAX:
+            return ValueError(f"the priority is {rank}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
+        if self._queue is None:
+            return self._closed_error()
+        text = "there is no such time-out, or its flags left it no right to do so"
+        return ExistentialError(f"{self._name!r}: {text}", errno=errno.EINVAL)
 
     def request_notification(self, notification: Any = None) -> None:
         """Ask to be notified once, when the empty queue gets a message that no receiver waits for.

@@ -78,7 +78,7 @@ class Engine(Bus):
         """Refuse to let a node connect a socket that is not of this bus; other threads of the process may."""
         if threading.get_ident() != self._thread and not self._current.has_thread():
             return
-        text = f"node {self._current.name!r} connects a socket that is not the simulation's, and waits in real time"
+        text = f"node {self._current.name!r} connects what is not the simulation's, and waits in real time"
         advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
         raise StateError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
 

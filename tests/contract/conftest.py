@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock
+from tests.contract.queue_actors import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
@@ -167,11 +169,10 @@ def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
     yield from channels_of(request.param, token)
 
 
-#: Backend: where its work queues are, and what it does not promise of them, in the words above. fork: a child's handle
-#: opens itself again.
-QUEUES: dict[str, tuple[str, frozenset[str]]] = {
-    "msgq": ("msgq.impl.workqueue", frozenset()),
-    "fake": ("msgq.impl.fake.workqueue", frozenset({"fork", "processes", "sharing", "threads"})),
+#: Backend: what it does not promise of work queues, in the words above. fork: a child's handle opens itself again.
+QUEUES: dict[str, frozenset[str]] = {
+    "msgq": frozenset(),
+    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
 }
 
 
@@ -180,7 +181,7 @@ class Queues:
 
     def __init__(self, name: str, token: str) -> None:
         self.backend, self.name = name, token
-        module = import_module(QUEUES[name][0])
+        module = import_module(MODULES[name])
         self.MessageQueue, self.Job, self.Message = module.MessageQueue, module.Job, module.Message
         self.Poller: Callable[[], Any] = backends.load(name).Poller
         virtual = current_bus().clock
@@ -189,7 +190,7 @@ class Queues:
         self.sleep = virtual.sleep if name == "fake" else time.sleep
         self._open: list[Any] = []
 
-    def open(self, flags: int | None = None, *, name: str = "", **options: Any) -> Any:
+    def open(self, flags: Any = None, *, name: Any = "", **options: Any) -> Any:
         """Open the test's queue, or another one of the test."""
         self._open.append(queue := self.MessageQueue(self.name + name, flags, **options))
         return queue
@@ -216,6 +217,22 @@ class Queues:
         return bare + [(prefix, path.name) for path in SHM.glob(f"msgqjobs_{prefix}/*")]
 
 
+def drained(queue: Any) -> list[bytes]:
+    """Receive all that is there."""
+    return [data for data, _ in queue.receive_many()]
+
+
+def readable(fd: int, seconds: float = 0) -> bool:
+    """Whether a descriptor can be read now, or soon."""
+    return bool(select.select([fd], [], [], seconds)[0])
+
+
+def call_arguments(call: str) -> list[Any]:
+    """Return what a method of a queue is called with, at least."""
+    arguments: dict[str, list[Any]] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}
+    return arguments.get(call, [])
+
+
 def queues_of(name: str, token: str) -> Iterator[Queues]:
     """Choose a backend while the caller goes on, and remove its queues afterwards."""
     former = backends.choose(backends.load(name))
@@ -230,6 +247,6 @@ def queues_of(name: str, token: str) -> Iterator[Queues]:
 @pytest.fixture(params=QUEUES)
 def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
     needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
-    if missing := needed & QUEUES[request.param][1]:
+    if missing := needed & QUEUES[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
     yield from queues_of(request.param, token)

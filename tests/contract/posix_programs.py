@@ -61,7 +61,7 @@ def all_odd_values(names: list[str]) -> Iterator[list[Step]]:
     """Generate programs that give each odd argument once: to a queue that is there, and to one that is not."""
     sizes = {"max_messages": 2, "max_message_size": 9}
     start: Step = ("main", "open", 0, {"name": names[0], "flags": O_CREAT, **sizes})
-    odd = {"name": ODD_NAMES, "flags": ODD_FLAGS + FLAGS, "mode": ODD_MODES}
+    odd: dict[str, list[Any]] = {"name": ODD_NAMES, "flags": ODD_FLAGS + FLAGS, "mode": ODD_MODES}
     odd |= {"max_messages": ODD_SIZES, "max_message_size": ODD_SIZES}
     for what, values in odd.items():
         for value in values:

@@ -81,18 +81,21 @@ def test_thousands_of_random_programs_have_the_same_results(stage: Stage, part: 
 
 def test_a_difference_is_shown_by_its_shortest_program(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test."""
-    monkeypatch.setattr(ours, "QUEUE_PRIORITY_MAX", 30)
-    monkeypatch.setattr("msgq.posix_ipc.queue.QUEUE_PRIORITY_MAX", 30)
+
+    def broken(message: Any) -> bytes:
+        raise ValueError
+
+    monkeypatch.setattr("msgq.posix_ipc.queue.bytes_of", broken)
     steps = [
         ("main", "open", 0, {"name": stage.names[0], "flags": ours.O_CREAT, "max_messages": 3, "max_message_size": 9}),
-        *[("thread", "send", 0, b"fits", 0, priority) for priority in (1, 30, 31)],
+        *[("thread", "send", 0, message, 0, 1) for message in (b"fits", bytearray(b"fits"), b"")],
         ("child", "open", 0, {"name": stage.names[0]}),
         ("child", "drain", 0),
     ]
     assert stage.differs(steps)
     report = stage.report(7, steps).splitlines()
     assert report[0].startswith("seed 7")
-    assert [line for line in report if "'send'" in line] == ["  ('thread', 'send', 0, b'fits', 0, 31)"]
+    assert [line for line in report if "'send'" in line] == ["  ('thread', 'send', 0, bytearray(b'fits'), 0, 1)"]
     assert not any("child" in line for line in report)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import select
 import signal
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from msgq import posix_ipc as ours
 from msgq.posix_ipc import notification
+from tests.contract import posix_requests
 from tests.contract.posix_actors import (
     Queues,
     ask_for_notification,
@@ -169,13 +171,19 @@ def test_closing_ends_the_waits_of_other_threads(own: Queues) -> None:
 
 
 @contextlib.contextmanager
-def alarm(handler: Any, seconds: float = 0.05) -> Iterator[None]:
+def alarm(handler: Any) -> Iterator[None]:
+    """Have the handler run when this thread sleeps."""
+
+    def ring() -> None:
+        wait_asleep(os.getpid(), threading.main_thread().native_id)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    ringing = Task(ring)
     try:
         yield
+        ringing.result()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -215,8 +223,8 @@ def test_an_interrupt_of_the_keyboard_is_raised(queues: Queues) -> None:
 
 def test_a_signal_without_a_handler_ends_nothing(queues: Queues) -> None:
     queue = queues.open()
-    with alarm(signal.SIG_IGN, 0.02), pytest.raises(queues.posix.BusyError):
-        queue.receive(0.1)
+    with alarm(signal.SIG_IGN), pytest.raises(queues.posix.BusyError):
+        queue.receive(0.3)
 
 
 def test_a_handler_may_use_the_queue(queues: Queues) -> None:
@@ -500,6 +508,12 @@ def test_a_notification_by_signal_ends_a_wait(queues: Queues, ear: Ear) -> None:
     finally:
         other.unlink()
         other.close()
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))])
+def test_random_requests_of_two_processes(queues: Queues, seed: int) -> None:
+    steps = posix_requests.program(random.Random(seed))
+    posix_requests.run(queues.module, queues.name, steps)
 
 
 def test_what_a_callback_raises_is_shown(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,7 @@ class TestLimits:
 
     def test_what_takes_keywords_takes_no_more_positions(self, queues: Queues) -> None:
         queue = queues.open()
-        calls = [
+        calls: list[Callable[[], Any]] = [
             lambda: queue.send(b"", 0, 1),
             lambda: queue.receive(0, 1),
             lambda: queue.take(0, 1, 1),

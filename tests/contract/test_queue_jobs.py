@@ -55,6 +55,17 @@ class TestTaking:
         jobs = [queue.take(0) for _ in range(4)]
         assert [job.data for job in jobs] == [b"1", b"3", b"2", b"0"]
 
+    @pytest.mark.parametrize("end", ["ack", "nack", "close"])
+    def test_what_was_in_it_stays_readable(self, queues: Queues, end: str) -> None:
+        queue = queues.open(max_messages=1)
+        queue.send(b"message", 5)
+        job = queue.take(0)
+        queue.close() if end == "close" else getattr(job, end)()
+        with queues.open() as other:
+            other.receive(0)
+            other.send(b"another in the same place", timeout=0)
+        assert (job.data, job.priority, job.deliveries) == (b"message", 5, 1)
+
     def test_there_is_none(self, queues: Queues) -> None:
         queue = queues.open()
         assert queue.take(0) is None
@@ -385,6 +396,7 @@ class TestProcesses:
         queue.send(b"message")
 
         def child() -> None:
+            assert job.data == b"message"
             for end in (job.ack, job.nack):
                 with pytest.raises(ForkedSocketError):
                     end()

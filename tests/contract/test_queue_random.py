@@ -25,6 +25,7 @@ STEPS = 600
 PRIORITIES = [0, 0, 0, 1, 2, 32767]
 SIZES = [0, 1, 8, 8, 8, 63, 64, 65]
 PASSED = -1.0  # a deadline on every clock
+AT_ONCE: list[dict[str, float]] = [{"timeout": 0}, {"deadline": PASSED}]
 
 
 class Failed(Exception):
@@ -107,7 +108,7 @@ class Program:
     # ---- messages ----
 
     def _send(self, rng: random.Random) -> None:
-        message, wait = self.message(rng), rng.choice([{"timeout": 0}, {"deadline": PASSED}])
+        message, wait = self.message(rng), rng.choice(AT_ONCE)
         self.handle(rng).send(message, rng.choice(PRIORITIES), origin_time=rng.randrange(9), **wait)
 
     def _send_many(self, rng: random.Random) -> int:

@@ -1,38 +1,29 @@
-"""Work queues: waiting for messages and for room, by time, threads, pollers, asyncio and notifications."""
+"""Work queues: waiting for messages and for room, in threads and processes, and who may."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import errno
 import math
-import os
 import pickle
-import select
 import signal
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import msgq
-from msgq.channel import Channel
 from msgq.errors import (
-    ConcurrentUseError,
     DeadlockError,
     EndpointClosedError,
     InvalidValueError,
     QueueAccessError,
     QueueFullError,
 )
-from msgq.impl.workqueue.options import O_CREAT, O_NONBLOCK
 from tests.contract import queue_actors
-from tests.contract.conftest import Queues
-from tests.support import DEADLINE, DEADLINE_MS, Child, Task, in_fork, wait_asleep, wait_until
+from tests.contract.conftest import Queues, call_arguments, readable
+from tests.support import DEADLINE, Child, Task, in_fork, wait_asleep
 
 SHORT = 0.05
 RECEIVING = ["receive", "take"]
@@ -47,10 +38,6 @@ BAD_TIMES: list[dict[str, float]] = [
     {"deadline": math.nan},
     {"timeout": 1, "deadline": 1},
 ]
-
-
-def readable(fd: int, seconds: float = 0) -> bool:
-    return bool(select.select([fd], [], [], seconds)[0])
 
 
 def filled(queues: Queues, **options: Any) -> Any:
@@ -147,18 +134,18 @@ class TestTime:
     def test_times_that_are_not_possible(self, queues: Queues, bad: dict[str, float], call: str, block: bool) -> None:
         queue = queues.open()
         queue.block = block
-        args: list[Any] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(call, [])
         with pytest.raises(InvalidValueError) as caught:
-            getattr(queue, call)(*args, **bad)
+            getattr(queue, call)(*call_arguments(call), **bad)
         assert caught.value.endpoint == queues.name
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("bad", [{"timeout": "1"}, {"deadline": "1"}, {"timeout": [1]}], ids=str)
     def test_times_that_are_none(self, queues: Queues, bad: Any) -> None:
         queue = queues.open()
-        for call in (lambda: queue.receive(**bad), lambda: queue.send(b"", **bad)):
-            with pytest.raises(TypeError):
-                call()
+        with pytest.raises(TypeError):
+            queue.receive(**bad)
+        with pytest.raises(TypeError):
+            queue.send(b"", **bad)
         assert queue.current_messages == 0
 
     def test_for_ever_alone_in_virtual_time_is_an_error(self, queues: Queues) -> None:
@@ -254,8 +241,7 @@ class TestThreads:
     @pytest.mark.parametrize("how", ["receive", "take", "receive_into", "send", "send_many", "wait_space"])
     def test_close_ends_the_waits_of_other_threads(self, queues: Queues, how: str) -> None:
         queue = filled(queues) if how in ("send", "send_many", "wait_space") else queues.open()
-        args: list[Any] = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(how, [])
-        tasks = [Task(getattr(queue, how), *args) for _ in range(2)]
+        tasks = [Task(getattr(queue, how), *call_arguments(how)) for _ in range(2)]
         for task in tasks:
             task.wait_asleep()
         queue.close()
@@ -409,468 +395,6 @@ class TestRights:
         sender.send(b"message")
         assert receiver.receive(0) == (b"message", 0)
         assert sender.wait_space(0)
-
-
-class TestDescriptors:
-    def test_it_is_readable_while_something_is_there(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-        fd = queue.fileno()
-        assert fd == queue.fileno()
-        assert not readable(fd)
-        other.send_many([b"1", b"2"])
-        for _ in range(2):
-            assert readable(fd, DEADLINE)
-            assert queue.receive(0)
-        assert not readable(fd)
-        other.send(b"3")
-        assert readable(fd, DEADLINE)
-
-    def test_what_was_there_before_makes_it_readable(self, queues: Queues) -> None:
-        queue = queues.open()
-        queue.send(b"message")
-        assert readable(queue.fileno(), DEADLINE)
-
-    def test_what_comes_back_makes_it_readable(self, queues: Queues) -> None:
-        queue = queues.open()
-        queue.send(b"message")
-        fd = queue.fileno()
-        job = queue.take(0)
-        assert not readable(fd)
-        job.nack()
-        assert readable(fd, DEADLINE)
-
-    @pytest.mark.parametrize("call", ["receive", "receive_many", "receive_into", "take"])
-    def test_every_way_to_receive_settles_it(self, queues: Queues, call: str) -> None:
-        queue = queues.open()
-        fd = queue.fileno()
-        queue.send(b"message")
-        assert readable(fd, DEADLINE)
-        args: dict[str, list[Any]] = {"receive_into": [bytearray(10), 0], "receive_many": []}
-        got = getattr(queue, call)(*args.get(call, [0]))
-        assert got
-        assert not readable(fd)
-
-    def test_the_last_message_that_another_takes_leaves_no_hope_for_long(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-        fd = queue.fileno()
-        queue.send(b"message")
-        assert readable(fd, DEADLINE)
-        assert other.receive(0) == (b"message", 0)
-        assert queue.receive(0) is None
-        assert not readable(fd)
-
-    def test_every_handle_has_one_of_its_own(self, queues: Queues) -> None:
-        handles = [queues.open() for _ in range(3)]
-        fds = [handle.fileno() for handle in handles]
-        assert len(set(fds)) == 3
-        handles[0].send(b"message")
-        for fd in fds:
-            assert readable(fd, DEADLINE)
-
-
-class TestPoller:
-    def test_it_returns_those_that_have_something(self, queues: Queues) -> None:
-        one, other = queues.open(name="1"), queues.open(name="2")
-        poller = queues.poller(one, other)
-        assert poller.poll(0) == []
-        other.send(b"message")
-        assert poller.poll(DEADLINE_MS) == [other]
-        one.send(b"message")
-        assert poller.poll(0) == [one, other]
-        other.receive(0)
-        assert poller.poll(0) == [one]
-
-    def test_a_time_out(self, queues: Queues) -> None:
-        poller, before = queues.poller(queues.open()), queues.monotonic()
-        assert poller.poll(50) == []
-        assert queues.monotonic() - before >= 0.0499
-
-    def test_mixed_with_topics_and_channels(self, queues: Queues, endpoint: str) -> None:
-        queue = queues.open()
-        sub, pub = msgq.sub_sock(f"{endpoint}topic"), msgq.pub_sock(f"{endpoint}topic")
-        channel = Channel(f"{endpoint}channel")
-        subscriber, publisher = channel.subscriber(), channel.publisher()
-        poller = queues.poller(sub, queue, subscriber)
-        try:
-            for ready, send in ((queue, queue.send), (sub, pub.send), (subscriber, publisher.send)):
-                assert poller.poll(0) == []
-                send(b"message")
-                assert poller.poll(DEADLINE_MS) == [ready]
-                ready.receive(*([True] if ready is sub else [0]))
-        finally:
-            for each in (sub, pub, subscriber, publisher):
-                each.close()
-            channel.unlink()
-            for kind in ("msgq_", "msgqside_"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"/dev/shm/{kind}{endpoint}topic")
-
-    def test_registered_as_pyzmq_does_it_and_beside_a_descriptor(self, queues: Queues) -> None:
-        queue = queues.open()
-        reads, writes = os.pipe()
-        poller = queues.poller()
-        poller.register(queue, msgq.POLLIN)
-        poller.register(reads, msgq.POLLIN)
-        try:
-            assert poller.poll(0) == []
-            queue.send(b"message")
-            assert poller.poll(DEADLINE_MS) == [(queue, msgq.POLLIN)]
-            queue.receive(0)
-            os.write(writes, b"x")
-            assert poller.poll(DEADLINE_MS) == [(reads, msgq.POLLIN)]
-        finally:
-            os.close(reads)
-            os.close(writes)
-
-    @pytest.mark.needs("threads")
-    def test_a_poll_is_woken(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-        task = Task(queues.poller(queue).poll, DEADLINE_MS)
-        task.wait_asleep()
-        other.send(b"message")
-        assert task.result() == [queue]
-
-    @pytest.mark.needs("threads")
-    def test_who_only_looks_does_not_swallow_the_wake_of_who_receives(self, queues: Queues) -> None:
-        queue = queues.open()
-        watching = [Task(queues.poller(queues.open()).poll, DEADLINE_MS) for _ in range(2)]
-        receiving = Task(queues.open().receive)
-        for task in (*watching, receiving):
-            task.wait_asleep()
-        queue.send(b"message")
-        assert receiving.result() == (b"message", 0)
-        queue.send(b"for those that look")
-        for task in watching:
-            assert len(task.result()) == 1
-
-
-class TestAsyncio:
-    def test_arecv_waits_only_if_nothing_is_there(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-
-        async def scenario() -> list[Any]:
-            other.send(b"1", 5)
-            first = await queue.arecv()
-            asyncio.get_running_loop().call_later(0.01, other.send, b"2")
-            return [first, await queue.areceive()]
-
-        first, second = asyncio.run(scenario())
-        assert (first, second) == ((b"1", 5), (b"2", 0))
-        assert isinstance(first, queues.Message)
-
-    def test_async_for(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-
-        async def scenario() -> list[bytes]:
-            got: list[bytes] = []
-            other.send(b"0")
-            async for message in queue:
-                got.append(message.data)
-                if len(got) == 5:
-                    break
-                asyncio.get_running_loop().call_soon(other.send, b"%d" % len(got))
-            return got
-
-        assert asyncio.run(scenario()) == [b"0", b"1", b"2", b"3", b"4"]
-
-    def test_several_tasks_share_the_work(self, queues: Queues) -> None:
-        queue = queues.open()
-
-        async def worker(got: list[bytes]) -> None:
-            async for message in queues.open():
-                if not message.data:
-                    return
-                got.append(message.data)
-                await asyncio.sleep(0)
-
-        async def scenario() -> list[bytes]:
-            got: list[bytes] = []
-            tasks = [asyncio.create_task(worker(got)) for _ in range(3)]
-            await asyncio.sleep(0)
-            for number in range(30):
-                queue.send(b"%d" % number, 1)
-            queue.send_many([b""] * 3)
-            await asyncio.wait_for(asyncio.gather(*tasks), DEADLINE)
-            return got
-
-        assert sorted(map(int, asyncio.run(scenario()))) == list(range(30))
-
-    def test_a_cancelled_task_takes_nothing(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-
-        async def scenario() -> None:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(queue.arecv(), 0.02)
-
-        asyncio.run(scenario())
-        other.send(b"message")
-        assert queue.receive(0) == (b"message", 0)
-
-    def test_close_ends_it(self, queues: Queues) -> None:
-        queue = queues.open()
-
-        async def scenario() -> None:
-            asyncio.get_running_loop().call_later(0.01, queue.close)
-            with pytest.raises(EndpointClosedError):
-                await queue.arecv()
-
-        asyncio.run(scenario())
-
-    def test_one_task_at_a_time_waits_with_a_handle(self, queues: Queues) -> None:
-        queue = queues.open()
-
-        async def scenario() -> None:
-            first = asyncio.create_task(queue.arecv())
-            await asyncio.sleep(0)
-            with pytest.raises(ConcurrentUseError):
-                await queue.arecv()
-            queue.send(b"message")
-            assert await first == (b"message", 0)
-
-        asyncio.run(scenario())
-
-    def test_apoll(self, queues: Queues) -> None:
-        queue = queues.open()
-        poller = queues.poller(queue)
-
-        async def scenario() -> Any:
-            asyncio.get_running_loop().call_later(0.01, queue.send, b"message")
-            return await poller.apoll(DEADLINE_MS)
-
-        assert asyncio.run(scenario()) == [queue]
-
-    def test_a_handle_that_does_not_block_is_waited_for_no_less(self, queues: Queues) -> None:
-        queue = queues.open(O_CREAT | O_NONBLOCK)
-
-        async def scenario() -> Any:
-            asyncio.get_running_loop().call_later(0.01, queue.send, b"message")
-            return await asyncio.wait_for(queue.arecv(), DEADLINE)
-
-        assert asyncio.run(scenario()) == (b"message", 0)
-
-
-@pytest.fixture
-def signals() -> Iterator[list[int]]:
-    """The signals that came during the test."""
-    came: list[int] = []
-    former = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGUSR1, signal.SIGRTMIN + 3)
-    }
-    yield came
-    for number, handler in former.items():
-        signal.signal(number, handler)
-
-
-class TestNotifications:
-    """When an empty queue gets a message that no receiver waits for."""
-
-    def told(self, count: int, told: list[Any]) -> None:
-        wait_until(lambda: len(told) >= count, f"{count} notifications")
-
-    def test_a_function_gets_the_handle(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open()
-        told: list[Any] = []
-        queue.notify(told.append)
-        other.send(b"message")
-        self.told(1, told)
-        assert told == [queue]
-        assert queue.receive(0) == (b"message", 0)
-
-    def test_each_time_but_only_when_it_was_empty(self, queues: Queues) -> None:
-        queue = queues.open()
-        told: list[Any] = []
-        queue.notify(told.append)
-        for round in range(1, 4):
-            queue.send_many([b"1", b"2"])
-            self.told(round, told)
-            queue.send(b"3")
-            assert len(queue.receive_many()) == 3
-        queue.send(b"last")
-        self.told(4, told)
-        assert len(told) == 4
-
-    def test_once(self, queues: Queues) -> None:
-        queue = queues.open()
-        told: list[Any] = []
-        queue.notify(told.append, once=True)
-        other: list[Any] = []
-        witness = queues.open()
-        witness.notify(other.append)
-        for round in range(1, 4):
-            queue.send(b"message")
-            self.told(round, other)
-            queue.receive(0)
-        self.told(1, told)
-        assert len(told) == 1
-
-    def test_cancelled(self, queues: Queues) -> None:
-        queue, witness = queues.open(), queues.open()
-        told: list[Any] = []
-        other: list[Any] = []
-        queue.notify(told.append)
-        witness.notify(other.append)
-        queue.notify(None)
-        queue.notify(None)
-        queue.send(b"message")
-        self.told(1, other)
-        assert told == []
-
-    def test_the_last_one_counts(self, queues: Queues) -> None:
-        queue = queues.open()
-        former: list[Any] = []
-        told: list[Any] = []
-        queue.notify(former.append)
-        queue.notify(told.append)
-        queue.send(b"message")
-        self.told(1, told)
-        assert former == []
-
-    def test_any_number_of_handles(self, queues: Queues) -> None:
-        told: list[Any] = []
-        handles = [queues.open() for _ in range(5)]
-        for handle in handles:
-            handle.notify(told.append)
-        handles[0].send(b"message")
-        self.told(5, told)
-        assert {id(queue) for queue in told} == {id(handle) for handle in handles}
-
-    def test_a_signal(self, queues: Queues, signals: list[int]) -> None:
-        queue = queues.open()
-        for number in (signal.SIGUSR1, signal.SIGRTMIN + 3):
-            queue.notify(number)
-            queue.send(b"message")
-            wait_until(lambda number=number: number in signals)  # type: ignore[misc]
-            queue.receive(0)
-        assert signals == [signal.SIGUSR1, signal.SIGRTMIN + 3]
-
-    def test_a_descriptor(self, queues: Queues) -> None:
-        queue = queues.open()
-        with contextlib.closing(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK), "r+b", 0)) as event:
-            queue.notify(event)
-            queue.send(b"message")
-            assert readable(event.fileno(), DEADLINE)
-            assert os.eventfd_read(event.fileno()) == 1
-
-    def test_a_socket_wakes_who_waits_there(self, queues: Queues) -> None:
-        queue = queues.open()
-        here, there = socket.socketpair()
-        with here, there:
-            queue.notify(there)
-            queue.send(b"message")
-            here.settimeout(DEADLINE)
-            assert len(here.recv(100)) == 8
-
-    def test_a_descriptor_that_takes_no_more_is_no_error(self, queues: Queues) -> None:
-        queue, witness = queues.open(), queues.open()
-        told: list[Any] = []
-        reads, writes = os.pipe2(os.O_NONBLOCK)
-        with os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0) as pipe:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(writes, bytes(4096))
-            queue.notify(pipe)
-            witness.notify(told.append)
-            for round in range(1, 4):
-                queue.send(b"message")
-                self.told(round, told)
-                queue.receive(0)
-
-    def test_what_a_function_raises_is_not_for_the_sender(
-        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        raised: list[Any] = []
-        monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_type))
-        told: list[Any] = []
-        handles = [queues.open() for _ in range(2)]
-        handles[0].notify(lambda _: 1 / 0)
-        handles[1].notify(told.append)
-        for round in range(1, 3):
-            handles[0].send(b"message")
-            self.told(round, told)
-            self.told(round, raised)
-            handles[0].receive(0)
-        assert raised == [ZeroDivisionError] * 2
-
-    def test_what_comes_back_counts_as_what_comes(self, queues: Queues) -> None:
-        queue = queues.open()
-        told: list[Any] = []
-        queue.send(b"message")
-        job = queue.take(0)
-        queue.notify(told.append)
-        job.nack()
-        self.told(1, told)
-
-    def test_a_closed_handle_is_not_notified(self, queues: Queues) -> None:
-        queue, witness = queues.open(), queues.open()
-        told: list[Any] = []
-        other: list[Any] = []
-        queue.notify(told.append)
-        witness.notify(other.append)
-        queue.close()
-        witness.send(b"message")
-        self.told(1, other)
-        assert told == []
-        with pytest.raises(EndpointClosedError):
-            queue.notify(told.append)
-
-    def test_a_handle_that_is_notified_can_be_forgotten(self, queues: Queues) -> None:
-        for _ in range(200):
-            queues.MessageQueue(queues.name).notify(print)
-        queues.open()
-
-    @pytest.mark.needs("threads")
-    def test_who_waits_gets_it_and_nobody_is_notified(self, queues: Queues) -> None:
-        queue, waiting = queues.open(), queues.open()
-        told: list[Any] = []
-        queue.notify(told.append)
-        task = Task(waiting.receive)
-        task.wait_asleep()
-        queue.send(b"for who waits")
-        assert task.result() == (b"for who waits", 0)
-        queue.send(b"for nobody")
-        self.told(1, told)
-        assert len(told) == 1
-
-    @pytest.mark.needs("threads")
-    def test_who_was_told_may_receive(self, queues: Queues) -> None:
-        """An event loop by hand: told, receive all, be told again."""
-        queue, sender = queues.open(), queues.open()
-        got: list[bytes] = []
-        queue.notify(lambda told: got.extend(data for data, _ in told.receive_many()))
-        sent = [b"%d" % number for number in range(200)]
-        for message in sent:
-            sender.send(message)
-            if len(got) % 7 == 0:
-                time.sleep(0)
-        wait_until(lambda: len(got) == 200)
-        assert got == sent
-
-    @pytest.mark.needs("processes")
-    def test_a_signal_comes_to_the_process_that_asked(self, queues: Queues) -> None:
-        queue = queues.open()
-        with Child(queue_actors.notified_by_signal, queues.backend, queues.name, signal.SIGUSR1) as child:
-            assert child.hear() == "ready"
-            queue.send(b"message")
-            assert child.result() == 1
-
-    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
-    def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
-        with pytest.raises(TypeError):
-            queues.open().notify(bad)
-
-    @pytest.mark.parametrize("bad", [0, -1, 10_000])
-    def test_what_is_no_signal(self, queues: Queues, bad: int) -> None:
-        with pytest.raises(InvalidValueError, match=str(bad)):
-            queues.open().notify(bad)
-
-    def test_a_descriptor_that_is_closed(self, queues: Queues) -> None:
-        class Closed:
-            def fileno(self) -> int:
-                return 1_000_000
-
-        with pytest.raises(InvalidValueError, match="1000000"):
-            queues.open().notify(Closed())
 
 
 @pytest.mark.needs("threads")

@@ -1,7 +1,4 @@
-"""Work queues: order, who gets what, how long messages and queues live, what a queue says of itself.
-
-Waiting is in test_queue_waits.py, jobs in test_queue_jobs.py, arguments in test_queue_arguments.py.
-"""
+"""Work queues: order, who gets what, what a message is, how long messages and queues live. The rest is beside this."""
 
 from __future__ import annotations
 
@@ -20,20 +17,13 @@ from msgq.errors import (
     IpcError,
     MessageTooLargeError,
     QueueFullError,
-    QueueMismatchError,
     SegmentError,
     TooManyHandlesError,
 )
-from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
-from msgq.schema import Schema
-from tests.contract.conftest import Queues
-from tests.support import SHM
+from msgq.impl.workqueue.options import O_CREAT, O_NONBLOCK
+from tests.contract.conftest import Queues, call_arguments, drained
 
 PRIORITIES = [0, 1, 2, 31, 32, 255, 256, 1000, 32766, 32767]
-
-
-def drained(queue: Any) -> list[bytes]:
-    return [data for data, _ in queue.receive_many()]
 
 
 class TestOrder:
@@ -205,6 +195,12 @@ class TestMany:
         assert queue.send_many([b"6"], timeout=0) == 0
         assert drained(queue) == [b"1", b"2", b"3"]
 
+    def test_the_next_message_is_asked_for_when_there_was_room_for_the_one_before(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=2)
+        asked = iter([b"1", b"2", b"3", b"4"])
+        assert queue.send_many(asked, timeout=0) == 2
+        assert list(asked) == [b"4"]
+
     def test_a_message_that_is_refused_is_an_error_and_those_before_it_are_sent(self, queues: Queues) -> None:
         queue = queues.open(max_message_size=2)
         with pytest.raises(MessageTooLargeError):
@@ -348,9 +344,8 @@ class TestLifetime:
     def test_a_closed_handle_is_of_no_use(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         queue.close()
-        args = {"send": [b""], "send_many": [[b""]], "receive_into": [bytearray(8)]}.get(call, [])
         with pytest.raises(EndpointClosedError) as caught:
-            getattr(queue, call)(*args)
+            getattr(queue, call)(*call_arguments(call))
         assert caught.value.errno == errno.EBADF
         assert caught.value.endpoint == queues.name
 
@@ -378,178 +373,3 @@ class TestLifetime:
     def test_many_handles_one_after_the_other(self, queues: Queues) -> None:
         for _ in range(300):
             queues.open().close()
-
-
-class TestOpening:
-    def test_by_default_it_makes_or_opens(self, queues: Queues) -> None:
-        queues.open().send(b"message")
-        assert drained(queues.open()) == [b"message"]
-
-    def test_0_only_opens(self, queues: Queues) -> None:
-        with pytest.raises(SegmentError) as caught:
-            queues.open(0)
-        assert caught.value.errno == errno.ENOENT
-        assert queues.name in str(caught.value)
-        queues.open()
-        assert not queues.open(0).closed
-
-    def test_O_CREAT_makes_or_opens(self, queues: Queues) -> None:
-        queues.open(O_CREAT).send(b"message")
-        assert drained(queues.open(O_CREAT)) == [b"message"]
-
-    def test_O_CREX_only_makes(self, queues: Queues) -> None:
-        assert O_CREX == O_CREAT | O_EXCL
-        queues.open(O_CREX)
-        with pytest.raises(SegmentError) as caught:
-            queues.open(O_CREX)
-        assert caught.value.errno == errno.EEXIST
-        assert queues.name in str(caught.value)
-
-    def test_O_NONBLOCK_never_waits(self, queues: Queues) -> None:
-        queue = queues.open(O_CREAT | O_NONBLOCK, max_messages=1)
-        assert queue.block is False
-        assert queue.receive() is None
-        assert queue.take() is None
-        assert queue.receive(timeout=100) is None
-        queue.send(b"1")
-        with pytest.raises(QueueFullError) as caught:
-            queue.send(b"2", timeout=100)
-        assert caught.value.errno == errno.EAGAIN
-        assert queue.wait_space() is False
-        assert queue.send_many([b"2"], timeout=100) == 0
-
-    def test_it_is_the_handles_own_and_can_be_changed(self, queues: Queues) -> None:
-        queue, other = queues.open(), queues.open(O_NONBLOCK)
-        assert (queue.block, other.block) == (True, False)
-        queue.block = False
-        assert (queue.block, queue.receive()) == (False, None)
-        other.block = True
-        assert other.block is True
-
-    @pytest.mark.parametrize("what", ["max_messages", "max_message_size"])
-    def test_sizes_that_differ_from_what_is_there_are_named(self, queues: Queues, what: str) -> None:
-        queues.open(**{what: 10})
-        assert getattr(queues.open(**{what: 10}), what) == 10
-        assert getattr(queues.open(), what) == 10
-        with pytest.raises(QueueMismatchError, match=f"{what}=10.*{what}=11") as caught:
-            queues.open(**{what: 11})
-        assert caught.value.endpoint == queues.name
-
-    @pytest.mark.parametrize("flags", [0, O_CREAT])
-    def test_with_flags_they_count_for_a_new_queue_alone_as_in_POSIX(self, queues: Queues, flags: int) -> None:
-        queues.open(max_messages=10)
-        assert queues.open(flags, max_messages=11).max_messages == 10
-
-    def test_defaults(self, queues: Queues) -> None:
-        queue = queues.open()
-        assert (queue.max_messages, queue.max_message_size) == (128, 8192)
-        assert (queue.block, queue.closed) == (True, False)
-        assert (queue.current_messages, queue.in_flight) == (0, 0)
-        assert (queue.prefix, queue.schema) == ("", None)
-
-    def test_attributes_cannot_be_set(self, queues: Queues) -> None:
-        queue = queues.open()
-        for name in ("max_messages", "max_message_size", "current_messages", "in_flight", "name", "mode", "closed"):
-            with pytest.raises(AttributeError):
-                setattr(queue, name, 1)
-
-    def test_a_slash_before_the_name_is_posixs(self, queues: Queues) -> None:
-        queue = queues.MessageQueue(f"/{queues.name}")
-        assert queue.name == queues.name
-        queue.send(b"message")
-        assert queues.MessageQueue(queues.name.encode()).receive(0) == (b"message", 0)
-
-    def test_the_longest_name(self, queues: Queues) -> None:
-        queues.open(name="x" * (246 - len(queues.name))).send(b"")
-
-    def test_queues_of_other_names_are_others(self, queues: Queues) -> None:
-        one, other = queues.open(name="1"), queues.open(name="2")
-        one.send(b"message")
-        assert other.receive(0) is None
-
-    def test_prefixes_are_apart(self, queues: Queues, prefix: str) -> None:
-        inside, outside = queues.open(), queues.open(prefix="")
-        assert (inside.prefix, outside.prefix) == (prefix, "")
-        inside.send(b"inside")
-        assert outside.receive(0) is None
-        assert queues.open(0, prefix=prefix).receive(0) == (b"inside", 0)
-        queues.MessageQueue.unlink_name(queues.name)
-        outside.send(b"outside")
-        queues.MessageQueue.unlink_name(queues.name, "")
-
-    @pytest.mark.needs("sharing")
-    def test_it_is_one_file_with_the_mode_that_was_asked_for(self, queues: Queues) -> None:
-        queue = queues.open(mode=0o660)
-        path = SHM / f"msgqjobs_{queues.name}"
-        assert queue.path == str(path)
-        assert path.stat().st_mode & 0o777 == queue.mode == 0o660
-        assert queues.open(mode=0o600).mode == 0o660
-        queue.unlink()
-        assert not path.exists()
-
-    def test_the_mode_of_a_new_one_is_for_its_owner(self, queues: Queues) -> None:
-        assert queues.open().mode == 0o600
-
-    def test_a_queue_is_told_from_its_successors(self, queues: Queues) -> None:
-        first, same = queues.open(), queues.open()
-        assert first.identity == same.identity
-        first.unlink()
-        assert queues.open().identity != first.identity
-
-
-class TestSchema:
-    ONE, OTHER = Schema("one", "text"), Schema("other", "text")
-
-    def test_it_stays_with_the_queue(self, queues: Queues) -> None:
-        queues.open(schema=self.ONE).close()
-        assert queues.open().schema == self.ONE
-
-    def test_the_first_one_counts(self, queues: Queues) -> None:
-        first = queues.open()
-        assert first.schema is None
-        assert queues.open(schema=self.ONE).schema == self.ONE
-        assert queues.open(schema=self.OTHER).schema == self.ONE
-        assert first.schema == self.ONE
-
-    def test_it_is_a_schema(self, queues: Queues) -> None:
-        with pytest.raises(TypeError, match="Schema"):
-            queues.open(schema="text")
-
-
-class TestHandles:
-    def test_a_handle_says_what_it_is(self, queues: Queues) -> None:
-        queue = queues.open(max_messages=3)
-        queue.send(b"message")
-        assert "MessageQueue" in repr(queue)
-        assert f"{queues.name!r}, 1 of 3 messages" in repr(queue)
-
-    @pytest.mark.parametrize("block", [True, False])
-    def test_it_pickles_by_name(self, queues: Queues, block: bool) -> None:
-        queue = queues.open(O_CREAT, max_messages=3, write=False)
-        queue.block = block
-        copy = pickle.loads(pickle.dumps(queue))
-        queues.open().send(b"message")
-        assert (copy.name, copy.block, copy.max_messages) == (queues.name, block, 3)
-        assert copy.receive(0) == (b"message", 0)
-        queue.close()
-        assert not copy.closed
-        with pytest.raises(IpcError, match="write=False"):
-            copy.send(b"")
-        copy.close()
-
-    def test_it_pickles_its_prefix(self, queues: Queues, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        queue = queues.open()
-        queue.send(b"message")
-        data = pickle.dumps(queue)
-        monkeypatch.delenv("OPENPILOT_PREFIX")
-        with pickle.loads(data) as copy:
-            assert copy.prefix == prefix
-            assert copy.receive(0) == (b"message", 0)
-
-    def test_what_is_unlinked_cannot_be_unpickled(self, queues: Queues) -> None:
-        queue = queues.open()
-        data = pickle.dumps(queue)
-        queue.unlink()
-        with pytest.raises(SegmentError) as caught:
-            pickle.loads(data)
-        assert caught.value.errno == errno.ENOENT

@@ -26,4 +26,24 @@ subscriber: slot's uid exchanged               a slot whose cursor is old       
 subscriber: attention set, or asleep           one bit, one sleeper less            the next send, by one wake in vain
 subscriber: payload half copied                nothing shared                       nobody needs to
 =============================================  ===================================  ===================================
+
+Of work queues, by `queue.c`:
+
+=============================================  ===================================  ===================================
+point (the last thing that was done)           what is left                         who repairs, when
+=============================================  ===================================  ===================================
+place held, counted as entered or not          a place of a dead owner              who looks for the dead
+payload or head written                        the same                             the same
+word READY, `ready` not counted                the message; sleepers                sleepers, once a second
+`ready` counted, nobody woken or told          sleepers, and a debt in the row      the same; the debt: who looks
+word taken                                     a message of a dead owner            who looks: back in its order
+payload copied, deliveries stored or not       the same                             the same
+lease stored                                   the same                             the same, or when the lease ends
+word freed, nobody woken                       room, senders asleep                 senders, once a second
+bit on, asleep, or woken                       a bit, and a wake that is used up    who looks; other sleepers
+looking for the dead: some words exchanged     the others                           who looks next
+lock held                                      nothing: the kernel drops it         the kernel
+generation stored, identity not                a free row, places of a former one   who looks: by their generation
+leaving: jobs are back, row still named        a dead owner without places          who needs the row
+=============================================  ===================================  ===================================
 """

@@ -8,6 +8,15 @@
  */
 #include "points.h"
 
+static int lock_file(int fd, int operation, const char *function) {
+    int failed = flock(fd, operation);
+    if (!failed)
+        point(function, operation & LOCK_UN ? "gave back" : "holds", "lock");
+    return failed;
+}
+#define flock(fd, operation) lock_file(fd, operation, __func__)
+#define mq_hold_end(fd, hold) VALUE_THEN(mq_hold_end(fd, hold), "gave back", lock)
+
 #include "workqueue/repair.h"
 
 enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
@@ -29,43 +38,22 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 
 /* ---- coming and going ---- */
 
-/* As QueueFile.lock. -1: not patient, and somebody else has it. */
-static int lock_queue(bool patient) {
-    int fd = mq_roll_open(&roll, O_RDWR);
-    if (fd < 0)
-        fail("open to lock");
-    if (flock(fd, patient ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
-        close(fd);
-        return -1;
-    }
-    POINT("holds", lock);
-    return fd;
-}
-static void unlock_queue(int fd) {
-    flock(fd, LOCK_UN);
-    close(fd);
-    POINT("gave back", lock);
-}
-
 /* As Handle._sweep. */
-static void sweep(void) {
-    mq_queue_sweep(&h, mq_now_ns());
-    int lock = lock_queue(false);
-    if (lock < 0)
-        return;
-    mq_queue_clear_dead_bits(&h);
-    unlock_queue(lock);
-}
+static void sweep(void) { mq_queue_look(&h, mq_now_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
     mq_roster roster = mq_queue_roster(h.parts.queue);
-    int lock = lock_queue(true), row = mq_roster_find(&roster, &roll, &row_lock);
+    int lock = mq_roll_open(&roll, O_RDWR);
+    if (lock < 0 || flock(lock, LOCK_EX) != 0)
+        fail("lock");
+    int row = mq_roster_find(&roster, &roll, &row_lock);
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
     mq_queue_join(&h, row, &self, uid, row_lock != NULL);
-    unlock_queue(lock);
+    flock(lock, LOCK_UN);
+    close(lock);
     h.next = 0;
 }
 
@@ -180,46 +168,41 @@ static void give_back(void) {
 
 /* ---- waiting ---- */
 
-static void doze(mq_u32 *word, uint32_t expected, uint64_t ms) {
-    mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+/* As Wait: sleep once, unless it is there already. */
+static void doze(mq_queue_sleep kind, bool (*there)(const mq_queue_parts *parts), uint64_t ms) {
+    uint32_t expected = mq_queue_lie_down(&h, kind);
+    if (!there(&h.parts))
+        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, kind)), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
+    mq_queue_get_up(&h, kind);
 }
 
 /* wait:MS, as Handle._find: sleep once, then take what is there. */
 static void wait_message(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
     mq_queue_taken taken;
-    mq_queue_bit_on(&queue->receivers_waiting, h.number);
-    uint32_t ready = mq_load_acquire_u32(mq_queue_ready_word(queue));
-    if (!mq_queue_has_ready(&h.parts))
-        doze(mq_queue_ready_word(queue), ready, ms);
-    mq_queue_bit_off(&queue->receivers_waiting, h.number);
-    if (!look(&taken)) {
-        mq_queue_pass_on_message(&h);
+    mq_queue_owe(h.row, 1);
+    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
+    bool found = look(&taken);
+    if (found)
+        mq_queue_tell_of_rest(&h.parts);
+    mq_queue_owe_no_more(h.row, 1);
+    if (!found)
         return;
-    }
-    mq_queue_tell_of_rest(&h.parts);
     uint64_t number = copy(&taken);
     say(mq_queue_free(&h, &taken) ? "got" : "lost", number);
 }
 
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
-    mq_queue_bit_on(&queue->receivers_waiting, h.number);
-    doze(mq_queue_ready_word(queue), mq_load_acquire_u32(mq_queue_ready_word(queue)), ms);
-    mq_queue_bit_off(&queue->receivers_waiting, h.number);
+    mq_queue_owe(h.row, 1);
+    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
     mq_queue_pass_on_message(&h);
+    mq_queue_owe_no_more(h.row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
-    mq_queue_bit_on(&queue->senders_waiting, h.number);
-    uint32_t freed = mq_load_acquire_u32(&queue->freed);
-    if (!mq_queue_has_free(&h.parts))
-        doze(&queue->freed, freed, ms);
-    mq_queue_bit_off(&queue->senders_waiting, h.number);
+    doze(MQ_SENDING, mq_queue_has_free, ms);
     mq_queue_pass_on_room(&h);
 }
 
@@ -232,15 +215,14 @@ static void pass(uint64_t count) {
 }
 
 static bool perform_waiting(const char *name, uint64_t a) {
-    mq_queue *queue = h.parts.queue;
     if (!strcmp(name, "lie"))
-        mq_queue_bit_on(&queue->receivers_waiting, h.number);
+        mq_queue_lie_down(&h, MQ_RECEIVING);
     else if (!strcmp(name, "watch"))
-        mq_queue_bit_on(&queue->receivers_watching, h.number);
+        mq_queue_lie_down(&h, MQ_WATCHING);
     else if (!strcmp(name, "crave"))
-        mq_queue_bit_on(&queue->senders_waiting, h.number);
+        mq_queue_lie_down(&h, MQ_SENDING);
     else if (!strcmp(name, "notify"))
-        mq_queue_bit_on(&queue->notified, h.number);
+        mq_queue_bit_on(&h.parts.queue->notified, h.number);
     else if (!strcmp(name, "wait"))
         wait_message(a);
     else if (!strcmp(name, "giveup"))

@@ -34,13 +34,15 @@ class Scene(NamedTuple):
     sure: int = 0  # messages that it sends before "arm"; their numbers go up from 200
     former: str = ""  # what another one did, who was killed then
     heir: bool = False  # the victim gets the row of that one, else one that was never used
+    places: int = PLACES
 
 
 SENDERS = {
     "send": Scene("join ready send:200 arm send:201 send:202", before=2, sure=1),
     "send of many": Scene("join ready arm many:3:200", before=1),
-    "send beside a sleeper": Scene("join lie ready arm send:200 send:201", before=1),
-    "send beside a watcher": Scene("join watch ready arm send:200", before=1),
+    "send to another block": Scene("join ready arm send:200 send:201", before=66, places=70),
+    "send beside a sleeper": Scene("join ready lie arm send:200 send:201", before=1),
+    "send beside a watcher": Scene("join ready watch arm send:200", before=1),
     "send where somebody wants to be told": Scene("join notify ready arm send:200 send:201", before=0),
     "the same, not empty": Scene("join notify ready arm send:200", before=2),
     "send without room": Scene("join ready arm send:200", before=PLACES),
@@ -63,9 +65,11 @@ NAMED = {
         "mq_queue_commit: stored &h->parts.words[place]",
         "mq_queue_commit: counted &h->parts.queue->ready",
     ],
-    "send beside a sleeper": ["mq_queue_wake_receivers: woke mq_futex_word(mq_queue_ready_word(queue))"],
+    "send beside a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "send where somebody wants to be told": ["mq_queue_arrived: counted &queue->arrived"],
+    "send to another block": ["mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]"],
     "wait for room": [
+        "mq_attention_announce_many: exchanged word",
         "mq_queue_bit_on: set &bits->word[row / 64]",
         "doze: slept on a word",
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
@@ -73,7 +77,7 @@ NAMED = {
     "join where another died": [
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
         "mq_roster_take: stored &row->generation",
-        "unlock_queue: gave back lock",
+        "enter: gave back lock",
         "mq_queue_sweep: exchanged &h->parts.words[place]",
     ],
     "receive": [
@@ -82,7 +86,7 @@ NAMED = {
         "copy: half copied from payload",
         "mq_queue_free: exchanged &h->parts.words[taken->place]",
     ],
-    "receive beside one who waits for room": ["mq_queue_wake_sender: woke mq_futex_word(&queue->freed)"],
+    "receive beside one who waits for room": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
     "take for a time": ["mq_queue_lease: stored &h->parts.heads[taken->place].lease"],
     "look for the dead": [
@@ -93,18 +97,18 @@ NAMED = {
 }
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
-GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_queue_count: ")
+GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_attention_wake_many: ", "mq_queue_count: ")
 
 
-def at_each_step(place: Place, scene: str, kill: Callable[[Place, int, str], list[str]]) -> None:
-    """Have the victim killed at each step, in a place of its own; report all that fail. At 0 it lives."""
-    with place.another(0) as trial:
+def at_each_step(place: Place, scene: str, places: int, kill: Callable[[Place, int, str], list[str]]) -> None:
+    """Have the victim killed at each step, in a queue of its own; report all that fail. At 0 it lives."""
+    with place.another(0, places) as trial:
         names = kill(trial, 0, "")
     for name in NAMED.get(scene, []):
         assert name in names, f"no such step any more; the steps are {names}"
     problems = []
     for at, name in enumerate(names, 1):
-        with place.another(at) as round_:
+        with place.another(at, places) as round_:
             try:
                 kill(round_, at, name)
             except (AssertionError, IpcError) as problem:  # all of them: the report shows which steps fail
@@ -150,11 +154,13 @@ def test_a_sender_killed_at_every_step(place: Place, scene: str) -> None:
     Failure would mean: a message that was sent is lost, torn, there twice, or out of order; or a place is lost, or a
     bit of the dead takes the wakes of the living.
     """
-    at_each_step(place, scene, lambda where, at, _: kill_sender(where, SENDERS[scene], at))
+    what = SENDERS[scene]
+    at_each_step(place, scene, what.places, lambda where, at, _: kill_sender(where, what, at))
 
 
 RECEIVERS = {
     "receive": Scene("join ready arm receive:3", before=4),
+    "receive from two blocks": Scene("join ready arm receive:2", before=68, places=70),
     "receive what is not there": Scene("join ready arm receive:1"),
     "receive beside one who waits for room": Scene("join crave ready arm receive:2", before=3),
     "take, acknowledge": Scene("join ready arm take:3 ack", before=4),
@@ -203,7 +209,8 @@ def test_a_receiver_killed_at_every_step(place: Place, scene: str) -> None:
     Failure would mean: a message is lost that nobody received, or comes again that somebody acknowledged; or it does
     not come back to its place in the order.
     """
-    at_each_step(place, scene, lambda where, at, name: kill_receiver(where, RECEIVERS[scene], at, name))
+    what = RECEIVERS[scene]
+    at_each_step(place, scene, what.places, lambda where, at, name: kill_receiver(where, what, at, name))
 
 
 def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(place: Place) -> None:

@@ -56,11 +56,13 @@ HEADER_LAYERS = [
     {"ground/order.h", "ground/attention.h", "ground/liveness.h", "ground/schema.h", "ring/layout.h", "gate/layout.h"},
     {"ground/pool.h", "ground/lookout.h", "ground/life.h", "ring/position.h", "ring/whole.h"},
     {"ground/roster.h", "ground/watcher.h"},
-    {"ring/slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h"},
-    {"ring/publisher.h", "channel/hub.h", "channel/publisher.h"},
-    {"ring/subscriber.h", "channel/subscriber.h"},
-    {"ring/registry.h", "channel/snapshot.h"},
-    {"ring/snapshot.h", "ring/meter.h", "recorder/capture.h"},
+    {"ring/slots.h", "ring/walk.h", "ring/helper.h", "gate/gate.h", "channel/layout.h", "workqueue/layout.h"},
+    {"ring/publisher.h", "channel/hub.h", "channel/publisher.h", "workqueue/words.h"},
+    {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h"},
+    {"ring/registry.h", "channel/snapshot.h", "workqueue/sender.h", "workqueue/snapshot.h"},
+    {"ring/snapshot.h", "ring/meter.h", "recorder/capture.h", "workqueue/receiver.h"},
+    {"workqueue/repair.h"},
+    {"workqueue/outlook.h"},
 ]
 OUTSIDE = {
     "numpy": {

@@ -5,7 +5,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import msgq
-from msgq import errors, stats
+from msgq import errors, stats, workqueue
 
 
 def publish() -> int:
@@ -65,6 +65,44 @@ def look() -> None:
         assert_type(error.endpoint, str)
 
 
+def work() -> bytes:
+    with msgq.MessageQueue("jobs", workqueue.O_CREX, max_messages=10, max_message_size=1 << 20, write=True) as queue:
+        queue.send(b"bytes", 5, timeout=1.5, origin_time=7)
+        queue.send(np.arange(3), deadline=12.5)
+        assert_type(queue.send_many([b"a", bytearray(b"b"), np.zeros(3)]), int)
+        assert_type(queue.wait_space(0.5), bool)
+        assert_type(queue.receive(0), workqueue.Message | None)
+        assert_type(queue.receive_into(bytearray(8), deadline=1.0), tuple[int, int] | None)
+        assert_type(queue.peek(limit=3), list[workqueue.Message])
+        assert_type(queue.schema, msgq.Schema | None)
+        queue.notify(print, once=True)
+        queue.notify(None)
+        poller = msgq.Poller()
+        poller.registerSocket(queue)
+        queue.block = False
+        for message in queue:
+            data, priority = message
+            assert_type(data, bytes)
+            assert_type(priority, int)
+            assert_type(message.sent_time, int)
+        with queue.take(lease=60.0) as first:
+            print(first.data)
+        job = queue.take(0.5)
+        if job is None:
+            return queue.receive_many()[0].data
+        with job:
+            assert_type(job, workqueue.Job)
+            assert_type(job.deliveries, int)
+            return job.data
+
+
+async def work_in_a_loop(queue: msgq.MessageQueue) -> int:
+    async for message in queue:
+        assert_type(message, workqueue.Message)
+        return message.deliveries
+    return (await queue.areceive()).priority
+
+
 def control() -> None:
     msgq.toggle_fake_events(True)
     msgq.set_fake_prefix("run")
@@ -78,7 +116,7 @@ def control() -> None:
     handle.recv_ready_event.set()
 
 
-def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket) -> None:
+def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket, queue: msgq.MessageQueue) -> None:
     pub.send("text")  # type: ignore[arg-type]
     pub.send(5)  # type: ignore[arg-type]
     sub.receive_into(b"not writable, which only running it can tell")
@@ -86,3 +124,8 @@ def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket) -> None:
     sub.setTimeout(None)  # type: ignore[arg-type]
     sub.lost = 5  # type: ignore[misc]
     print(sub.receive() + b"!")  # type: ignore[operator]
+    queue.send("text")  # type: ignore[arg-type]
+    queue.send(b"", 1, 2.0)  # type: ignore[call-arg]
+    queue.max_messages = 5  # type: ignore[misc]
+    print(queue.receive(0).data)  # type: ignore[union-attr]
+    queue.notify("text")  # type: ignore[arg-type]

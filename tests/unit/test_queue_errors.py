@@ -1,4 +1,4 @@
-"""What work queues refuse over shared memory: files, users, space, forks, signals. Arguments are the contract suite's."""
+"""What work queues refuse over shared memory: files, users, space, forks, signals. Arguments are in the contract."""
 
 from __future__ import annotations
 
@@ -281,8 +281,8 @@ def receive_into(queue: MessageQueue) -> object:
     return queue.receive_into(bytearray(8), DEADLINE)
 
 
-def send(queue: MessageQueue) -> object:
-    return queue.send(b"2", timeout=DEADLINE)
+def send(queue: MessageQueue) -> None:
+    queue.send(b"2", timeout=DEADLINE)
 
 
 def send_many(queue: MessageQueue) -> object:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.errors import DeadlockError, InvalidValueError, QueueFullError
+from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, SegmentError, StateError
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.simulation import Fault, Faults, Simulation, explore
@@ -368,9 +368,17 @@ class TestWaits:
         assert told == [2.0]
 
     def test_the_librarys_queues_are_the_simulations(self) -> None:
+        simulated: Any = workqueue.MessageQueue  # for type checkers the other one is always the shared memory's
         with Simulation():
-            assert msgq.MessageQueue is workqueue.MessageQueue
-        assert msgq.MessageQueue is not workqueue.MessageQueue
+            assert msgq.MessageQueue is simulated
+        assert msgq.MessageQueue is not simulated
+
+    def test_a_node_cannot_open_a_queue_of_shared_memory(self, endpoint: str) -> None:
+        real = msgq.MessageQueue
+        with Simulation() as sim, pytest.raises(StateError, match="not the simulation's"):
+            sim.add(lambda: real(endpoint))
+        with pytest.raises(SegmentError):
+            real(endpoint, 0)
 
     def test_asyncio_would_wait_in_real_time(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):

@@ -6,7 +6,8 @@ preempts, delays and kills threads as a seed says (scheduler.py), and compares w
 happened (truth.py). The ring's scenarios are in scenarios.py. mutations.py takes it apart, one piece at a time; each
 mutation must be found, or the model could not be trusted when it finds nothing.
 
-What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words and channels 2 or 4
-entries, and the C code may still differ from the protocol. Not modelled are time, cycle numbers that overflow, foreign
-bytes, conflation, the batches of receive_array, who gets which slot, and loads that a CPU delays behind later stores.
+What it does not: it proves nothing (schedules are drawn, not enumerated), rings have 4 to 20 words, channels 2 or 4
+entries, queues up to 6 places, and the C code may still differ from the protocol. Not modelled are time, numbers that
+overflow, foreign bytes, conflation, the batches of receive_array, who gets which slot, several threads of one handle of
+a queue, and loads that a CPU delays behind later stores.
 """

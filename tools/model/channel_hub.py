@@ -86,7 +86,8 @@ Pins = frozenset[Pin]
 
 # How seq_cst loads, changes and exchanges behave: as machine code, and as the language says.
 X86 = ("load_x86", "rmw_x86", "cas_x86")
-CPUS = (X86, ("load_strong", "rmw", "cas"), ("load_c11", "rmw_c11", "cas_c11"))
+C11 = ("load_c11", "rmw_c11", "cas_c11")
+CPUS = (X86, ("load_strong", "rmw", "cas"), C11)
 
 LONGEST = 2  # words of payload
 NOTHING = Word(Message("nobody", 0, 0), 0)

@@ -22,6 +22,7 @@ workqueue_receiver.py the protocol, workqueue_stage.py who takes part and what m
 from collections.abc import Callable
 from random import Random
 
+from .channel_hub import C11
 from .memory import ACQUIRE, RELAXED
 from .protocol import Scenario, mutations_of
 from .task import Op, Steps
@@ -274,7 +275,7 @@ REPAIRING = [
 SLEEPING = [
     mutation("queue-one-flag", "workqueue_sleep", "sleepers share a flag", bit_each=False),
     mutation("queue-sleep-fence", "workqueue_full", "no fence: bit, words", sleeper_fence=RELAXED),
-    mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED),
+    mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED, cpu=C11),
     mutation("queue-ready-late", "workqueue_sleep", "scan, then `ready`, then sleep", count_first=False),
     mutation("queue-freed-late", "workqueue_full", "scan, then `freed`, then sleep", freed_first=False),
     mutation("queue-free-release", "workqueue_full", "a place is freed by release only", free="release"),
@@ -285,8 +286,8 @@ SLEEPING = [
 TELLING = [
     mutation("queue-survey-before", "workqueue_told", "looked at before only", surveys="before"),
     mutation("queue-survey-after", "workqueue_told", "looked at after only", surveys="after"),
-    mutation("queue-survey-fence", "workqueue_told", "no fence: count, words", survey_fence=RELAXED),
-    mutation("queue-vain-fence", "workqueue_told", "words, count: acquire only", vain_fence=ACQUIRE),
+    mutation("queue-survey-fence", "workqueue_told", "no fence: count, words", survey_fence=RELAXED, cpu=C11),
+    mutation("queue-vain-fence", "workqueue_told", "words, count: acquire only", vain_fence=ACQUIRE, cpu=C11),
     mutation("queue-told-early", "workqueue_told", "who is to be told: before only", notified_looked_at_last=False),
     mutation("queue-survey-entered", "workqueue_tie", "entered not compared", survey_compares_entered=False),
     mutation("queue-back-silent", "workqueue_told", "what comes back tells as a send", returned_tells=False),

@@ -215,7 +215,7 @@ class Handle:
         return dead
 
     def is_over(self, place: int, seen: Word) -> Steps[bool]:
-        """The lease of the one that took it, which is stored behind its copy. EDGE lease."""
+        """The lease of the one that took it, which is stored behind its copy. EDGE deadline."""
         if seen[0] != "taken":
             return False
         row, take, due = yield load(lease(place), ACQUIRE)

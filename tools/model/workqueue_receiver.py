@@ -127,7 +127,7 @@ class Receiver(Handle):
         return job
 
     def lend(self, job: Job, steps: int) -> Steps[None]:
-        """From now on anybody may take it back, when its time is over. EDGE lease: the copy, then the lease."""
+        """From now on anybody may take it back, when its time is over. EDGE deadline: the copy, then the lease."""
         due = self.host.clock + steps
         job.message.due = due
         yield store(lease(job.place), (self.row, self.takes, due), self.rules.lease_store)

@@ -27,8 +27,8 @@ from msgq.impl.ground.core cimport (
 from msgq.impl.ground.descriptor cimport describe, described
 from msgq.impl.ground.liveness cimport fork_generation, text as _text, this_process
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, lock_file, map_file, name_file, open_file,
-    remove_file, unlock_file,
+    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, lock_file, map_file, name_file,
+    open_file, remove_file, unlock_file,
 )
 
 import os

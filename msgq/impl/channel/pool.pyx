@@ -14,7 +14,8 @@ from msgq.impl.channel.core cimport (
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.ground.liveness cimport new_uid, text
 from msgq.impl.ground.segment cimport (
-    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, map_file, map_parts, name_file, open_file,
+    Segment, check_file, create_file, cut, failure, guard_mapping, guard_word, map_file, map_parts, name_file,
+    open_file,
 )
 
 import os

@@ -38,6 +38,7 @@ __all__ = ["Job", "Message", "MessageQueue"]
 class MessageQueue(Waitable):
     """One handle of a queue. See queue.pyi for the contract of each method."""
 
+    signals_end_waits = False  # no wait takes time in which a signal could come
     _row: Row | None = None
 
     def __init__(
@@ -57,7 +58,7 @@ class MessageQueue(Waitable):
     ) -> None:
         super().__init__()
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
-        options.check_schema(schema)
+        options.check_schema(schema, wanted.name)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
         with naming.chosen(trust=trust):
             sharing.trusted(wanted.name)

@@ -12,6 +12,8 @@ cdef enum:
     # From this size on a copy takes long enough (some 30 us) that other threads should run meanwhile.
     LARGE_BYTES = 262144
 
+# Refuse what is not of a simulation to the simulation's nodes.
+cdef int check_real(str endpoint) except -1
 cdef int check_open(Context context, str endpoint) except -1
 cdef void remember(socket)
 cdef object misuse(int ticket, str endpoint)

@@ -38,12 +38,16 @@ def watch_connects(watcher):
     return former
 
 
-cdef int check_open(Context context, str endpoint) except -1:
-    if context.closed:
-        raise StateError("the context was terminated; make a new one", endpoint)
+cdef int check_real(str endpoint) except -1:
     if _watcher is not None:
         _watcher(endpoint)
     return 0
+
+
+cdef int check_open(Context context, str endpoint) except -1:
+    if context.closed:
+        raise StateError("the context was terminated; make a new one", endpoint)
+    return check_real(endpoint)
 
 
 cdef class Context:

@@ -58,7 +58,9 @@ static inline long mq_futex_wait_many(const mq_futex_many *words, unsigned count
 }
 
 /* Wake so many at most. */
-static inline void mq_futex_wake(uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0); }
+static inline void mq_futex_wake(uint32_t *word, int count) {
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
 static inline void mq_futex_wake_all(uint32_t *word) { mq_futex_wake(word, INT_MAX); }
 
 /* Every process that registered executes a full fence now, wherever it runs. False: not available. */

@@ -28,8 +28,8 @@
 
 /* The file that has the rows. */
 typedef struct {
-    const char *path; /* NULL: it has no name */
-    int fd;           /* where it is open, perhaps: for when it has no name, or has it no more */
+    const char *path;       /* NULL: it has no name */
+    int fd;                 /* where it is open, perhaps: for when it has no name, or has it no more */
     uint64_t device, inode; /* what the path must lead to: the file may be gone, and another have its name */
 } mq_roll;
 
@@ -51,7 +51,7 @@ static inline int mq_roll_open(const mq_roll *roll, int access) {
         close(fd);
         fd = -1, errno = ESTALE;
     }
-    if (fd < 0 && roll && mq_roll_is(roll, roll->fd)) { /* the number may be another file's by now, which nobody opens */
+    if (fd < 0 && roll && mq_roll_is(roll, roll->fd)) { /* it may be another file's by now, which nobody opens */
         snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", roll->fd);
         fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
     }

@@ -6,8 +6,8 @@ from libc.stdlib cimport getenv
 from libc.string cimport memset, strncpy
 
 from msgq.impl.ground.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_hold, mq_life, mq_process_life, mq_read_self, mq_roll, mq_row_let_go, mq_self,
-    mq_thread_id, mq_thread_life,
+    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_hold, mq_life, mq_process_life, mq_read_self, mq_roll, mq_row_let_go,
+    mq_self, mq_thread_id, mq_thread_life,
 )
 
 import contextlib

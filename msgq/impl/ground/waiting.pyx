@@ -320,7 +320,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
 
 
 cdef int _run_handlers(list waitables, bint interrupted) except -1:
-    """Run the handlers of signals that came. `interrupted`: one ended our sleep; so it ends the wait, if that is wanted.
+    """Run the handlers of signals that came. `interrupted`: one ended our sleep, and so the wait, if that is wanted.
 
     Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
     """

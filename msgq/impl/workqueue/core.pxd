@@ -45,6 +45,11 @@ cdef extern from "workqueue/layout.h" nogil:
         MQ_QUEUE_MESSAGES_MAX
         MQ_QUEUE_SIZE_MAX
         MQ_QUEUE_PRIORITY_MAX
+    ctypedef enum mq_queue_sleep:
+        MQ_RECEIVING
+        MQ_WATCHING
+        MQ_SENDING
+        MQ_SLEEPS
     ctypedef struct mq_queue_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
@@ -58,8 +63,9 @@ cdef extern from "workqueue/layout.h" nogil:
     ctypedef struct mq_queue:
         mq_u64 version, total_bytes, created_ns, creator_pid, max_messages, max_message_size, ready
         char creator[64]
-        mq_queue_bits receivers_waiting, receivers_watching, senders_waiting, notified
-        mq_u32 freed, arrived
+        mq_queue_bits asleep[3]
+        mq_queue_bits notified
+        mq_u32 arrived
         mq_queue_row rows[128]
         mq_schema schema
     ctypedef struct mq_queue_parts:
@@ -119,7 +125,9 @@ cdef extern from "workqueue/handle.h" nogil:
     bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
     void mq_queue_owe(mq_queue_row *row, uint64_t n)
     void mq_queue_owe_no_more(mq_queue_row *row, uint64_t n)
-    mq_u32 *mq_queue_ready_word(mq_queue *queue)
+    mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sleep kind)
+    uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind)
+    void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
 
@@ -163,7 +171,7 @@ cdef extern from "workqueue/outlook.h" nogil:
         mq_queue_handle h
         int watching
         bint fd_watches
-    void mq_queue_watch(mq_queue_outlook *outlook)
+    uint32_t mq_queue_watch(mq_queue_outlook *outlook)
     void mq_queue_unwatch(mq_queue_outlook *outlook)
     int mq_queue_outlook_has_more(const void *reader)
     uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word)

@@ -1,21 +1,25 @@
 /* One handle of a queue, and who of its peers sleeps.
  *
- * A wake goes to one sleeper, so one flag for all will not do: whoever woke would have to clear it for the others. Each
- * row has a bit of its own for each kind of sleep. Only its owner sets it, and clears it when it is awake; others clear
- * it when the owner is dead (repair.h). So a bit may stand for nobody, which costs a futile wake, and never the other way.
+ * A wake goes to one sleeper, so one word for all will not do: whoever woke would have to say that the others still sleep.
+ * Each row has an attention word of its own for each kind of sleep (attention.h, several writers), on which it sleeps, and
+ * a bit in the header, so that nobody has to look at all rows.
  *
- *   receiver   its bit; r = ready; a look at all words, in vain; sleep while ready's low half is r
- *   sender     its bit; f = freed; a look at all words, in vain; sleep while freed is f
- *   who sends  READY, ready + 1, then the receivers' bits
- *   who frees  FREE, then the senders' bits; freed + 1
+ *   who sleeps  its attention announced, its bit; a look at all words, in vain; sleep while its attention is that; its bit off
+ *   who sends   READY, ready + 1; the bits of receivers; the attention of one of them
+ *   who frees   FREE; the bits of senders; the attention of one of them
  *
- * Watchers do not take what they were woken for, so they must not use up the wake of one who would: while one of them
- * sleeps, all are woken. A sleeper that leaves without what it waited for passes the wake on.
+ * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
+ * before it has woken: so a row is woken once for each sleep, and one that is stopped while it wakes leaves the
+ * announcement to the next. A bit is its owner's alone; others clear it when the owner is dead (repair.h).
+ *
+ * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
+ * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake
+ * on.
  */
 #ifndef MQ_WORKQUEUE_HANDLE_H
 #define MQ_WORKQUEUE_HANDLE_H
 
-#include "ground/futex.h"
+#include "ground/attention.h"
 #include "ground/roster.h"
 #include "workqueue/words.h"
 
@@ -33,12 +37,12 @@ typedef struct {
     mq_queue_row *row;
     unsigned number; /* of the row */
     uint16_t generation;
-    uint64_t take;            /* the last one's number */
-    uint64_t next;            /* place at which the search for a free one begins */
-    mq_queue_memory *blocks;  /* as many as the queue has */
-    bool met;                 /* the last scan met places that somebody holds or has taken */
-    int64_t looked_ns;        /* when the dead were looked for last; CLOCK_MONOTONIC */
-    int64_t clock_offset;     /* of the host's clock to CLOCK_MONOTONIC */
+    uint64_t take;           /* the last one's number */
+    uint64_t next;           /* place at which the search for a free one begins */
+    mq_queue_memory *blocks; /* as many as the queue has */
+    bool met;                /* the last scan met places that somebody holds or has taken */
+    int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
+    int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
     const mq_roll *roll;
     mq_roster roster;
 } mq_queue_handle;
@@ -67,6 +71,7 @@ static inline void mq_queue_bit_on(mq_queue_bits *bits, unsigned row) {
 }
 static inline void mq_queue_bit_off(mq_queue_bits *bits, unsigned row) {
     mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row));
+    mq_fence_seq_cst(); /* who saw the bit has left it to us: our last look, which follows, finds what that one sent */
 }
 static inline bool mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row) {
     return mq_load_relaxed_u64(&bits->word[row / 64]) & mq_queue_bit(row); /* relaxed: for those who look on */
@@ -82,25 +87,47 @@ static inline bool mq_queue_bits_any(const mq_queue_bits *bits) {
     return any;
 }
 
-/* ---- wakes ---- */
+/* ---- sleeping and waking ---- */
 
-/* The futex word of receivers and watchers. */
-static inline mq_u32 *mq_queue_ready_word(mq_queue *queue) { return (mq_u32 *)(void *)&queue->ready; }
+static inline mq_u32 *mq_queue_sleep_word(const mq_queue_handle *h, mq_queue_sleep kind) {
+    return &h->row->attention[kind];
+}
+
+/* Returns what the word shall be when the sleep begins. To be followed by a look. */
+static inline uint32_t mq_queue_lie_down(const mq_queue_handle *h, mq_queue_sleep kind) {
+    uint32_t expected = mq_attention_announce_many(mq_queue_sleep_word(h, kind));
+    mq_queue_bit_on(&h->parts.queue->asleep[kind], h->number);
+    return expected;
+}
+/* None of this row's sleepers of that kind is asleep any more. */
+static inline void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind) {
+    mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
+}
+
+/* Wake the sleepers of so many rows, of those that nobody has woken yet. */
+static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows) {
+    for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
+        for (uint64_t bits = mq_load_acquire_u64(&queue->asleep[kind].word[i]); bits && rows > 0; bits &= bits - 1) {
+            mq_u32 *attention = &queue->rows[i * 64 + (unsigned)__builtin_ctzll(bits)].attention[kind];
+            if (!mq_attention_due_many(attention))
+                continue;
+            mq_attention_wake_many(attention);
+            rows--;
+        }
+}
 
 /* So many messages came. */
 static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
-    if (mq_unlikely(mq_queue_bits_any(&queue->receivers_watching)))
-        mq_futex_wake_all(mq_futex_word(mq_queue_ready_word(queue)));
-    else if (mq_queue_bits_any(&queue->receivers_waiting))
-        mq_futex_wake(mq_futex_word(mq_queue_ready_word(queue)), messages);
+    if (mq_unlikely(mq_queue_bits_any(&queue->asleep[MQ_WATCHING])))
+        mq_queue_wake(queue, MQ_WATCHING, MQ_QUEUE_ROWS);
+    if (mq_queue_bits_any(&queue->asleep[MQ_RECEIVING]))
+        mq_queue_wake(queue, MQ_RECEIVING, messages);
 }
 
 /* A place became free. */
 static inline void mq_queue_wake_sender(mq_queue *queue) {
-    if (mq_likely(!mq_queue_bits_any(&queue->senders_waiting)))
-        return;
-    mq_fetch_add_u32(&queue->freed, 1);
-    mq_futex_wake(mq_futex_word(&queue->freed), 1);
+    if (mq_queue_bits_any(&queue->asleep[MQ_SENDING]))
+        mq_queue_wake(queue, MQ_SENDING, 1);
 }
 
 /* What was changed may have to be told: say so before the change, and that it was told after it. */

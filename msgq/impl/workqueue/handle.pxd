@@ -1,17 +1,12 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from msgq.impl.ground.waiting cimport Waitable
-from msgq.impl.workqueue.core cimport mq_queue_handle, mq_queue_outlook, mq_queue_taken
+from msgq.impl.workqueue.core cimport mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
 
 cdef enum:
     NO_WAIT = 0     # as a time to give up
-
-
-cdef enum Sleeper:
-    RECEIVERS
-    SENDERS
 
 
 cdef class Handle(Waitable):
@@ -27,7 +22,7 @@ cdef class Handle(Waitable):
     cdef public bint block
     cdef public bint signals_end_waits
     cdef int64_t _lease_ends_ns     # the next lease that we know of; CLOCK_MONOTONIC
-    cdef int _asleep[2]             # threads, by Sleeper
+    cdef int _asleep[3]             # threads, by what they sleep for
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
@@ -40,19 +35,19 @@ cdef class Handle(Waitable):
     cdef void _end(self) noexcept
     cdef void _sweep(self, int64_t now) noexcept
     cdef int64_t _doze_ns(self) except -2
-    cdef bint _sleep(self, Sleeper kind, int64_t until) except -1
+    cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1
     cdef int64_t _until(self, timeout, deadline) except -2
     cdef int64_t _find_room(self, int64_t until) except -2
     cdef int _fill(self, uint64_t place, const void *source, uint64_t size) noexcept
     cdef bint _look(self, mq_queue_taken *taken) except -1
     cdef bint _find(self, mq_queue_taken *taken, timeout, deadline) except -1
     cdef bytes _copy(self, const mq_queue_taken *taken)
-    cdef bint _has(self, Sleeper kind) noexcept
-    cdef void _lie_down(self, Sleeper kind) noexcept
-    cdef void _get_up(self, Sleeper kind) noexcept
+    cdef bint _has(self, mq_queue_sleep kind) noexcept
+    cdef uint32_t _lie_down(self, mq_queue_sleep kind) noexcept
+    cdef void _get_up(self, mq_queue_sleep kind) noexcept
 
 
 cdef class Wait(Waitable):
     """One thread's wait in a handle, for a message or for room."""
     cdef Handle _queue
-    cdef Sleeper _kind
+    cdef mq_queue_sleep _kind

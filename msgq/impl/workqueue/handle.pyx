@@ -1,8 +1,8 @@
-"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. MessageQueue derives from it.
+"""An open queue: coming, going, waiting, and the steps of sender.h, receiver.h and repair.h. The base of MessageQueue.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed is
-left when the last of them is gone.
+used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
+is left when the last of them is gone.
 """
 
 cimport cython
@@ -16,7 +16,7 @@ from libc.string cimport memset
 from posix.unistd cimport usleep
 
 from msgq.impl.ground.clock cimport host_offset_ns
-from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
 from msgq.impl.ground.core cimport (
     mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
 )
@@ -25,12 +25,12 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
     MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
-    mq_load_acquire_u32, mq_load_relaxed_u64, mq_queue, mq_queue_bit_off, mq_queue_bit_on,
-    mq_queue_count, mq_queue_forget_all, mq_queue_free, mq_queue_has_free, mq_queue_has_ready,
-    mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload,
-    mq_queue_ready_word, mq_queue_return, mq_queue_roster, mq_queue_sweep_due, mq_queue_take,
-    mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
+    MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_load_relaxed_u64, mq_queue_count, mq_queue_forget_all, mq_queue_free,
+    mq_queue_get_up, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
+    mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
+    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
+    mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
+    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
 from msgq.impl.workqueue.queuefile import exists_error, missing_error
@@ -83,7 +83,8 @@ cdef class Handle(Waitable):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name)
-        options.check_schema(schema)
+        options.check_schema(schema, wanted.name)
+        check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
@@ -120,7 +121,7 @@ cdef class Handle(Waitable):
         identify(&us, NULL)
         self._waits, self._threads, self._held = [], [], NULL
         self._fd, self._waiting, self._closing, self._told = -1, None, False, None
-        self._asleep[:] = [0, 0]
+        memset(self._asleep, 0, sizeof(self._asleep))
         memset(&self._outlook, 0, sizeof(self._outlook))
         fd = self._file.lock()
         try:
@@ -181,8 +182,8 @@ cdef class Handle(Waitable):
         self._leave()
 
     cdef void _rouse(self) noexcept:
-        mq_futex_wake_all(mq_futex_word(mq_queue_ready_word(self._h.parts.queue)))
-        mq_futex_wake_all(mq_futex_word(&self._h.parts.queue.freed))
+        for kind in (MQ_RECEIVING, MQ_WATCHING, MQ_SENDING):
+            mq_futex_wake_all(mq_futex_word(mq_queue_sleep_word(&self._h, kind)))
 
     cdef int _leave(self) except -1:
         if self._threads or not self._joined:
@@ -203,27 +204,20 @@ cdef class Handle(Waitable):
 
     # ---- waiting ----
 
-    cdef bint _has(self, Sleeper kind) noexcept:
+    cdef bint _has(self, mq_queue_sleep kind) noexcept:
         """One look at all words; or there is an error to be had."""
         if self._file.whole != NULL and mq_load_relaxed_u64(self._file.whole) != 1:
             return True
-        return mq_queue_has_ready(&self._h.parts) if kind == RECEIVERS else mq_queue_has_free(&self._h.parts)
+        return mq_queue_has_ready(&self._h.parts) if kind == MQ_RECEIVING else mq_queue_has_free(&self._h.parts)
 
-    cdef void _lie_down(self, Sleeper kind) noexcept:
+    cdef uint32_t _lie_down(self, mq_queue_sleep kind) noexcept:
         self._asleep[<int> kind] += 1
-        if kind == RECEIVERS:
-            mq_queue_bit_on(&self._h.parts.queue.receivers_waiting, self._h.number)
-        else:
-            mq_queue_bit_on(&self._h.parts.queue.senders_waiting, self._h.number)
+        return mq_queue_lie_down(&self._h, kind)
 
-    cdef void _get_up(self, Sleeper kind) noexcept:
+    cdef void _get_up(self, mq_queue_sleep kind) noexcept:
         self._asleep[<int> kind] -= 1
-        if self._asleep[<int> kind]:
-            return
-        if kind == RECEIVERS:
-            mq_queue_bit_off(&self._h.parts.queue.receivers_waiting, self._h.number)
-        else:
-            mq_queue_bit_off(&self._h.parts.queue.senders_waiting, self._h.number)
+        if not self._asleep[<int> kind]:
+            mq_queue_get_up(&self._h, kind)
 
     cdef void _sweep(self, int64_t now) noexcept:
         """Bring back what the dead left, and what leases gave up."""
@@ -239,7 +233,7 @@ cdef class Handle(Waitable):
             return MQ_QUEUE_MET_NS  # then it is time, and we know when the first lease ends
         return min(<int64_t> MQ_QUEUE_LOOK_NS, max(self._lease_ends_ns - now, <int64_t> MQ_QUEUE_MET_NS))
 
-    cdef bint _sleep(self, Sleeper kind, int64_t until) except -1:
+    cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1:
         """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
         cdef Wait wait
         if until != FOR_EVER and mq_now_ns() >= until:
@@ -254,7 +248,7 @@ cdef class Handle(Waitable):
             return wait_ready([wait], until)
         except BaseException:
             if wait._generation == fork_generation:  # the wake may have been for us
-                if kind == RECEIVERS:
+                if kind == MQ_RECEIVING:
                     mq_queue_pass_on_message(&self._h)
                     mq_queue_owe_no_more(self._h.row, 1)
                 else:
@@ -272,6 +266,8 @@ cdef class Handle(Waitable):
         cdef int64_t patience
         if timeout is None and deadline is None:
             return FOR_EVER if self.block else NO_WAIT
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
+            return NO_WAIT
         patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
         self._enter()  # the arguments may be of any kind, and run anything
         return mq_now_ns() + patience if patience > 0 else patience
@@ -279,16 +275,16 @@ cdef class Handle(Waitable):
     # What is asked of it when it is watched: by a Poller, an event loop.
 
     cdef bint _has_more(self) noexcept:
-        return self._has(RECEIVERS)
+        return self._has(MQ_RECEIVING)
 
     cdef mq_u32 *_word(self) noexcept:
-        return mq_queue_ready_word(self._h.parts.queue)
+        return mq_queue_sleep_word(&self._h, MQ_WATCHING)
 
     cdef uint32_t _announce(self) noexcept:
         watcher_lock()
-        mq_queue_watch(&self._outlook)
+        expected = mq_queue_watch(&self._outlook)
         watcher_unlock()
-        return mq_load_acquire_u32(self._word())
+        return expected
 
     cdef void _awake(self) noexcept:
         watcher_lock()
@@ -335,7 +331,7 @@ cdef class Handle(Waitable):
             self._sweep(now)
             place = mq_queue_hold(&self._h)
         while place == MQ_NO_PLACE and until != NO_WAIT:
-            in_time = self._sleep(SENDERS, until)
+            in_time = self._sleep(MQ_SENDING, until)
             self._enter()  # a signal handler may have closed it, or forked
             self._file.check_whole()
             place = mq_queue_hold(&self._h)
@@ -395,7 +391,7 @@ cdef class Handle(Waitable):
         while until != NO_WAIT:
             uid = self._uid
             mq_queue_owe(self._h.row, 1)  # what comes while we wait is left to us
-            in_time = self._sleep(RECEIVERS, until)
+            in_time = self._sleep(MQ_RECEIVING, until)
             self._enter()  # a signal handler may have closed it, or forked
             found = self._look(taken)
             if found:
@@ -439,12 +435,10 @@ cdef class Wait(Waitable):
         return self._queue._has(self._kind)
 
     cdef mq_u32 *_word(self) noexcept:
-        cdef mq_queue *queue = self._queue._h.parts.queue
-        return mq_queue_ready_word(queue) if self._kind == RECEIVERS else &queue.freed
+        return mq_queue_sleep_word(&self._queue._h, self._kind)
 
     cdef uint32_t _announce(self) noexcept:
-        self._queue._lie_down(self._kind)
-        return mq_load_acquire_u32(self._word())
+        return self._queue._lie_down(self._kind)
 
     cdef void _awake(self) noexcept:
         if self._generation == fork_generation:

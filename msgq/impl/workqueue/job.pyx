@@ -63,7 +63,8 @@ cdef class Job:
         if self._over:
             raise StateError("a job ends once; this one was acknowledged or given back", self._queue._endpoint)
         if self._generation != fork_generation:
-            raise ForkedSocketError("the job is the parent's, who acknowledges it; take another one", self._queue._endpoint)
+            text = "the job is the parent's, who acknowledges it; take another one"
+            raise ForkedSocketError(text, self._queue._endpoint)
         if not self._is_ours():
             text = "the handle was closed, and the job went back to the queue"
             raise EndpointClosedError(text, self._queue._endpoint)

@@ -27,7 +27,16 @@ typedef struct {
     mq_u64 refused;  /* messages for which there was no room */
 } mq_queue_counts;
 
-/* One open handle. The first two lines are written under the lock, the third is its owner's. */
+/* What a handle may sleep for. */
+typedef enum {
+    MQ_RECEIVING, /* a message that it takes */
+    MQ_WATCHING,  /* a message, which it may not take */
+    MQ_SENDING,   /* room */
+    MQ_SLEEPS,
+} mq_queue_sleep;
+
+/* One open handle. The first two lines are written under the lock, the third is its owner's, the last is its owner's
+ * and of those who wake it. */
 typedef struct {
     mq_roster_row at;
     mq_queue_counts before; /* what the counts were when this owner came: they go on over owners */
@@ -37,8 +46,11 @@ typedef struct {
     /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
      * tell them (repair.h). The first is for sends, the second counts all else. */
     mq_u64 owes[2];
+    mq_u32 attention[MQ_SLEEPS]; /* attention.h, several writers: the futex words of this handle's sleepers */
+    mq_u32 pad1[13];
 } mq_queue_row;
-_Static_assert(sizeof(mq_queue_row) == 192, "bump MQ_QUEUE_MAJOR");
+_Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, attention) == 192, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
 
 /* One bit a row. */
@@ -58,27 +70,23 @@ typedef struct {
     char creator[MQ_QUEUE_CREATOR]; /* name of the process, NUL-padded */
     mq_u64 stride;                  /* from one payload to the next */
     mq_u64 pad0[15];
-    mq_u64 ready; /* messages that became READY, ever. Its low half is the futex word of receivers */
+    mq_u64 ready; /* messages that became READY, ever */
     mq_u64 pad1[7];
-    mq_queue_bits receivers_waiting;  /* asleep until a message comes that they take */
-    mq_queue_bits receivers_watching; /* asleep until there is a message, which they may not take */
-    mq_queue_bits senders_waiting;    /* asleep until there is room */
-    mq_queue_bits notified;           /* want to know when a message comes to an empty queue */
-    mq_u32 freed;                     /* counts places that became free beside a sleeping sender: its futex word */
+    mq_queue_bits asleep[MQ_SLEEPS]; /* rows that may sleep; their attention tells */
+    mq_queue_bits notified;          /* rows that want to know when a message comes to an empty queue */
+    mq_u32 arrived;                  /* counts messages that came to an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
-    mq_u32 arrived; /* counts messages that came to an empty queue: the futex word of notifications */
-    mq_u32 pad3[15];
-    mq_u64 room[448];
+    mq_u64 room[456];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
     char schema_data[20480 - sizeof(mq_schema)];
 } mq_queue;
 _Static_assert(offsetof(mq_queue, ready) == 256, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, receivers_waiting) == 320, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, freed) == 384, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, asleep) == 320, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, arrived) == 384, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
-_Static_assert(offsetof(mq_queue, schema) == 28672, "bump MQ_QUEUE_MAJOR");
-_Static_assert(sizeof(mq_queue) == 49152, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, schema) == 36864, "bump MQ_QUEUE_MAJOR");
+_Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA (sizeof(((mq_queue *)0)->schema_data))
 
@@ -113,29 +121,43 @@ static inline bool mq_queue_sizes_make_sense(uint64_t max_messages, uint64_t max
     return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_SIZE_MAX;
 }
 
+/* Where the parts begin in the file, and its end. The first part is behind the header. */
+typedef struct {
+    uint64_t words, heads, payloads, end;
+} mq_queue_offsets;
+
+static inline uint64_t mq_queue_blocks(uint64_t max_messages) {
+    return (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK;
+}
+
+/* Of sizes that make sense. */
+static inline mq_queue_offsets mq_queue_plan(uint64_t max_messages, uint64_t max_message_size) {
+    uint64_t words = sizeof(mq_queue) + mq_queue_lines(mq_queue_blocks(max_messages) * sizeof(mq_u64));
+    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
+    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
+    uint64_t end = payloads + max_messages * mq_queue_lines(max_message_size);
+    return (mq_queue_offsets){.words = words, .heads = heads, .payloads = payloads, .end = end};
+}
+
 /* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
 static inline uint64_t mq_queue_place(mq_queue_parts *parts, mq_queue *queue, uint64_t max_messages,
                                       uint64_t max_message_size) {
-    uint64_t blocks = (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK, stride = mq_queue_lines(max_message_size);
-    uint64_t entered = sizeof(mq_queue), words = entered + mq_queue_lines(blocks * sizeof(mq_u64));
-    uint64_t heads = words + mq_queue_lines(max_messages * sizeof(mq_u64));
-    uint64_t payloads = heads + max_messages * sizeof(mq_queue_head);
+    mq_queue_offsets at = mq_queue_plan(max_messages, max_message_size);
     uint8_t *base = (uint8_t *)queue;
     *parts = (mq_queue_parts){.queue = queue,
-                              .entered = (mq_u64 *)(void *)(base + entered),
-                              .words = (mq_u64 *)(void *)(base + words),
-                              .heads = (mq_queue_head *)(void *)(base + heads),
-                              .payloads = base + payloads,
+                              .entered = (mq_u64 *)(void *)(base + sizeof(mq_queue)),
+                              .words = (mq_u64 *)(void *)(base + at.words),
+                              .heads = (mq_queue_head *)(void *)(base + at.heads),
+                              .payloads = base + at.payloads,
                               .max_messages = max_messages,
                               .max_message_size = max_message_size,
-                              .blocks = blocks,
-                              .stride = stride};
-    return payloads + max_messages * stride;
+                              .blocks = mq_queue_blocks(max_messages),
+                              .stride = mq_queue_lines(max_message_size)};
+    return at.end;
 }
 
 static inline uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size) {
-    mq_queue_parts parts;
-    return mq_queue_place(&parts, NULL, max_messages, max_message_size);
+    return mq_queue_plan(max_messages, max_message_size).end;
 }
 
 /* Fill a new file of zeros, which has no name so far. */

@@ -4,7 +4,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 
 
-cdef extern from "Python.h":
+cdef extern from *:  # Python.h, which is included anyway
     ctypedef struct PyStructSequence_Field:
         const char *name
         const char *doc

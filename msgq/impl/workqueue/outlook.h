@@ -9,18 +9,18 @@
 #include "workqueue/repair.h"
 
 typedef struct {
-    mq_queue_handle h;  /* of its own: the time of its last look */
-    int watching;       /* so many want the bit */
-    bool fd_watches;    /* the descriptor is one of them */
+    mq_queue_handle h; /* of its own: the time of its last look */
+    int watching;      /* so many want the bit */
+    bool fd_watches;   /* the descriptor is one of them */
 } mq_queue_outlook;
 
-static inline void mq_queue_watch(mq_queue_outlook *outlook) {
+static inline uint32_t mq_queue_watch(mq_queue_outlook *outlook) {
     outlook->watching++;
-    mq_queue_bit_on(&outlook->h.parts.queue->receivers_watching, outlook->h.number);
+    return mq_queue_lie_down(&outlook->h, MQ_WATCHING);
 }
 static inline void mq_queue_unwatch(mq_queue_outlook *outlook) {
     if (--outlook->watching == 0)
-        mq_queue_bit_off(&outlook->h.parts.queue->receivers_watching, outlook->h.number);
+        mq_queue_get_up(&outlook->h, MQ_WATCHING);
 }
 
 /* Nobody else sleeps as long as the thread does: it looks for the dead, too. */
@@ -37,11 +37,11 @@ static inline int mq_queue_outlook_has_more(const void *reader) {
 
 static inline uint32_t mq_queue_outlook_announce(const void *reader, mq_u32 *word) {
     mq_queue_outlook *outlook = (mq_queue_outlook *)(uintptr_t)reader;
-    if (!outlook->fd_watches) {
-        outlook->fd_watches = true;
-        mq_queue_watch(outlook);
-    }
-    return mq_load_acquire_u32(word);
+    (void)word;
+    if (outlook->fd_watches)
+        return mq_queue_lie_down(&outlook->h, MQ_WATCHING); /* again: it was woken for what is gone */
+    outlook->fd_watches = true;
+    return mq_queue_watch(outlook);
 }
 
 static inline void mq_queue_outlook_awake(const void *reader) {

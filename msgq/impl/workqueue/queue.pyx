@@ -9,13 +9,12 @@ from msgq.impl.ground.context cimport CLOSED
 from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
-    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_queue_head, mq_word_priority,
-    mq_queue_commit, mq_queue_free, mq_queue_lease,
-    mq_queue_has_free, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken,
-    mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of,
+    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
+    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers,
+    mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of, mq_word_priority,
 )
-from msgq.impl.workqueue.handle cimport NO_WAIT, SENDERS, Handle
+from msgq.impl.workqueue.handle cimport NO_WAIT, Handle
 from msgq.impl.workqueue.job cimport new_job
 from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
@@ -23,13 +22,6 @@ from msgq.impl.workqueue.queuefile import unlink_queue
 from msgq import naming
 from msgq.errors import QueueBusyError, SegmentError
 from msgq.impl.workqueue import options
-
-
-cdef int _acquire(object message, Py_buffer *view) except -1:
-    """Get the bytes of a message."""
-    if not PyBytes_CheckExact(message) and getattr(getattr(message, "dtype", None), "hasobject", False):
-        raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
-    return PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
 
 
 def _reopened(name, prefix, trust, read, write, block):
@@ -130,16 +122,12 @@ cdef class MessageQueue(Handle):
 
     # ---- sending ----
 
-    def _too_large(self, size):
-        if size > self._h.parts.max_message_size:
-            raise options.too_large_error(size, self._h.parts.max_message_size, self._endpoint)
-
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t until
-        cdef uint64_t rank = options.checked_priority(priority, self._endpoint) if priority else 0
-        cdef uint64_t origin = options.checked_origin_time(origin_time, self._endpoint) if origin_time else 0
-        _acquire(message, &view)
+        cdef uint64_t rank = rank_of(priority, self._endpoint)
+        cdef uint64_t origin = time_of(origin_time, self._endpoint)
+        look_through(message, &view)
         try:
             self._need_write()
             until = self._until(timeout, deadline)
@@ -170,7 +158,7 @@ cdef class MessageQueue(Handle):
         cdef int64_t until = self._until(timeout, deadline)
         try:
             for message in messages:
-                _acquire(message, &view)
+                look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
                     if unwoken and not mq_queue_has_free(&self._h.parts):
@@ -193,7 +181,7 @@ cdef class MessageQueue(Handle):
         while not there:
             self._file.check_whole()
             self._h.met = True
-            in_time = until != NO_WAIT and self._sleep(SENDERS, until)
+            in_time = until != NO_WAIT and self._sleep(MQ_SENDING, until)
             self._enter()
             if not in_time:
                 self._sweep(mq_now_ns())

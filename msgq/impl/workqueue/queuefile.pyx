@@ -17,11 +17,9 @@ from msgq.impl.ground.segment cimport (
     open_file, remove_file, unlock_file,
 )
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_QUEUE_SOUND, MQ_QUEUE_VERSION, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_queue, mq_queue_bytes, mq_queue_check, mq_queue_write, mq_schema_parts_of,
+    MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_QUEUE_SOUND, MQ_QUEUE_VERSION, mq_load_relaxed_u64,
+    mq_queue, mq_queue_bytes, mq_queue_check, mq_queue_write, mq_schema_parts_of,
 )
-
-import os
 
 from msgq import naming, sharing
 from msgq.errors import CorruptSegmentError, LayoutVersionError

@@ -58,10 +58,8 @@ static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
         place = word > best ? i : place;
         best = word > best ? word : best;
     }
-    *memory = (mq_queue_memory){.entered = entered,
-                                .best = mq_word_is_ready(best) ? best : 0,
-                                .place = (uint32_t)place,
-                                .known = !owned};
+    *memory = (mq_queue_memory){
+        .entered = entered, .best = mq_word_is_ready(best) ? best : 0, .place = (uint32_t)place, .known = !owned};
     h->met |= owned;
 }
 
@@ -89,9 +87,11 @@ static inline mq_queue_found mq_queue_find(mq_queue_handle *h, uint64_t *patienc
         uint64_t ready = mq_load_acquire_u64(&h->parts.queue->ready);
         mq_queue_found found = mq_queue_best(h);
         mq_fence_acquire(); /* EDGE sent: acquire. The scan is over before the second look. Partner: mq_queue_commit */
+        /* EDGE alone: sequentially consistent. The queue was left empty, then `ready` is loaded, and who finds nothing may
+         * wait to be notified. Partner: mq_queue_commit_watched. If weaker: as there. */
         if (!found.key)
-            mq_fence_seq_cst(); /* EDGE alone: of who then waits to be notified. Partner: mq_queue_commit_watched */
-        if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)
+            mq_fence_seq_cst();
+        if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready) /* relaxed: behind a fence */
             return found;
         /* The same one twice: with this it ends under any traffic. */
         if (found.key && found.key == last.key && found.place == last.place)
@@ -153,7 +153,7 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *
 /* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one
  * would find the next message under its hands. */
 static inline void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick) {
-    /* EDGE lease: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
+    /* EDGE deadline: release. Partner: mq_queue_sweep. If weaker: the next sender writes while this one copies. */
     mq_store_release_u64(&h->parts.heads[taken->place].lease, mq_lease_of(taken->word, deadline_tick));
 }
 

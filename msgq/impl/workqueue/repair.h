@@ -18,27 +18,34 @@ enum {
     MQ_QUEUE_MET_NS = 10000000,    /* and at most so often when there are places of others */
 };
 
-/* What one sweep knows of a row's owner. */
-typedef enum { MQ_NOT_ASKED, MQ_LIVES, MQ_DIED } mq_queue_verdict;
+/* What one sweep knows of a row: whether its owner of this generation is dead. Rows change hands meanwhile. */
+typedef struct {
+    bool asked;
+    bool died;
+    uint16_t generation;
+} mq_queue_verdict;
 
-static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, uint8_t *verdicts, uint64_t word) {
+static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, mq_queue_verdict *verdicts,
+                                       uint64_t word) {
     unsigned row = mq_word_row(word);
+    uint16_t generation = mq_word_generation(word);
+    mq_queue_verdict *verdict = &verdicts[row];
     const mq_queue_row *owner = &h->parts.queue->rows[row];
-    if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != mq_word_generation(word))
+    if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
-    if (row == h->number && mq_word_generation(word) == h->generation)
+    if (row == h->number && generation == h->generation)
         return false; /* ourselves: our own lock looks free to us */
-    if (verdicts[row] == MQ_NOT_ASKED) { /* the dead stay dead while the generation is theirs */
-        bool died = mq_roster_life(inquiry, &owner->at, mq_word_generation(word), MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD;
-        verdicts[row] = died ? MQ_DIED : MQ_LIVES;
+    if (!verdict->asked || verdict->generation != generation) {
+        mq_life life = mq_roster_life(inquiry, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
+        *verdict = (mq_queue_verdict){.asked = true, .died = life == MQ_DEAD, .generation = generation};
     }
-    return verdicts[row] == MQ_DIED;
+    return verdict->died;
 }
 
 /* Put all places right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
  * MQ_QUEUE_LOOK_NS at most. */
 static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
-    uint8_t verdicts[MQ_QUEUE_ROWS] = {0};
+    mq_queue_verdict verdicts[MQ_QUEUE_ROWS] = {0};
     mq_inquiry inquiry = mq_inquire(h->roll);
     uint32_t tick = mq_lease_tick((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_LOOK_NS;
@@ -48,7 +55,7 @@ static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
         mq_word_kind kind = mq_word_kind_of(word);
         if (kind != MQ_WORD_HELD && kind != MQ_WORD_TAKEN)
             continue;
-        /* EDGE lease: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
+        /* EDGE deadline: acquire. Partner: mq_queue_lease. If weaker: the next sender writes while its taker copies. */
         uint64_t lease = mq_load_acquire_u64(&h->parts.heads[place].lease);
         bool leased = kind == MQ_WORD_TAKEN && mq_lease_belongs(lease, word);
         int64_t left = leased ? (int64_t)mq_lease_left(lease, tick) * MQ_LEASE_TICK_NS : next;
@@ -78,17 +85,18 @@ static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
 }
 
 static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
-    mq_queue_bit_off(&queue->receivers_waiting, row);
-    mq_queue_bit_off(&queue->receivers_watching, row);
-    mq_queue_bit_off(&queue->senders_waiting, row);
+    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
+        mq_queue_bit_off(&queue->asleep[kind], row);
     mq_queue_bit_off(&queue->notified, row);
 }
 
 static inline bool mq_queue_row_idle(const mq_queue *queue, unsigned row) {
     const mq_queue_row *one = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
-    return !mq_queue_bit_is_on(&queue->receivers_waiting, row) && !mq_queue_bit_is_on(&queue->receivers_watching, row) &&
-           !mq_queue_bit_is_on(&queue->senders_waiting, row) && !mq_queue_bit_is_on(&queue->notified, row) &&
-           !mq_load_relaxed_u64(&one->owes[0]) && !mq_load_relaxed_u64(&one->owes[1]);
+    bool idle = !mq_queue_bit_is_on(&queue->notified, row) && !mq_load_relaxed_u64(&one->owes[0]) &&
+                !mq_load_relaxed_u64(&one->owes[1]);
+    for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)
+        idle = idle && !mq_queue_bit_is_on(&queue->asleep[kind], row);
+    return idle;
 }
 
 /* Nobody sleeps in this row any more, and what its owner would have told is told. */
@@ -96,7 +104,7 @@ static inline void mq_queue_settle_row(const mq_queue_parts *parts, unsigned row
     mq_queue *queue = parts->queue;
     mq_u64 *owes = queue->rows[row].owes;
     bool owed = mq_load_relaxed_u64(&owes[0]) || mq_load_relaxed_u64(&owes[1]) ||
-                mq_queue_bit_is_on(&queue->receivers_waiting, row);
+                mq_queue_bit_is_on(&queue->asleep[MQ_RECEIVING], row);
     if (owed)
         mq_store_relaxed_u64(&owes[0], 1); /* in case that we die, too, before it is told */
     mq_queue_clear_bits(queue, row);
@@ -157,12 +165,6 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
     }
 }
 
-static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
-    mq_queue_return_own(h);
-    mq_queue_settle_row(&h->parts, h->number);
-    mq_identity_leave(&h->row->at.who, uid, hold);
-}
-
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
 static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
     mq_fence_seq_cst();
@@ -174,6 +176,14 @@ static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_free(&h->parts))
         mq_queue_wake_sender(h->parts.queue);
+}
+
+static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
+    mq_queue_return_own(h);
+    mq_queue_pass_on_message(h); /* a wake may have been used up by one who is not coming back for it */
+    mq_queue_pass_on_room(h);
+    mq_queue_settle_row(&h->parts, h->number);
+    mq_identity_leave(&h->row->at.who, uid, hold);
 }
 
 #endif

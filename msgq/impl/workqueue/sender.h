@@ -27,8 +27,8 @@ static inline int64_t mq_queue_hold(mq_queue_handle *h) {
         /* EDGE free: acquire. Partner: mq_queue_free. If weaker: the payload is written while it is still copied. */
         if (!mq_compare_exchange_u64(word, 0, held))
             continue;
-        /* EDGE entered: after HELD, before READY. Partner: mq_queue_scan_block. If later: a receiver that remembers the
-         * block does not find this message, though it was sent. */
+        /* EDGE entered: release. After HELD, before READY. Partner: mq_queue_scan_block. If later: a receiver that
+         * remembers the block does not find this message, though it was sent. */
         mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);
         h->next = place + 1;
         return (int64_t)place;
@@ -72,9 +72,11 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
     bool there = witness && mq_load_acquire_u64(&h->parts.words[at]) == witness;
     mq_store_release_u64(&h->parts.words[place], key);
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
-    mq_fence_seq_cst(); /* EDGE alone: the message is stored, then the other is loaded. Partner: mq_queue_find */
+    /* EDGE alone: sequentially consistent. The message is stored, then the other is loaded. Partner: mq_queue_find. If
+     * weaker: nobody is told that the queue, which others left empty, has this message. */
+    mq_fence_seq_cst();
     there = there && mq_load_acquire_u64(&h->parts.words[at]) == witness && mq_load_acquire_u64(entered) == before;
-    if (!there && !mq_queue_bits_any(&h->parts.queue->receivers_waiting))
+    if (!there && !mq_queue_bits_any(&h->parts.queue->asleep[MQ_RECEIVING]))
         mq_queue_arrived(h->parts.queue);
 }
 

@@ -8,8 +8,8 @@ from msgq.impl.ground.core cimport mq_inquire, mq_inquiry, mq_inquiry_end, mq_li
 from msgq.impl.ground.liveness cimport is_alive, text
 from msgq.impl.ground.segment cimport remove_file, unlock_file
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity, mq_identity_life, mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue,
-    mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
+    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_identity, mq_identity_life,
+    mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue, mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue
 from msgq.impl.workqueue.queuefile import missing_error
@@ -44,9 +44,9 @@ cdef object _participant(const mq_identity *who, mq_life life):
 
 
 cdef tuple _waits(mq_queue *queue, unsigned row):
-    bits = (("receiving", mq_queue_bit_is_on(&queue.receivers_waiting, row)),
-            ("watching", mq_queue_bit_is_on(&queue.receivers_watching, row)),
-            ("sending", mq_queue_bit_is_on(&queue.senders_waiting, row)),
+    bits = (("receiving", mq_queue_bit_is_on(&queue.asleep[<int> MQ_RECEIVING], row)),
+            ("watching", mq_queue_bit_is_on(&queue.asleep[<int> MQ_WATCHING], row)),
+            ("sending", mq_queue_bit_is_on(&queue.asleep[<int> MQ_SENDING], row)),
             ("notified", mq_queue_bit_is_on(&queue.notified, row)))
     return tuple([name for name, on in bits if on])
 

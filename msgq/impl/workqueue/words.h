@@ -65,6 +65,8 @@ static inline bool mq_lease_belongs(uint64_t lease, uint64_t word) {
     return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);
 }
 /* Ticks until it is over; not above 0: it is. Right for leases of up to 248 days. */
-static inline int32_t mq_lease_left(uint64_t lease, uint32_t now_tick) { return (int32_t)((uint32_t)(lease >> 32) - now_tick); }
+static inline int32_t mq_lease_left(uint64_t lease, uint32_t now_tick) {
+    return (int32_t)((uint32_t)(lease >> 32) - now_tick);
+}
 
 #endif

@@ -1,0 +1,246 @@
+"""Work queues: who is told when a message comes to an empty queue that no receiver waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgq.errors import (
+    EndpointClosedError,
+    InvalidValueError,
+)
+from tests.contract import queue_actors
+from tests.contract.conftest import Queues, readable
+from tests.support import DEADLINE, Child, Task, wait_until
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """The signals that came during the test."""
+    came: list[int] = []
+    former = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGUSR1, signal.SIGRTMIN + 3)
+    }
+    yield came
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+class TestNotifications:
+    """When an empty queue gets a message that no receiver waits for."""
+
+    def told(self, count: int, told: list[Any]) -> None:
+        wait_until(lambda: len(told) >= count, f"{count} notifications")
+
+    def test_a_function_gets_the_handle(self, queues: Queues) -> None:
+        queue, other = queues.open(), queues.open()
+        told: list[Any] = []
+        queue.notify(told.append)
+        other.send(b"message")
+        self.told(1, told)
+        assert told == [queue]
+        assert queue.receive(0) == (b"message", 0)
+
+    def test_each_time_but_only_when_it_was_empty(self, queues: Queues) -> None:
+        queue = queues.open()
+        told: list[Any] = []
+        queue.notify(told.append)
+        for round in range(1, 4):
+            queue.send_many([b"1", b"2"])
+            self.told(round, told)
+            queue.send(b"3")
+            assert len(queue.receive_many()) == 3
+        queue.send(b"last")
+        self.told(4, told)
+        assert len(told) == 4
+
+    def test_once(self, queues: Queues) -> None:
+        queue = queues.open()
+        told: list[Any] = []
+        queue.notify(told.append, once=True)
+        other: list[Any] = []
+        witness = queues.open()
+        witness.notify(other.append)
+        for round in range(1, 4):
+            queue.send(b"message")
+            self.told(round, other)
+            queue.receive(0)
+        self.told(1, told)
+        assert len(told) == 1
+
+    def test_cancelled(self, queues: Queues) -> None:
+        queue, witness = queues.open(), queues.open()
+        told: list[Any] = []
+        other: list[Any] = []
+        queue.notify(told.append)
+        witness.notify(other.append)
+        queue.notify(None)
+        queue.notify(None)
+        queue.send(b"message")
+        self.told(1, other)
+        assert told == []
+
+    def test_the_last_one_counts(self, queues: Queues) -> None:
+        queue = queues.open()
+        former: list[Any] = []
+        told: list[Any] = []
+        queue.notify(former.append)
+        queue.notify(told.append)
+        queue.send(b"message")
+        self.told(1, told)
+        assert former == []
+
+    def test_any_number_of_handles(self, queues: Queues) -> None:
+        told: list[Any] = []
+        handles = [queues.open() for _ in range(5)]
+        for handle in handles:
+            handle.notify(told.append)
+        handles[0].send(b"message")
+        self.told(5, told)
+        assert {id(queue) for queue in told} == {id(handle) for handle in handles}
+
+    def test_a_signal(self, queues: Queues, signals: list[int]) -> None:
+        queue = queues.open()
+        for number in (signal.SIGUSR1, signal.SIGRTMIN + 3):
+            queue.notify(number)
+            queue.send(b"message")
+            wait_until(lambda number=number: number in signals)  # type: ignore[misc]
+            queue.receive(0)
+        assert signals == [signal.SIGUSR1, signal.SIGRTMIN + 3]
+
+    def test_a_descriptor(self, queues: Queues) -> None:
+        queue = queues.open()
+        with contextlib.closing(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK), "r+b", 0)) as event:
+            queue.notify(event)
+            queue.send(b"message")
+            assert readable(event.fileno(), DEADLINE)
+            assert os.eventfd_read(event.fileno()) == 1
+
+    def test_a_socket_wakes_who_waits_there(self, queues: Queues) -> None:
+        queue = queues.open()
+        here, there = socket.socketpair()
+        with here, there:
+            queue.notify(there)
+            queue.send(b"message")
+            here.settimeout(DEADLINE)
+            assert len(here.recv(100)) == 8
+
+    def test_a_descriptor_that_takes_no_more_is_no_error(self, queues: Queues) -> None:
+        queue, witness = queues.open(), queues.open()
+        told: list[Any] = []
+        reads, writes = os.pipe2(os.O_NONBLOCK)
+        with os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0) as pipe:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writes, bytes(4096))
+            queue.notify(pipe)
+            witness.notify(told.append)
+            for round in range(1, 4):
+                queue.send(b"message")
+                self.told(round, told)
+                queue.receive(0)
+
+    def test_what_a_function_raises_is_not_for_the_sender(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        raised: list[Any] = []
+        monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_type))
+        told: list[Any] = []
+        handles = [queues.open() for _ in range(2)]
+        handles[0].notify(lambda _: 1 / 0)
+        handles[1].notify(told.append)
+        for round in range(1, 3):
+            handles[0].send(b"message")
+            self.told(round, told)
+            self.told(round, raised)
+            handles[0].receive(0)
+        assert raised == [ZeroDivisionError] * 2
+
+    def test_what_comes_back_counts_as_what_comes(self, queues: Queues) -> None:
+        queue = queues.open()
+        told: list[Any] = []
+        queue.send(b"message")
+        job = queue.take(0)
+        queue.notify(told.append)
+        job.nack()
+        self.told(1, told)
+
+    def test_a_closed_handle_is_not_notified(self, queues: Queues) -> None:
+        queue, witness = queues.open(), queues.open()
+        told: list[Any] = []
+        other: list[Any] = []
+        queue.notify(told.append)
+        witness.notify(other.append)
+        queue.close()
+        witness.send(b"message")
+        self.told(1, other)
+        assert told == []
+        with pytest.raises(EndpointClosedError):
+            queue.notify(told.append)
+
+    def test_a_handle_that_is_notified_can_be_forgotten(self, queues: Queues) -> None:
+        for _ in range(200):
+            queues.MessageQueue(queues.name).notify(print)
+        queues.open()
+
+    @pytest.mark.needs("threads")
+    def test_who_waits_gets_it_and_nobody_is_notified(self, queues: Queues) -> None:
+        queue, waiting = queues.open(), queues.open()
+        told: list[Any] = []
+        queue.notify(told.append)
+        task = Task(waiting.receive)
+        task.wait_asleep()
+        queue.send(b"for who waits")
+        assert task.result() == (b"for who waits", 0)
+        queue.send(b"for nobody")
+        self.told(1, told)
+        assert len(told) == 1
+
+    @pytest.mark.needs("threads")
+    def test_who_was_told_may_receive(self, queues: Queues) -> None:
+        """An event loop by hand: told, receive all, be told again."""
+        queue, sender = queues.open(), queues.open()
+        got: list[bytes] = []
+        queue.notify(lambda told: got.extend(data for data, _ in told.receive_many()))
+        sent = [b"%d" % number for number in range(200)]
+        for message in sent:
+            sender.send(message)
+            if len(got) % 7 == 0:
+                time.sleep(0)
+        wait_until(lambda: len(got) == 200)
+        assert got == sent
+
+    @pytest.mark.needs("processes")
+    def test_a_signal_comes_to_the_process_that_asked(self, queues: Queues) -> None:
+        queue = queues.open()
+        with Child(queue_actors.notified_by_signal, queues.backend, queues.name, signal.SIGUSR1) as child:
+            assert child.hear() == "ready"
+            queue.send(b"message")
+            assert child.result() == 1
+
+    @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
+    def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
+        with pytest.raises(TypeError):
+            queues.open().notify(bad)
+
+    @pytest.mark.parametrize("bad", [0, -1, 10_000])
+    def test_what_is_no_signal(self, queues: Queues, bad: int) -> None:
+        with pytest.raises(InvalidValueError, match=str(bad)):
+            queues.open().notify(bad)
+
+    def test_a_descriptor_that_is_closed(self, queues: Queues) -> None:
+        class Closed:
+            def fileno(self) -> int:
+                return 1_000_000
+
+        with pytest.raises(InvalidValueError, match="1000000"):
+            queues.open().notify(Closed())

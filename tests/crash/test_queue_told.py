@@ -1,0 +1,107 @@
+"""Who wants to be told of a message that comes to an empty queue, when those die, or stop, who should tell."""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple
+
+import pytest
+
+from msgq.impl.workqueue.notice import Notice
+from tests.crash.queues import Place, ended, life_goes_on, place, points, program, until_ready
+from tests.crash.victims import Driver, state
+from tests.support import asleep, wait_until
+
+__all__ = ["place", "program"]
+
+
+class Scene(NamedTuple):
+    """What the victim does, after "arm" step by step."""
+
+    operations: str
+    taken: bool = False  # a message is there at first, which it takes, or a former one that died with it
+    later: int = 0  # messages that come when it sleeps, or is dead
+
+
+TELLERS = {
+    "who sends": Scene("join ready arm send:200"),
+    "who sends many": Scene("join ready arm many:2:200"),
+    "who gives back": Scene("join take:1 ready arm nack", taken=True),
+    "who leaves with a job": Scene("join take:1 ready arm leave", taken=True),
+    "who waits, and takes one of two": Scene("join ready arm wait:5000", later=2),
+    "who looks for the dead": Scene("enter ready arm sweep", taken=True),
+    "who comes and looks for the dead": Scene("ready arm join", taken=True),
+}
+
+
+def begin(place: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> tuple[Notice, Driver]:
+    """Have somebody who wants to be told, and a victim that has come to its steps, and nothing to take."""
+    notice = Notice(place.other)
+    place.send(*[0] * scene.taken)
+    if scene.taken and "take" not in scene.operations:
+        place.killed("join take:1")
+    victim = place.driver(scene.operations, at=at, number=number)
+    until_ready(victim)
+    assert not any(word >> 63 for word in place.words())
+    notice.taken()
+    victim.proceed()
+    return notice, victim
+
+
+def kill(place: Place, scene: Scene, at: int) -> list[str]:
+    notice, victim = begin(place, scene, at)
+    if scene.later:
+        wait_until(lambda: state(victim.pid) == "Z" or (place.bits() and asleep(victim.pid)))
+        place.send(*range(scene.later))
+    lines = ended(victim, at)
+    place.handle()  # it looks for the dead, and stays: who leaves tells in any case
+    left = [word for word in place.words() if word >> 63]
+    assert left or at or scene.later == 0
+    assert notice.taken() or not left, "a message is there, and nobody was told"
+    notice.close()
+    place.drain()
+    life_goes_on(place)
+    return points(lines)
+
+
+@pytest.mark.parametrize("scene", TELLERS)
+def test_who_was_to_tell_is_killed_at_every_step(place: Place, scene: str) -> None:
+    """What: the victim dies at each step; then somebody looks for the dead.
+
+    Why: a sender that finds a message in the queue leaves it to the one before it to tell, who may be dead by then.
+
+    Failure would mean: a message is there, nobody is told, and all later senders think that somebody was.
+    """
+    with place.another(0) as trial:
+        names = kill(trial, TELLERS[scene], 0)
+    problems = []
+    for at, name in enumerate(names, 1):
+        with place.another(at) as round_:
+            try:
+                kill(round_, TELLERS[scene], at)
+            except AssertionError as problem:  # all of them: the report shows which steps fail
+                problems.append(f"after step {at} ({name}): {str(problem).splitlines()[0]}")
+    assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
+
+
+@pytest.mark.parametrize("scene", ["who sends", "who gives back", "who leaves with a job"])
+def test_who_was_to_tell_stops_at_every_step(place: Place, scene: str) -> None:
+    """What: the victim stops at each step; what it sent is received, and another one sends.
+
+    Failure would mean: whoever is told by messages to an empty queue waits for one that does not run.
+    """
+    with place.another(0) as trial:
+        steps = len(kill(trial, TELLERS[scene], 0))
+    for at in range(1, steps + 1):
+        with place.another(at) as round_:
+            notice, victim = begin(round_, TELLERS[scene], at, signal.SIGSTOP)
+            assert victim.wait_stopped_or_ended()
+            for number in range(1000, 1010):
+                round_.drain()
+                notice.taken()
+                round_.send(number)
+                assert notice.taken(), f"step {at}"
+            victim.go_on()
+            victim.ended(0)
+            round_.drain()
+            notice.close()

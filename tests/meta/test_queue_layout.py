@@ -1,0 +1,252 @@
+"""The bytes of a work queue's file, pinned as those of topics are (test_layout.py): docs/queue-protocol.md shows them.
+
+A failure means that other versions of this library would misread the file: raise MQ_QUEUE_MAJOR.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq import posix_ipc
+from msgq.impl.ground import clock
+from msgq.impl.workqueue import options
+from msgq.impl.workqueue.notice import Notice
+from msgq.workqueue import MessageQueue
+from tests.meta.sources import ROOT
+from tests.meta.test_channel_layout import process_words
+from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
+
+HEADERS = ("workqueue/layout.h",)
+OWN = frozenset({"mq_queue_parts", "mq_queue_offsets"})  # structs of these headers that are in no file
+GOLDEN: Golden = {
+    "mq_queue": {
+        "magic": (0, 8),
+        "version": (8, 8),
+        "header_bytes": (16, 8),
+        "total_bytes": (24, 8),
+        "created_ns": (32, 8),
+        "creator_pid": (40, 8),
+        "max_messages": (48, 8),
+        "max_message_size": (56, 8),
+        "creator": (64, 64),
+        "stride": (128, 8),
+        "pad0": (136, 120),
+        "ready": (256, 8),
+        "pad1": (264, 56),
+        "asleep": (320, 48),
+        "notified": (368, 16),
+        "arrived": (384, 4),
+        "pad2": (388, 60),
+        "room": (448, 3648),
+        "rows": (4096, 32768),
+        "schema": (36864, 304),
+        "schema_data": (37168, 20176),
+        "": (0, 57344),
+    },
+    "mq_queue_row": {
+        "at": (0, 72),
+        "before": (72, 40),
+        "pad": (112, 16),
+        "take": (128, 8),
+        "counts": (136, 40),
+        "owes": (176, 16),
+        "attention": (192, 12),
+        "pad1": (204, 52),
+        "": (0, 256),
+    },
+    "mq_queue_counts": {
+        "sent": (0, 8),
+        "received": (8, 8),
+        "acknowledged": (16, 8),
+        "returned": (24, 8),
+        "refused": (32, 8),
+        "": (0, 40),
+    },
+    "mq_queue_bits": {"word": (0, 16), "": (0, 16)},
+    "mq_queue_head": {
+        "key": (0, 8),
+        "length": (8, 8),
+        "deliveries": (16, 8),
+        "sent_time": (24, 8),
+        "origin_time": (32, 8),
+        "lease": (40, 8),
+        "room": (48, 16),
+        "": (0, 64),
+    },
+}
+CONSTANTS = {
+    "MQ_QUEUE_MAGIC": 0x3153424F4A515347,
+    "MQ_QUEUE_MAJOR": 1,
+    "MQ_QUEUE_MINOR": 0,
+    "MQ_QUEUE_CREATOR": 64,
+    "MQ_QUEUE_ROWS": 128,
+    "MQ_QUEUE_ROW_BYTE": 0,
+    "MQ_QUEUE_BLOCK": 64,
+    "MQ_QUEUE_MESSAGES_MAX": 65536,
+    "MQ_QUEUE_SIZE_MAX": 1 << 30,
+    "MQ_QUEUE_PRIORITY_MAX": 32767,
+    "MQ_RECEIVING": 0,
+    "MQ_WATCHING": 1,
+    "MQ_SENDING": 2,
+    "MQ_SLEEPS": 3,
+    "MQ_LEASE_TICK_NS": 10_000_000,
+}
+# Sections of docs/queue-protocol.md, and the struct that each has a table of.
+SECTIONS = {
+    "The header": "mq_queue",
+    "A row": "mq_queue_row",
+    "Counts": "mq_queue_counts",
+    "A head": "mq_queue_head",
+}
+
+
+def test_compiler_lays_the_bytes_out_as_pinned(tmp_path: Path) -> None:
+    check_compiled(tmp_path, ("workqueue/words.h",), GOLDEN, CONSTANTS)
+
+
+def test_every_field_is_pinned() -> None:
+    """A field that is new in a header must be added above."""
+    check_complete(HEADERS, GOLDEN, OWN)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_documentation_tells_the_same_offsets(section: Any) -> None:
+    assert documented("queue-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
+
+
+def test_documentation_tells_the_same_constants() -> None:
+    assert documented_constants("queue-protocol.md") == CONSTANTS
+
+
+def test_limits_are_the_same_in_headers_and_arguments() -> None:
+    assert CONSTANTS["MQ_QUEUE_MESSAGES_MAX"] == options.MESSAGES_MAX
+    assert CONSTANTS["MQ_QUEUE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
+    marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
+    assert GOLDEN["mq_queue"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
+    assert CONSTANTS["MQ_QUEUE_PRIORITY_MAX"] == options.PRIORITY_MAX
+    assert posix_ipc.QUEUE_PRIORITY_MAX == options.PRIORITY_MAX
+
+
+def test_limits_are_the_same_in_texts() -> None:
+    """What the page on the protocol says, and what help(MessageQueue) shows."""
+    limits = (ROOT / "docs" / "queue-protocol.md").read_text().partition("## Limits")[2]
+    assert f"| 1 to {options.MESSAGES_MAX}, {options.MESSAGES} by default |" in limits
+    assert options.MESSAGE_SIZE_MAX == 2**30
+    assert f"which is 1 to 2^30, {options.MESSAGE_SIZE} by default |" in limits
+    assert f"| 0 to {options.PRIORITY_MAX} |" in limits
+    assert f"| {CONSTANTS['MQ_QUEUE_ROWS']}, threads may share one |" in limits
+    assert f"| {options.SCHEMA_DATA_MAX} bytes of data |" in limits
+    contract = " ".join((MessageQueue.__doc__ or "").split())
+    assert f"1 to {options.MESSAGES_MAX}; None: {options.MESSAGES}." in contract
+    assert f"1 to 2^30; None: {options.MESSAGE_SIZE}." in contract
+    assert f"the queue is open {CONSTANTS['MQ_QUEUE_ROWS']} times" in contract
+    assert f"at most {options.SCHEMA_DATA_MAX} bytes of data" in contract
+    assert f"0 to {options.PRIORITY_MAX};" in (MessageQueue.send.__doc__ or "")
+    assert re.search(rf"\b0 to {options.PRIORITY_MAX};", msgq.workqueue.Message.priority.__doc__ or "")
+
+
+# ---- what the library writes ----
+
+WORDS = 57344 + 64  # behind `entered` of up to 8 blocks
+
+
+def ready(priority: int, order: int) -> int:
+    return 1 << 63 | priority << 48 | (1 << 48) - 1 - order
+
+
+def test_golden_bytes_of_a_queue(prefix: str) -> None:
+    before = clock.offset_ns() + time.monotonic_ns()
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    with MessageQueue("golden", max_messages=70, max_message_size=100) as queue:
+        queue.send(b"first", origin_time=5)
+        queue.send(b"urgent", 7)
+        queue.send(b"third")
+        queue.send(b"gone", 9)
+        assert queue.receive(0) == (b"gone", 9)
+        job = queue.take(0, lease=1000.0)
+        assert job
+        assert job.data == b"urgent"
+        sent_time = job.sent_time
+        taken = time.monotonic_ns()
+        file = path.read_bytes()
+    heads = WORDS + 576  # 70 words in whole lines
+    payloads = heads + 70 * 64
+    assert len(file) == payloads + 70 * 128
+    assert file[:8] == b"GSQJOBS1"
+    assert words(file, 8, 3) == (1 << 32, 57344, len(file))
+    (created,) = words(file, 32)
+    assert before <= created <= clock.offset_ns() + time.monotonic_ns()
+    assert words(file, 40, 3) == (os.getpid(), 70, 100)
+    assert file[64:128].rstrip(b"\0").decode() == Path("/proc/self/comm").read_text().strip()
+    assert words(file, 128) == (128,), "stride"
+    assert words(file, 256) == (4,), "ready"
+    assert not any(file[320:4096]), "nobody sleeps, or wants to be notified"
+    uid, *process = words(file, 4096, 5)
+    assert tuple(process) == process_words()
+    assert words(file, 4096 + 56, 2) == (uid, 1), "held_uid, generation"
+    assert words(file, 4096 + 72, 7) == (0,) * 7, "nobody had the row before"
+    assert words(file, 4096 + 128, 8) == (2, 4, 2, 1, 0, 0, 0, 0), "take; the counts; it owes nothing"
+    assert not any(file[4096 + 192 : 4096 + 256]), "it never slept"
+    assert not any(file[4096 + 256 : 36864]), "other rows"
+    assert words(file, 57344, 2) == (4, 0), "entered"
+    row, generation, take = 0, 1, 2
+    in_work = 2 << 61 | row << 48 | generation << 32 | take
+    assert words(file, WORDS, 5) == (ready(0, 0), in_work, ready(0, 2), 0, 0)
+    first = words(file, heads, 8)
+    assert (*first[:3], *first[4:]) == (ready(0, 0), 5, 0, 5, 0, 0, 0)
+    assert created <= first[3] <= sent_time
+    key, length, deliveries, sent, origin, lease = words(file, heads + 64, 6)
+    assert (key, length, deliveries, sent, origin) == (ready(7, 1), 6, 1, sent_time, 0)
+    assert lease & 0xFFFFFFFF == row << 24 | take
+    ends = (clock.offset_ns() + taken + 1000 * 10**9) // 10_000_000 & 0xFFFFFFFF
+    assert ends - 6000 < lease >> 32 <= ends + 1, "ticks of 10 ms"
+    for place, payload in enumerate([b"first", b"urgent", b"third"]):
+        at = payloads + place * 128
+        assert file[at : at + 128] == payload.ljust(128, b"\0")
+
+
+def test_golden_bytes_of_those_who_left(prefix: str) -> None:
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    with MessageQueue("golden", max_messages=1) as queue:
+        queue.send(b"message", 3)
+        queue.take(0)
+        with pytest.raises(msgq.errors.QueueFullError):
+            queue.send(b"more", timeout=0)
+    file = path.read_bytes()
+    assert words(file, 4096) == (0,), "the row is free"
+    assert words(file, 4096 + 128, 6) == (1, 1, 1, 0, 1, 1), "take, sent, received, acknowledged, returned, refused"
+    assert words(file, WORDS) == (ready(3, 0),), "what was taken is back"
+    assert words(file, 256) == (2,), "which counts in ready"
+    with MessageQueue("golden"):
+        file = path.read_bytes()
+    assert words(file, 4096 + 64, 6) == (2, 1, 1, 0, 1, 1), "the next generation begins with these counts"
+    assert words(file, 4096 + 128) == (1,), "take goes on"
+
+
+def test_golden_bytes_of_a_notification(prefix: str) -> None:
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    with MessageQueue("golden") as queue, Notice(queue) as notice:
+        assert words(path.read_bytes(), 368, 2) == (1, 0), "notified: row 0"
+        queue.send(b"to the empty queue")
+        assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
+        assert notice.taken()
+        queue.send(b"in company")
+        assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
+        assert not notice.taken()
+    assert words(path.read_bytes(), 368, 2) == (0, 0)
+
+
+def test_golden_bytes_of_a_schema(prefix: str) -> None:
+    with MessageQueue("golden", schema=msgq.Schema("Job", "json", b"{}")):
+        file = Path(f"/dev/shm/msgqjobs_{prefix}/golden").read_bytes()
+    assert words(file, 36864)[0] % 2 == 0, "turn"
+    assert file[36864 + 64 : 36864 + 68] == b"Job\0"
+    assert file[36864 + 256 : 36864 + 261] == b"json\0"

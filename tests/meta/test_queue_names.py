@@ -1,0 +1,90 @@
+"""The public names and signatures of work queues, pinned as those of `test_public_names` are, on both backends."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import msgq
+import msgq.workqueue
+from msgq.impl.fake import workqueue as fake
+from msgq.impl.workqueue import Job, MessageQueue
+from tests.meta.test_public_names import plain_signature, public
+
+OPENING = (
+    "(name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True, write=True, schema=None, "
+    "prefix=None, trust=None, spin_us=None)"
+)
+# Methods; "" is a property.
+QUEUE = {
+    **dict.fromkeys(["name", "prefix", "path", "mode", "max_messages", "max_message_size", "schema"], ""),
+    **dict.fromkeys(["current_messages", "in_flight", "block", "closed", "endpoint"], ""),
+    **dict.fromkeys(["identity", "signals_end_waits"], ""),  # for msgq.posix_ipc
+    "arecv": "(self)",
+    "areceive": "(self)",
+    "close": "(self)",
+    "fileno": "(self)",
+    "notify": "(self, how, once=False, *, exclusive=False)",
+    "peek": "(self, limit=None)",
+    "receive": "(self, timeout=None, *, deadline=None)",
+    "receive_into": "(self, buffer, timeout=None, *, deadline=None)",
+    "receive_many": "(self, limit=None)",
+    "send": "(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0)",
+    "send_many": "(self, messages, priority=0, *, timeout=None, deadline=None)",
+    "take": "(self, timeout=None, *, deadline=None, lease=None)",
+    "unlink": "(self)",
+    "unlink_name": "(name, prefix=None)",
+    "wait_space": "(self, timeout=None, *, deadline=None)",
+}
+JOB = {
+    **dict.fromkeys(["data", "priority", "deliveries", "sent_time", "origin_time"], ""),
+    "ack": "(self)",
+    "nack": "(self)",
+}
+
+
+def found_in(kind: Any) -> dict[str, str]:
+    """Return the public members of a class; of what is compiled without the mark of its `self`."""
+    members = {name: inspect.getattr_static(kind, name) for name in public(kind)}
+    functions = {name: getattr(kind, name) for name, member in members.items() if hasattr(member, "__get__")}
+    return {
+        name: plain_signature(function).replace("self, /", "self") if callable(function) else ""
+        for name, function in functions.items()
+    }
+
+
+def test_names_of_work_queues() -> None:
+    flags = {"O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK"}
+    assert set(msgq.workqueue.__all__) == {"Job", "Message", "MessageQueue"} | flags
+    assert msgq.MessageQueue is msgq.workqueue.MessageQueue
+
+
+def test_a_queue_and_its_signatures() -> None:
+    assert plain_signature(MessageQueue) == OPENING
+    assert found_in(MessageQueue) == QUEUE
+
+
+def test_a_job_and_its_signatures() -> None:
+    assert found_in(Job) == JOB
+
+
+def test_the_fake_has_the_same_names_and_signatures() -> None:
+    assert plain_signature(fake.MessageQueue) == OPENING
+    assert found_in(fake.MessageQueue) | {"signals_end_waits": ""} == QUEUE  # there it is a plain attribute
+
+
+def test_a_message_is_a_pair() -> None:
+    assert msgq.workqueue.Message is fake.Message
+    assert public(msgq.workqueue.Message) == {
+        *("data", "priority", "deliveries", "sent_time", "origin_time"),
+        *("n_fields", "n_sequence_fields", "n_unnamed_fields", "count", "index"),
+    }
+
+
+@pytest.mark.parametrize("kind", [MessageQueue, Job, msgq.workqueue.Message], ids=lambda kind: kind.__name__)
+def test_each_member_is_explained(kind: Any) -> None:
+    assert inspect.getdoc(kind)
+    for name in public(kind) - {"n_fields", "n_sequence_fields", "n_unnamed_fields"}:
+        assert inspect.getdoc(inspect.getattr_static(kind, name)), name
