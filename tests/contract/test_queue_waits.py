@@ -251,6 +251,22 @@ class TestThreads:
 
         assert wake_times(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()) < 4
 
+    def test_who_waits_for_room_does_not_swallow_the_wake_of_who_sends(self, queues: Queues) -> None:
+        queue, total = queues.open(max_messages=1), 0.0
+        for _ in range(5):
+            queue.send(b"first")
+            tasks = [Task(queues.open().wait_space), Task(queue.wait_space), Task(queues.open().send, b"second")]
+            for task in tasks:
+                task.wait_asleep()
+            started = time.monotonic()
+            queue.receive(0)
+            tasks.pop().result()
+            total += time.monotonic() - started
+            assert queue.receive(0) == (b"second", 0)
+            for task in tasks:
+                assert task.result()
+        assert total < 2  # each look of a sleeper by itself is a second away
+
     def test_close_that_returns_jobs_wakes_a_receiver(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
