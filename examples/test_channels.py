@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 
 import pytest
 
 import msgq
-from tests.leftovers import new_token
 from tests.support import DEADLINE, ROOT, SHM
-
-
-@pytest.fixture
-def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix of this test alone, which its processes inherit; its folders are removed afterwards."""
-    name = new_token(tempfile.gettempdir())
-    monkeypatch.setenv("OPENPILOT_PREFIX", name)
-    yield name
-    for kind in ("chan", "pool"):
-        shutil.rmtree(SHM / f"msgq{kind}_{name}", ignore_errors=True)
 
 
 def run(program: str, prefix: str) -> dict[str, str]:
@@ -31,7 +17,7 @@ def run(program: str, prefix: str) -> dict[str, str]:
     command = [sys.executable, "-W", "error", "-m", f"examples.{program}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
-    assert [file for kind in ("chan", "pool") for file in (SHM / f"msgq{kind}_{prefix}").iterdir()] == []
+    assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
     said: dict[str, str] = {}
     for line in done.stdout.splitlines():
         who, text = re.split(r":? ", line, maxsplit=1)

@@ -8,12 +8,13 @@ import pickle
 import pytest
 
 from msgq.errors import (
+    InvalidValueError,
     IpcError,
     QueueFullError,
     QueueMismatchError,
     SegmentError,
 )
-from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK
+from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK, SCHEMA_DATA_MAX
 from msgq.schema import Schema
 from tests.contract.conftest import Queues, drained
 from tests.support import SHM
@@ -153,6 +154,17 @@ class TestSchema:
     def test_it_is_a_schema(self, queues: Queues) -> None:
         with pytest.raises(TypeError, match="Schema"):
             queues.open(schema="text")
+
+    def test_the_largest_schema_and_one_byte_more(self, queues: Queues) -> None:
+        """It lies in front of the messages: none of them may be touched."""
+        largest = Schema("largest", "text", bytes(range(1, 256)) * 78 + b"x" * (SCHEMA_DATA_MAX - 255 * 78))
+        queue = queues.open(max_messages=1)
+        queue.send(b"message", 5)
+        assert queues.open(schema=largest).schema == largest
+        with pytest.raises(InvalidValueError, match=f"{SCHEMA_DATA_MAX + 1} bytes.*at most {SCHEMA_DATA_MAX}"):
+            queues.open(schema=Schema("larger", "text", largest.data + b"x"))
+        assert queue.schema == largest
+        assert queue.receive(0) == (b"message", 5)
 
 
 class TestHandles:

@@ -39,7 +39,7 @@ word READY, `ready` not counted                the message; sleepers            
 word taken                                     a message of a dead owner            who looks: back in its order
 payload copied, deliveries stored or not       the same                             the same
 lease stored                                   the same                             the same, or when the lease ends
-word freed, `freed` not counted                room, senders asleep                 senders, once a second
+word freed, nobody woken                       room, senders asleep                 senders, once a second
 bit on, asleep, or woken                       a bit, and a wake that is used up    who looks; other sleepers
 looking for the dead: some words exchanged     the others                           who looks next
 lock held                                      nothing: the kernel drops it         the kernel

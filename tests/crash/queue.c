@@ -168,21 +168,20 @@ static void give_back(void) {
 
 /* ---- waiting ---- */
 
-static void doze(mq_u32 *word, uint32_t expected, uint64_t ms) {
-    mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+/* As Wait: sleep once, unless it is there already. */
+static void doze(mq_queue_sleep kind, bool (*there)(const mq_queue_parts *parts), uint64_t ms) {
+    uint32_t expected = mq_queue_lie_down(&h, kind);
+    if (!there(&h.parts))
+        mq_futex_wait(mq_futex_word(mq_queue_sleep_word(&h, kind)), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
+    mq_queue_get_up(&h, kind);
 }
 
 /* wait:MS, as Handle._find: sleep once, then take what is there. */
 static void wait_message(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
     mq_queue_taken taken;
     mq_queue_owe(h.row, 1);
-    mq_queue_bit_on(&queue->receivers_waiting, h.number);
-    uint32_t ready = mq_load_acquire_u32(mq_queue_ready_word(queue));
-    if (!mq_queue_has_ready(&h.parts))
-        doze(mq_queue_ready_word(queue), ready, ms);
-    mq_queue_bit_off(&queue->receivers_waiting, h.number);
+    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
     bool found = look(&taken);
     if (found)
         mq_queue_tell_of_rest(&h.parts);
@@ -195,23 +194,15 @@ static void wait_message(uint64_t ms) {
 
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
     mq_queue_owe(h.row, 1);
-    mq_queue_bit_on(&queue->receivers_waiting, h.number);
-    doze(mq_queue_ready_word(queue), mq_load_acquire_u32(mq_queue_ready_word(queue)), ms);
-    mq_queue_bit_off(&queue->receivers_waiting, h.number);
+    doze(MQ_RECEIVING, mq_queue_has_ready, ms);
     mq_queue_pass_on_message(&h);
     mq_queue_owe_no_more(h.row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
-    mq_queue *queue = h.parts.queue;
-    mq_queue_bit_on(&queue->senders_waiting, h.number);
-    uint32_t freed = mq_load_acquire_u32(&queue->freed);
-    if (!mq_queue_has_free(&h.parts))
-        doze(&queue->freed, freed, ms);
-    mq_queue_bit_off(&queue->senders_waiting, h.number);
+    doze(MQ_SENDING, mq_queue_has_free, ms);
     mq_queue_pass_on_room(&h);
 }
 
@@ -224,15 +215,14 @@ static void pass(uint64_t count) {
 }
 
 static bool perform_waiting(const char *name, uint64_t a) {
-    mq_queue *queue = h.parts.queue;
     if (!strcmp(name, "lie"))
-        mq_queue_bit_on(&queue->receivers_waiting, h.number);
+        mq_queue_lie_down(&h, MQ_RECEIVING);
     else if (!strcmp(name, "watch"))
-        mq_queue_bit_on(&queue->receivers_watching, h.number);
+        mq_queue_lie_down(&h, MQ_WATCHING);
     else if (!strcmp(name, "crave"))
-        mq_queue_bit_on(&queue->senders_waiting, h.number);
+        mq_queue_lie_down(&h, MQ_SENDING);
     else if (!strcmp(name, "notify"))
-        mq_queue_bit_on(&queue->notified, h.number);
+        mq_queue_bit_on(&h.parts.queue->notified, h.number);
     else if (!strcmp(name, "wait"))
         wait_message(a);
     else if (!strcmp(name, "giveup"))

@@ -22,8 +22,8 @@ PLACES = 6  # few, so that every place has had many messages soon
 PRIORITIES = 3
 LAPS = 4
 BEFORE, OTHER = 100, 1000  # where the numbers of messages begin that were sent before the victim's, and afterwards
-ROWS, ROWS_AT, ROW_BYTES, HEADER = 128, 4096, 192, 49152
-BITS = ("receivers_waiting", "receivers_watching", "senders_waiting", "notified")
+ROWS, ROWS_AT, ROW_BYTES, HEADER = 128, 4096, 256, 57344
+BITS = ("receiving", "watching", "sending", "notified")
 BITS_AT = 320
 
 
@@ -66,9 +66,6 @@ class File:
         data = self.path.read_bytes()
         found = {kind: data[BITS_AT + 16 * i : BITS_AT + 16 * i + 16] for i, kind in enumerate(BITS)}
         return {kind: int.from_bytes(bits, "little") for kind, bits in found.items() if any(bits)}
-
-    def arrived(self) -> int:
-        return int.from_bytes(self.path.read_bytes()[448:452], "little")
 
     def generation(self, row: int) -> int:
         at = ROWS_AT + ROW_BYTES * row + 64

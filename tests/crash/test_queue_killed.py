@@ -41,8 +41,8 @@ SENDERS = {
     "send": Scene("join ready send:200 arm send:201 send:202", before=2, sure=1),
     "send of many": Scene("join ready arm many:3:200", before=1),
     "send to another block": Scene("join ready arm send:200 send:201", before=66, places=70),
-    "send beside a sleeper": Scene("join lie ready arm send:200 send:201", before=1),
-    "send beside a watcher": Scene("join watch ready arm send:200", before=1),
+    "send beside a sleeper": Scene("join ready lie arm send:200 send:201", before=1),
+    "send beside a watcher": Scene("join ready watch arm send:200", before=1),
     "send where somebody wants to be told": Scene("join notify ready arm send:200 send:201", before=0),
     "the same, not empty": Scene("join notify ready arm send:200", before=2),
     "send without room": Scene("join ready arm send:200", before=PLACES),
@@ -65,10 +65,11 @@ NAMED = {
         "mq_queue_commit: stored &h->parts.words[place]",
         "mq_queue_commit: counted &h->parts.queue->ready",
     ],
-    "send beside a sleeper": ["mq_queue_wake_receivers: woke mq_futex_word(mq_queue_ready_word(queue))"],
+    "send beside a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "send where somebody wants to be told": ["mq_queue_arrived: counted &queue->arrived"],
     "send to another block": ["mq_queue_hold: counted &h->parts.entered[place / MQ_QUEUE_BLOCK]"],
     "wait for room": [
+        "mq_attention_announce_many: exchanged word",
         "mq_queue_bit_on: set &bits->word[row / 64]",
         "doze: slept on a word",
         "mq_queue_bit_off: cleared &bits->word[row / 64]",
@@ -85,7 +86,7 @@ NAMED = {
         "copy: half copied from payload",
         "mq_queue_free: exchanged &h->parts.words[taken->place]",
     ],
-    "receive beside one who waits for room": ["mq_queue_wake_sender: woke mq_futex_word(&queue->freed)"],
+    "receive beside one who waits for room": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "take, give back": ["mq_queue_return: exchanged &h->parts.words[place]"],
     "take for a time": ["mq_queue_lease: stored &h->parts.heads[taken->place].lease"],
     "look for the dead": [
@@ -96,7 +97,7 @@ NAMED = {
 }
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
-GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_queue_count: ")
+GONE = ("mq_queue_free: ", "mq_queue_wake_sender: ", "mq_attention_wake_many: ", "mq_queue_count: ")
 
 
 def at_each_step(place: Place, scene: str, places: int, kill: Callable[[Place, int, str], list[str]]) -> None:
@@ -228,3 +229,10 @@ def test_a_bit_of_the_dead_goes_when_somebody_looks(place: Place) -> None:
     assert len(place.bits()) == 4
     place.look()
     assert not place.bits()
+
+
+def test_bits_of_the_dead_are_not_inherited(place: Place) -> None:
+    place.killed("join lie watch crave notify")
+    place.kill_free_rows()
+    place.waiting("enter")
+    assert not place.bits(), "it lives, and does not sleep"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import Got, Place, life_goes_on, place, program
+from tests.crash.queues import ROW_BYTES, ROWS_AT, Got, Place, life_goes_on, place, program
 from tests.support import Child, Task, hear, in_fork, say, wait_until
 from tests.unit import life_actors
 
@@ -186,7 +186,7 @@ class TestRows:
     @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "dies"])
     def test_an_owner_who_is_called_as_the_dead_one(self, place: Place, former: int, leaves: bool) -> None:
         """What: 65,536 owners later somebody lives whom the words name. When it is gone, all comes back."""
-        place.write(4096 + 192 * 2 + 64, former - 1 + 65_536)
+        place.write(ROWS_AT + ROW_BYTES * 2 + 64, former - 1 + 65_536)
         heir = place.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &head->key")
         heir.wait_ready()
         place.look()

@@ -124,7 +124,7 @@ def test_who_was_woken_dies_or_stops(
 ) -> None:
     """What: three sleep; the first is woken and does nothing any more.
 
-    Why: the kernel wakes who has slept longest, and a wake is used up.
+    Why: of those who sleep the lowest row is woken, and a wake is used up.
 
     Failure would mean: one dead process makes the others sleep on.
     """
@@ -134,7 +134,7 @@ def test_who_was_woken_dies_or_stops(
         victim.wait_ready()
         victim.proceed()
         wait_asleep(victim.pid)
-        tasks = [Task(timed, partial(wish, handle)) for handle in (where.queue, where.handle())]
+        tasks = [Task(timed, partial(wish, handle)) for handle in (where.handle(), where.handle())]
         for task in tasks:
             task.wait_asleep()
         since = time.monotonic()
@@ -159,7 +159,7 @@ def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
         leaver = place.driver("join giveup:30000", "*never*")
         wait_until(lambda: place.bits())
         wait_asleep(leaver.pid)
-        task = Task(timed, partial(receive, place.queue))
+        task = Task(timed, partial(receive, place.handle()))  # in a higher row: it is not woken first
         task.wait_asleep()
         since = time.monotonic()
         place.other.send(b"")

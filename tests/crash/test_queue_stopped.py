@@ -131,6 +131,32 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
     assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
 
 
+@pytest.mark.parametrize("former", ["join hold", "join send:0 take:1"], ids=["held", "taken"])
+def test_who_looks_for_the_dead_stops_while_a_row_changes_hands(place: Place, former: str) -> None:
+    """What: one who has just found the first place of a dead one stops; somebody takes the dead one's row, and places.
+
+    Why: what is known of an owner is not known of the next one in its row.
+
+    Failure would mean: a living one's places are given to others while it writes to them.
+    """
+    place.killed(former)
+    victim = place.driver("enter ready arm sweep", "mq_queue_*: exchanged &h->parts.words*", 1, signal.SIGSTOP)
+    victim.wait_ready()
+    victim.proceed()
+    victim.wait_stopped()
+    place.kill_free_rows()
+    heir = place.waiting("enter hold hold hold")
+    words = place.words()
+    victim.go_on()
+    victim.ended(0)
+    assert place.words() == words, "it lives"
+    heir.process.kill()
+    heir.process.wait()
+    place.look()
+    assert [number for number, _ in place.drain()] == [0] * ("send" in former)
+    life_goes_on(place)
+
+
 def run_leased(place: Place, at: int) -> list[str]:
     """Stop a victim that takes a message for 10 ms. Returns the points that it names."""
     place.send(0)

@@ -41,19 +41,15 @@ GOLDEN: Golden = {
         "pad0": (136, 120),
         "ready": (256, 8),
         "pad1": (264, 56),
-        "receivers_waiting": (320, 16),
-        "receivers_watching": (336, 16),
-        "senders_waiting": (352, 16),
+        "asleep": (320, 48),
         "notified": (368, 16),
-        "freed": (384, 4),
+        "arrived": (384, 4),
         "pad2": (388, 60),
-        "arrived": (448, 4),
-        "pad3": (452, 60),
-        "room": (512, 3584),
-        "rows": (4096, 24576),
-        "schema": (28672, 304),
-        "schema_data": (28976, 20176),
-        "": (0, 49152),
+        "room": (448, 3648),
+        "rows": (4096, 32768),
+        "schema": (36864, 304),
+        "schema_data": (37168, 20176),
+        "": (0, 57344),
     },
     "mq_queue_row": {
         "at": (0, 72),
@@ -62,7 +58,9 @@ GOLDEN: Golden = {
         "take": (128, 8),
         "counts": (136, 40),
         "owes": (176, 16),
-        "": (0, 192),
+        "attention": (192, 12),
+        "pad1": (204, 52),
+        "": (0, 256),
     },
     "mq_queue_counts": {
         "sent": (0, 8),
@@ -95,6 +93,10 @@ CONSTANTS = {
     "MQ_QUEUE_MESSAGES_MAX": 65536,
     "MQ_QUEUE_SIZE_MAX": 1 << 30,
     "MQ_QUEUE_PRIORITY_MAX": 32767,
+    "MQ_RECEIVING": 0,
+    "MQ_WATCHING": 1,
+    "MQ_SENDING": 2,
+    "MQ_SLEEPS": 3,
     "MQ_LEASE_TICK_NS": 10_000_000,
 }
 # Sections of docs/queue-protocol.md, and the struct that each has a table of.
@@ -127,6 +129,8 @@ def test_documentation_tells_the_same_constants() -> None:
 def test_limits_are_the_same_in_headers_and_arguments() -> None:
     assert CONSTANTS["MQ_QUEUE_MESSAGES_MAX"] == options.MESSAGES_MAX
     assert CONSTANTS["MQ_QUEUE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
+    marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
+    assert GOLDEN["mq_queue"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
     assert CONSTANTS["MQ_QUEUE_PRIORITY_MAX"] == options.PRIORITY_MAX
     assert posix_ipc.QUEUE_PRIORITY_MAX == options.PRIORITY_MAX
 
@@ -139,17 +143,19 @@ def test_limits_are_the_same_in_texts() -> None:
     assert f"which is 1 to 2^30, {options.MESSAGE_SIZE} by default |" in limits
     assert f"| 0 to {options.PRIORITY_MAX} |" in limits
     assert f"| {CONSTANTS['MQ_QUEUE_ROWS']}, threads may share one |" in limits
+    assert f"| {options.SCHEMA_DATA_MAX} bytes of data |" in limits
     contract = " ".join((MessageQueue.__doc__ or "").split())
     assert f"1 to {options.MESSAGES_MAX}; None: {options.MESSAGES}." in contract
     assert f"1 to 2^30; None: {options.MESSAGE_SIZE}." in contract
     assert f"the queue is open {CONSTANTS['MQ_QUEUE_ROWS']} times" in contract
+    assert f"at most {options.SCHEMA_DATA_MAX} bytes of data" in contract
     assert f"0 to {options.PRIORITY_MAX};" in (MessageQueue.send.__doc__ or "")
     assert re.search(rf"\b0 to {options.PRIORITY_MAX};", msgq.workqueue.Message.priority.__doc__ or "")
 
 
 # ---- what the library writes ----
 
-WORDS = 49152 + 64  # behind `entered` of up to 8 blocks
+WORDS = 57344 + 64  # behind `entered` of up to 8 blocks
 
 
 def ready(priority: int, order: int) -> int:
@@ -175,21 +181,22 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     payloads = heads + 70 * 64
     assert len(file) == payloads + 70 * 128
     assert file[:8] == b"GSQJOBS1"
-    assert words(file, 8, 3) == (1 << 32, 49152, len(file))
+    assert words(file, 8, 3) == (1 << 32, 57344, len(file))
     (created,) = words(file, 32)
     assert before <= created <= clock.offset_ns() + time.monotonic_ns()
     assert words(file, 40, 3) == (os.getpid(), 70, 100)
     assert file[64:128].rstrip(b"\0").decode() == Path("/proc/self/comm").read_text().strip()
     assert words(file, 128) == (128,), "stride"
     assert words(file, 256) == (4,), "ready"
-    assert not any(file[320:512]), "nobody sleeps, nor has slept"
+    assert not any(file[320:4096]), "nobody sleeps, or wants to be notified"
     uid, *process = words(file, 4096, 5)
     assert tuple(process) == process_words()
     assert words(file, 4096 + 56, 2) == (uid, 1), "held_uid, generation"
     assert words(file, 4096 + 72, 7) == (0,) * 7, "nobody had the row before"
     assert words(file, 4096 + 128, 8) == (2, 4, 2, 1, 0, 0, 0, 0), "take; the counts; it owes nothing"
-    assert not any(file[4096 + 192 : 28672]), "other rows"
-    assert words(file, 49152, 2) == (4, 0), "entered"
+    assert not any(file[4096 + 192 : 4096 + 256]), "it never slept"
+    assert not any(file[4096 + 256 : 36864]), "other rows"
+    assert words(file, 57344, 2) == (4, 0), "entered"
     row, generation, take = 0, 1, 2
     in_work = 2 << 61 | row << 48 | generation << 32 | take
     assert words(file, WORDS, 5) == (ready(0, 0), in_work, ready(0, 2), 0, 0)
@@ -229,10 +236,10 @@ def test_golden_bytes_of_a_notification(prefix: str) -> None:
     with MessageQueue("golden") as queue, Notice(queue) as notice:
         assert words(path.read_bytes(), 368, 2) == (1, 0), "notified: row 0"
         queue.send(b"to the empty queue")
-        assert struct.unpack_from("<I", path.read_bytes(), 448) == (1,), "arrived"
+        assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
         assert notice.taken()
         queue.send(b"in company")
-        assert struct.unpack_from("<I", path.read_bytes(), 448) == (1,), "arrived"
+        assert struct.unpack_from("<I", path.read_bytes(), 384) == (1,), "arrived"
         assert not notice.taken()
     assert words(path.read_bytes(), 368, 2) == (0, 0)
 
@@ -240,6 +247,6 @@ def test_golden_bytes_of_a_notification(prefix: str) -> None:
 def test_golden_bytes_of_a_schema(prefix: str) -> None:
     with MessageQueue("golden", schema=msgq.Schema("Job", "json", b"{}")):
         file = Path(f"/dev/shm/msgqjobs_{prefix}/golden").read_bytes()
-    assert words(file, 28672)[0] % 2 == 0, "turn"
-    assert file[28672 + 64 : 28672 + 68] == b"Job\0"
-    assert file[28672 + 256 : 28672 + 261] == b"json\0"
+    assert words(file, 36864)[0] % 2 == 0, "turn"
+    assert file[36864 + 64 : 36864 + 68] == b"Job\0"
+    assert file[36864 + 256 : 36864 + 261] == b"json\0"

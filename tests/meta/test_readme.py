@@ -22,6 +22,7 @@ PAGES = (
     "docs/lake.md",
     "docs/masters.md",
     "docs/playing.md",
+    "docs/queues.md",
     "docs/recording.md",
     "docs/simulation.md",
     "docs/visionipc.md",
@@ -70,6 +71,10 @@ def test_python_blocks_print_what_the_document_says(environment: dict[str, str],
 
 def test_the_guide_to_channels_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
     check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/channels.md", without="diagnose")
+
+
+def test_the_guide_to_queues_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+    check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/queues.md", without="posix_ipc")
 
 
 def check_python_blocks(environment: dict[str, str], document: str, without: str = MARK) -> None:

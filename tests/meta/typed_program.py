@@ -85,7 +85,9 @@ def work() -> bytes:
             assert_type(data, bytes)
             assert_type(priority, int)
             assert_type(message.sent_time, int)
-        job = queue.take(lease=60.0)
+        with queue.take(lease=60.0) as first:
+            print(first.data)
+        job = queue.take(0.5)
         if job is None:
             return queue.receive_many()[0].data
         with job:
@@ -125,5 +127,5 @@ def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket, queue: msgq.MessageQueue)
     queue.send("text")  # type: ignore[arg-type]
     queue.send(b"", 1, 2.0)  # type: ignore[call-arg]
     queue.max_messages = 5  # type: ignore[misc]
-    print(queue.receive().data)  # type: ignore[union-attr]
+    print(queue.receive(0).data)  # type: ignore[union-attr]
     queue.notify("text")  # type: ignore[arg-type]

@@ -12,142 +12,9 @@
  * not see other processes, so with them copies are made as the library makes them. What it cannot say: whether fences are
  * strong enough; there, messages and their order count, and the model (tools/model).
  */
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include "queue_member.h"
 
-#include "ground/life.h"
-
-/* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
-static _Atomic uint64_t deaths;
-#define mq_owner_life(...)                                                                                             \
-    ({                                                                                                                 \
-        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
-        (void)atomic_load(&deaths);                                                                                    \
-        life_;                                                                                                         \
-    })
-
-/* Others run between any two steps now and then: most windows are a few instructions wide. */
-static _Thread_local uint64_t chance;
-static uint32_t below(uint32_t n) {
-    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(chance >> 33) % n;
-}
-static void jostle(void) {
-    if (below(256) == 0)
-        sched_yield();
-}
-#define mq_compare_exchange_u64(...) (jostle(), mq_compare_exchange_u64(__VA_ARGS__))
-#define mq_fetch_add_u64(...) (jostle(), mq_fetch_add_u64(__VA_ARGS__))
-#define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
-
-#include "workqueue/outlook.h"
-
-enum { PLACES = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
-enum { STUCK_MS = 6000, NAP_MS = 20000 }; /* a sleeper is to be woken: the clock comes too late to help */
-enum { SENDS = 2, CONSUMERS = 2, PROCESSES_MAX = SENDERS - SENDS };
-
-/* What all processes know. */
-typedef struct {
-    _Atomic bool stop;
-    _Atomic uint64_t sent, acked, nacked, died, killed, left, waited, expired, skipped, swept, watched, told;
-    _Atomic uint64_t uids;
-    struct {
-        _Atomic uint64_t begun;        /* numbers up to this one were sent, or given up */
-        _Atomic uint8_t done[NUMBERS]; /* how often each was acknowledged */
-    } sender[SENDERS];
-} books;
-static books *all;
-static mq_queue_parts parts;
-static mq_roll roll;
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
-static bool plain;             /* nobody is in another process */
-static unsigned seed;
-
-static void wrong(const char *what, uint64_t a, uint64_t b) {
-    fprintf(stderr, "queue: %s: %llx, %llx (seed %u)\n", what, (unsigned long long)a, (unsigned long long)b, seed);
-    all->stop = true;
-    _exit(1);
-}
-
-/* ---- handles ---- */
-
-typedef struct {
-    mq_queue_handle h;
-    void *hold;
-    uint64_t uid, last[SENDERS][PRIORITIES];
-    pthread_mutex_t lock; /* Python's, for threads that share the handle */
-    int asleep[2];
-} member;
-
-static void come(member *m) {
-    mq_self self;
-    mq_roster roster = mq_queue_roster(parts.queue);
-    memset(m, 0, sizeof *m);
-    pthread_mutex_init(&m->lock, NULL);
-    m->h.parts = parts;
-    m->h.roll = &roll;
-    m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
-    m->h.next = below(PLACES);
-    if (!m->h.blocks || mq_read_self(&self))
-        wrong("no memory", 0, 0);
-    int fd = mq_roll_open(&roll, O_RDWR);
-    pthread_mutex_lock(&lock);
-    flock(fd, LOCK_EX);
-    int row = mq_roster_find(&roster, &roll, &m->hold);
-    if (row == MQ_NO_ROW || !m->hold)
-        wrong("no row", (uint64_t)row, 0);
-    m->uid = ++all->uids;
-    mq_queue_join(&m->h, row, &self, m->uid, true);
-    flock(fd, LOCK_UN);
-    pthread_mutex_unlock(&lock);
-    close(fd);
-    mq_queue_look(&m->h, mq_now_ns());
-}
-
-static void go(member *m, bool dies) {
-    if (dies) { /* as the kernel does it, with all that it has */
-        deaths++;
-        mq_row_let_go(m->hold);
-        all->died++;
-    } else {
-        mq_queue_leave(&m->h, m->uid, &m->hold);
-        all->left++;
-    }
-    free(m->h.blocks);
-    pthread_mutex_destroy(&m->lock);
-}
-
-/* As Handle._look: the dead, by the clock. */
-static void look(member *m) {
-    int64_t now = mq_now_ns();
-    if (mq_queue_sweep_due(&m->h, now))
-        mq_queue_look(&m->h, now);
-}
-
-/* As Handle._sleep. The lock is held, and let go meanwhile. */
-static void rest(member *m, bool receives) {
-    mq_queue_bits *bits = receives ? &parts.queue->receivers_waiting : &parts.queue->senders_waiting;
-    mq_u32 *word = receives ? mq_queue_ready_word(parts.queue) : &parts.queue->freed;
-    m->asleep[receives]++;
-    mq_queue_bit_on(bits, m->h.number);
-    uint32_t seen = mq_load_acquire_u32(word);
-    bool there = receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
-    pthread_mutex_unlock(&m->lock);
-    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_LOOK_NS; /* the killed take wakes with them */
-    if (!there && !all->stop)
-        mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (below(4) ? nap_ns : 100000));
-    all->waited++;
-    pthread_mutex_lock(&m->lock);
-    if (--m->asleep[receives] == 0)
-        mq_queue_bit_off(bits, m->h.number);
-}
+enum { SENDS = 2, PROCESSES_MAX = SENDERS - SENDS };
 
 /* ---- messages ---- */
 
@@ -228,7 +95,7 @@ static void *run_sender(void *argument) {
             break;
         }
         send_one(&m, me, number);
-        if (plain && below(2048) == 0)
+        if (plain && below(64) == 0)
             await(me, number, skipped);
         if (below(4096) == 0) {
             go(&m, below(2));
@@ -268,8 +135,11 @@ static void acknowledge(member *m, const mq_queue_taken *t, bool leased) {
 static void lease(member *m, const mq_queue_taken *t) {
     uint32_t tick = mq_lease_tick((uint64_t)mq_now_ns());
     mq_queue_lease(&m->h, t, tick + 1 + below(3));
-    if (below(64) == 0)
-        usleep(below(60000));
+    if (below(64))
+        return;
+    pthread_mutex_unlock(&m->lock);
+    usleep(below(60000));
+    pthread_mutex_lock(&m->lock);
 }
 
 /* Take one, the lock being held. False: nothing is there. */
@@ -290,7 +160,7 @@ static bool consume(member *m, bool leases) {
     bool leased = leases && below(2);
     if (leased)
         lease(m, &t);
-    if (leases && below(64) == 0)
+    if (leases && (leased || m != &shared) && below(64) == 0)
         return true; /* it is left as it is until the handle goes, or its lease is over */
     if (leases && below(16) == 0) {
         mq_queue_return(&m->h, t.place, t.word);
@@ -300,14 +170,13 @@ static bool consume(member *m, bool leases) {
     return true;
 }
 
-/* Two threads share a handle that only receives. */
-static member shared;
+/* Two threads share a handle. */
 static void *run_receiver(void *argument) {
     chance = seed * 31 + (uint64_t)(uintptr_t)argument;
     pthread_mutex_lock(&shared.lock);
     while (!all->stop) {
         look(&shared);
-        if (!consume(&shared, false))
+        if (!consume(&shared, true))
             rest(&shared, true);
         pthread_mutex_unlock(&shared.lock);
         if (below(64) == 0)
@@ -489,11 +358,11 @@ int main(int argc, char **argv) {
             wrong("a process", (uint64_t)i, (uint64_t)status);
     go(&shared, false);
     settle();
-    printf("sent %llu acked %llu nacked %llu died %llu left %llu waited %llu expired %llu skipped %llu swept %llu "
-           "watched %llu told %llu\n",
+    printf("sent %llu acked %llu nacked %llu died %llu killed %llu left %llu waited %llu expired %llu skipped %llu "
+           "swept %llu watched %llu told %llu\n",
            (unsigned long long)all->sent, (unsigned long long)all->acked, (unsigned long long)all->nacked,
-           (unsigned long long)all->died, (unsigned long long)all->left, (unsigned long long)all->waited,
-           (unsigned long long)all->expired, (unsigned long long)all->skipped, (unsigned long long)all->swept,
-           (unsigned long long)all->watched, (unsigned long long)all->told);
+           (unsigned long long)all->died, (unsigned long long)all->killed, (unsigned long long)all->left,
+           (unsigned long long)all->waited, (unsigned long long)all->expired, (unsigned long long)all->skipped,
+           (unsigned long long)all->swept, (unsigned long long)all->watched, (unsigned long long)all->told);
     return 0;
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.sanitizers.test_tsan import THREAD, WATCHDOG, needs_tsan
+from tests.sanitizers.stress import THREAD, WATCHDOG, needs_tsan
 from tools.fuzz import build
 
 SOURCE = Path(__file__).with_name("attention.c")

@@ -5,39 +5,21 @@ What, why, and what a failure would mean are at the top of channel.c, with what 
 
 from __future__ import annotations
 
-import re
-import secrets
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.test_tsan import THREAD, WATCHDOG, check_counts, needs_tsan
-from tools.fuzz import build
+from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
 
-SOURCE = Path(__file__).with_name("channel.c")
 SECONDS = 2
-FLAGS = {"native": ("-O2",), "thread": THREAD, "address": build.SANITIZED}
-pytestmark = [pytest.mark.slow, pytest.mark.watchdog(2 * WATCHDOG)]
+pytestmark = SLOW
 
 
-def run(folder: Path, flags: tuple[str, ...], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-    program = build.compile_program(SOURCE, folder / "channel", *flags)
-    command = [str(program), str(seconds), str(secrets.randbits(16))]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WATCHDOG)
-
-
-@pytest.mark.parametrize("name", ["native", pytest.param("thread", marks=needs_tsan), "address"])
-def test_no_message_is_torn_or_miscounted(tmp_path: Path, name: Any) -> None:
-    if name == "address" and not build.has_sanitizer("address,undefined"):
-        pytest.skip("the compiler has no address sanitizer")
-    done = run(tmp_path, FLAGS[name])
-    assert done.returncode == 0, done.stderr[-6000:]
-    counts = {what: int(count) for what, count in re.findall(r"(\w+) (\d+)", done.stdout)}
-    del counts["refused"]  # all slots are seldom held at once
-    check_counts(counts)
+@pytest.mark.parametrize("flags", BUILDS)
+def test_no_message_is_torn_or_miscounted(tmp_path: Path, flags: Any) -> None:
+    check_counts(Stress("channel", tmp_path).counts(flags, SECONDS), "refused")  # all slots are seldom held at once
 
 
 EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
@@ -66,7 +48,7 @@ RELAXED = {
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutated(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
-    done = run(tmp_path, FLAGS["thread"], 5)
+    done = Stress("channel", tmp_path).run("thread", 5)
     assert done.returncode != 0
     assert "data race" in done.stderr
 
@@ -100,6 +82,6 @@ MISSING = {
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutated(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
-    done = run(tmp_path, FLAGS["native"], 10)
+    done = Stress("channel", tmp_path).run("native", 10)
     assert done.returncode == 1
     assert "channel:" in done.stderr

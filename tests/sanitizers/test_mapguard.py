@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.mutated import mutated
-from tests.sanitizers.test_tsan import WATCHDOG
+from tests.sanitizers.stress import WATCHDOG
 from tools.fuzz import build
 
 SOURCE = Path(__file__).with_name("mapguard.c")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -288,6 +290,37 @@ def test_sigint_in_every_wait(scene: Scene, endpoint: str) -> None:
         got = queue.receive(0)
         assert got is not None
         assert (got.data, stats.queue(endpoint).free) == (b"all that fits", 1)
+
+
+@pytest.mark.parametrize("how", ["nack", "close", "drop", "raise"])
+def test_what_comes_back_wakes_a_sleeper(endpoint: str, how: str) -> None:
+    late = 0
+    with MessageQueue(endpoint) as queue:
+        for _ in range(4):
+            with MessageQueue(endpoint) as other:
+                other.send(b"x")
+                jobs = [other.take(0)]
+                task = Task(queue.receive)
+                wait_until(lambda: sleeping(queue, "receiving") == 1)
+                for _ in range(4):  # it looks once more after 10 ms
+                    task.wait_asleep()
+                start = time.monotonic()
+                give_back(how, other, jobs)
+                assert task.result().deliveries == 2
+                late += time.monotonic() - start > queues.LATE_S
+    assert late <= PAUSES
+
+
+def give_back(how: str, queue: MessageQueue, jobs: list[Any]) -> None:
+    if how == "nack":
+        jobs[0].nack()
+    elif how == "close":
+        queue.close()
+    elif how == "drop":
+        jobs.clear()
+    else:
+        with contextlib.suppress(ZeroDivisionError), jobs[0]:
+            raise ZeroDivisionError
 
 
 def of(queue: MessageQueue, child: Child) -> QueueHandleInfo:

@@ -13,9 +13,10 @@ from msgq.errors import IpcError, QueueFullError
 from msgq.workqueue import MessageQueue
 from tests.support import SHM
 
-HEADER = 49152
-ROWS, ROW_BYTES, SCHEMA = 4096, 192, 28672
-READY_COUNT, BITS, FREED, ARRIVED = 256, 320, 384, 448
+HEADER = 57344
+ROWS, ROW_BYTES, SCHEMA = 4096, 256, 36864
+READY_COUNT, BITS, ARRIVED = 256, 320, 384
+ATTENTION = ROWS + 192  # of the first row
 READY_BIT, HELD_BITS, TAKEN_BITS = 1 << 63, 1 << 61, 2 << 61
 #: Values at which arithmetic goes wrong.
 EDGES = (0, 1, 64, 2**16, 2**31, 2**32 - 1, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)

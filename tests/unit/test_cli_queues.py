@@ -65,7 +65,7 @@ def killed(name: str, how: str = "open") -> int:
 
 def write_nonsense(name: str) -> None:
     with open(stats.queue(name).path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        memory[49152 + 64 : 49152 + 72] = (7).to_bytes(8, "little")
+        memory[57344 + 64 : 57344 + 72] = (7).to_bytes(8, "little")
 
 
 # ---- looking ----

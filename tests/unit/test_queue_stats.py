@@ -25,7 +25,7 @@ from msgq.schema import Schema
 from msgq.workqueue import Job, MessageQueue
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
-HEADER = 49152
+HEADER = 57344
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class MessageQueue(Waitable):
     ) -> None:
         super().__init__()
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
-        options.check_schema(schema)
+        options.check_schema(schema, wanted.name)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
         with naming.chosen(trust=trust):
             sharing.trusted(wanted.name)

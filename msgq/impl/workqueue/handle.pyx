@@ -82,8 +82,8 @@ cdef class Handle(Waitable):
                   write=True, schema=None, prefix=None, trust=None, spin_us=None):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
-        self._spin_us = naming.spin_us(spin_us, wanted.name)
-        options.check_schema(schema)
+        self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
+        options.check_schema(schema, wanted.name)
         check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
@@ -117,14 +117,16 @@ cdef class Handle(Waitable):
         """Take a row, here or in a forked child; then bring back what its dead owners had."""
         cdef mq_self us
         cdef mq_roster roster = mq_queue_roster(self._h.parts.queue)
-        cdef int row, fd
-        identify(&us, NULL)
-        self._waits, self._threads, self._held = [], [], NULL
-        self._fd, self._waiting, self._closing, self._told = -1, None, False, None
-        memset(self._asleep, 0, sizeof(self._asleep))
-        memset(&self._outlook, 0, sizeof(self._outlook))
-        fd = self._file.lock()
+        cdef int row, ticket = self._ticket, fd = self._file.lock()
+        if self._ticket != ticket:  # another thread, or a signal handler, joined or closed it while we waited
+            unlock_file(fd)
+            return self._enter()
         try:
+            identify(&us, NULL)
+            self._waits, self._threads, self._held = [], [], NULL
+            self._fd, self._waiting, self._closing, self._told = -1, None, False, None
+            memset(self._asleep, 0, sizeof(self._asleep))
+            memset(&self._outlook, 0, sizeof(self._outlook))
             row = mq_roster_find(&roster, self._h.roll, &self._held)
             if row == MQ_NO_ROW:
                 text = f"has {MQ_QUEUE_ROWS} handles open, as many as it may; close some, or share one between threads"

@@ -33,6 +33,9 @@ MESSAGE_SIZE = 8192
 MESSAGES_MAX = 65536
 MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
+# Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
+SPIN_US = 10
+SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
 
 
@@ -135,10 +138,20 @@ def _size(what: str, value: int | None, most: int, name: str) -> int | None:
     return number
 
 
-def check_schema(schema: Schema | None) -> None:
-    """Refuse what is no schema. TypeError."""
-    if schema is not None and not isinstance(schema, Schema):
+def check_schema(schema: Schema | None, name: str) -> None:
+    """Refuse what is no schema, or one that has no room in a queue.
+
+    Raises
+    ------
+    TypeError, InvalidValueError : in this order.
+    """
+    if schema is None:
+        return
+    if not isinstance(schema, Schema):
         raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+    if len(schema.data) > SCHEMA_DATA_MAX:
+        text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a queue"
+        raise InvalidValueError(text, name)
 
 
 def checked_priority(priority: int, name: str) -> int:

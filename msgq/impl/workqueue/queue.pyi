@@ -1,7 +1,7 @@
 """A work queue: each message goes to one consumer, the most urgent first."""
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy.typing as npt
 from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
@@ -55,13 +55,13 @@ class MessageQueue(Handle):
             file, so group and others have both rights or none.
         max_messages : messages that a new queue holds, 1 to 65536; None: 128. A message that was taken counts until it
             is acknowledged.
-        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. The file has room for all, of which
-            memory is used as messages need it.
+        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. A new file takes the
+            memory of all of them at once.
         read, write : False: this handle cannot receive, or cannot send.
-        schema : describes the messages; it is set if there is none.
+        schema : describes the messages, in at most 20032 bytes of data; it is set if there is none.
         prefix : instead of OPENPILOT_PREFIX, "" for none.
         trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US.
+        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------
@@ -195,6 +195,10 @@ class MessageQueue(Handle):
         EndpointClosedError : the handle is closed, also while this waits.
         """
 
+    # Without a time: it is a message, unless `block` is False, which no type says.
+    @overload
+    def receive(self, timeout: None = None, *, deadline: None = None) -> Message | Any: ...
+    @overload
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
         """Take the next message out of the queue, waiting for one.
 
@@ -265,6 +269,9 @@ class MessageQueue(Handle):
         As `receive`.
         """
 
+    @overload
+    def take(self, timeout: None = None, *, deadline: None = None, lease: float | None = None) -> Job | Any: ...
+    @overload
     def take(
         self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
     ) -> Job | None:

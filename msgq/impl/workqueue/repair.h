@@ -18,28 +18,34 @@ enum {
     MQ_QUEUE_MET_NS = 10000000,    /* and at most so often when there are places of others */
 };
 
-/* What one sweep knows of a row's owner. */
-typedef enum { MQ_NOT_ASKED, MQ_LIVES, MQ_DIED } mq_queue_verdict;
+/* What one sweep knows of a row: whether its owner of this generation is dead. Rows change hands meanwhile. */
+typedef struct {
+    bool asked;
+    bool died;
+    uint16_t generation;
+} mq_queue_verdict;
 
-static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, uint8_t *verdicts, uint64_t word) {
+static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_inquiry *inquiry, mq_queue_verdict *verdicts,
+                                       uint64_t word) {
     unsigned row = mq_word_row(word);
+    uint16_t generation = mq_word_generation(word);
+    mq_queue_verdict *verdict = &verdicts[row];
     const mq_queue_row *owner = &h->parts.queue->rows[row];
-    if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != mq_word_generation(word))
+    if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
-    if (row == h->number && mq_word_generation(word) == h->generation)
+    if (row == h->number && generation == h->generation)
         return false; /* ourselves: our own lock looks free to us */
-    /* The dead stay dead while the generation is theirs. */
-    if (verdicts[row] == MQ_NOT_ASKED) {
-        mq_life life = mq_roster_life(inquiry, &owner->at, mq_word_generation(word), MQ_QUEUE_ROW_BYTE + (int)row);
-        verdicts[row] = life == MQ_DEAD ? MQ_DIED : MQ_LIVES;
+    if (!verdict->asked || verdict->generation != generation) {
+        mq_life life = mq_roster_life(inquiry, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
+        *verdict = (mq_queue_verdict){.asked = true, .died = life == MQ_DEAD, .generation = generation};
     }
-    return verdicts[row] == MQ_DIED;
+    return verdict->died;
 }
 
 /* Put all places right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
  * MQ_QUEUE_LOOK_NS at most. */
 static inline int64_t mq_queue_sweep(mq_queue_handle *h, int64_t now_ns) {
-    uint8_t verdicts[MQ_QUEUE_ROWS] = {0};
+    mq_queue_verdict verdicts[MQ_QUEUE_ROWS] = {0};
     mq_inquiry inquiry = mq_inquire(h->roll);
     uint32_t tick = mq_lease_tick((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_LOOK_NS;
@@ -160,10 +166,13 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
 }
 
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
-static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
+static inline void mq_queue_pass_on_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_ready(&h->parts))
         mq_queue_wake_receivers(h->parts.queue, 1);
+}
+static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
+    mq_queue_pass_on_wake(h);
     mq_queue_tell_of_rest(&h->parts);
 }
 static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
@@ -174,9 +183,9 @@ static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
     mq_queue_return_own(h);
-    mq_queue_pass_on_message(h); /* a wake may have been used up by one who is not coming back for it */
+    mq_queue_pass_on_wake(h); /* it may have been used up by one who is not coming back for it */
     mq_queue_pass_on_room(h);
-    mq_queue_settle_row(&h->parts, h->number);
+    mq_queue_settle_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */
     mq_identity_leave(&h->row->at.who, uid, hold);
 }
 

@@ -140,6 +140,8 @@ def remove_queue(str name, str in_prefix, wanted):
             raise missing_error(name, in_prefix)
         if not wanted(_look(file)):
             return False
-        return remove_file(name, file.path)
+        if not remove_file(name, file.path):
+            raise missing_error(name, in_prefix)
+        return True
     finally:
         unlock_file(fd)

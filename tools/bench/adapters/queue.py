@@ -46,6 +46,6 @@ class Queue(System):
     def remove(self) -> None:
         self.kind.unlink_name(self.topic.name)
 
-    def _open(self, **direction: bool) -> Any:
+    def _open(self, **direction: Any) -> Any:
         depth, size = self.topic.depth, self.topic.size
         return self.kind(self.topic.name, max_messages=depth, max_message_size=size, **direction)

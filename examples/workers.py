@@ -1,0 +1,157 @@
+"""A pool of workers over a queue. One is killed, one hangs, one piece of work is poisoned; no result is missing.
+
+python -m examples.workers
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgq
+from examples.processes import finish, say, start
+from msgq.errors import LeaseExpiredError
+
+PIECES = 200
+TRIES = 3  # of a piece, before it is put aside
+LEASE = 0.5  # seconds that a piece may take
+PATIENCE = 20.0  # seconds, for what comes at once when all is well
+STOP = b"stop"
+
+
+def square(data: bytes) -> bytes:
+    """Do a piece of work: a number and its square. ValueError: it was no number."""
+    return b"%d %d" % (int(data), int(data) ** 2)
+
+
+def worker(name: str) -> None:
+    """Work until there is a piece that says stop.
+
+    The result is sent first, and the piece acknowledged then: a kill in between makes two of a result, and never none.
+    """
+    pieces, results, dead = (msgq.MessageQueue(each) for each in ("pieces", "results", "dead"))
+    done, stopped = 0, False
+    while not stopped:
+        job = pieces.take(lease=LEASE)
+        assert job is not None
+        with suppress(LeaseExpiredError), job:  # too late: another one does it again
+            if job.data == STOP:
+                stopped = True
+            elif job.deliveries > TRIES:
+                dead.send(job.data)
+            else:
+                try:
+                    results.send(square(job.data))
+                    done += 1
+                except ValueError:
+                    job.nack()
+    say(f"{name}: {done} done")
+
+
+def unlucky(name: str) -> None:
+    """Take a piece, and never come to its end."""
+    job = msgq.MessageQueue("pieces").take()
+    assert job is not None
+    msgq.MessageQueue("news").send(f"{name} took {job.data.decode()}".encode())
+    msgq.MessageQueue("never").receive()
+
+
+def hanging(name: str) -> None:
+    """Take a piece, and wait for something else until its lease is long over."""
+    job = msgq.MessageQueue("pieces").take(lease=LEASE)
+    assert job is not None
+    msgq.MessageQueue("news").send(f"{name} took {job.data.decode()}".encode())
+    msgq.MessageQueue("awake").receive(timeout=PATIENCE)
+    try:
+        job.ack()
+    except LeaseExpiredError:
+        say(f"{name}: came too late, and was told")
+
+
+def pool() -> None:
+    """Lose two workers with a piece each, and get all results nevertheless."""
+    pieces, results, dead, news, awake = (
+        msgq.MessageQueue(each, max_messages=2 * PIECES) for each in ("pieces", "results", "dead", "news", "awake")
+    )
+    pieces.send_many((b"%d" % number for number in range(PIECES)), priority=1)
+    pieces.send(b"poison")
+    victim, sleeper = start(unlucky, "Ann"), start(hanging, "Ben")
+    for _ in range(2):
+        message = news.receive(timeout=PATIENCE)
+        assert message is not None
+        say(f"pool: {message.data.decode().partition(' ')[0]} has a piece")
+    victim.kill()
+    workers = [start(worker, name) for name in ("Cleo", "Dan")]
+    squares: dict[int, int] = {}
+    while len(squares) < PIECES:
+        result = results.receive(timeout=PATIENCE)
+        assert result is not None, f"{len(squares)} results"
+        number, number_squared = map(int, result.data.split())
+        squares[number] = number_squared
+    buried = dead.receive(timeout=PATIENCE)
+    assert buried is not None
+    awake.send(b"")
+    pieces.send_many([STOP] * len(workers))
+    finish(sleeper, *workers)
+    right = squares == {number: number**2 for number in range(PIECES)}
+    say(f"pool: {len(squares)} results, all right: {right}; put aside: {buried.data.decode()}")
+    say(f"pool: {pieces.current_messages} wait, {pieces.in_flight} taken")
+
+
+def reader() -> None:
+    """Wait for a message."""
+    msgq.MessageQueue("news").send(b"reading")
+    msgq.MessageQueue("mail").receive()
+
+
+def reader_of(mail: multiprocessing.Queue[bytes]) -> None:
+    """Wait for a message."""
+    mail.get()
+
+
+def killed_reader() -> None:
+    """Kill who waits in receive(), and receive."""
+    mail, news = msgq.MessageQueue("mail"), msgq.MessageQueue("news")
+    process = start(reader)
+    news.receive(timeout=PATIENCE)
+    process.kill()
+    process.join()
+    mail.send(b"hello")
+    message = mail.receive(timeout=PATIENCE)
+    say(f"MessageQueue: {message.data.decode() if message else 'nothing'}")
+
+
+def killed_reader_of_multiprocessing() -> None:
+    """Kill who waits in get(), and get: the lock that it had is nobody's, and never free again."""
+    mail: Any = multiprocessing.get_context("spawn").Queue()
+    process = start(reader_of, mail)
+    while process.is_alive() and mail._rlock.acquire(block=False):  # until the reader has it
+        mail._rlock.release()
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    mail.put(b"hello")
+    try:
+        got = mail.get(timeout=0.5).decode()
+    except queue.Empty:
+        got = f"nothing in half a second, of {mail.qsize()} that is there"
+    say(f"multiprocessing.Queue: {got}")
+
+
+def main() -> None:
+    """Run the pool, and kill a reader of each kind of queue."""
+    try:
+        pool()
+        killed_reader()
+    finally:
+        for name in ("pieces", "results", "dead", "news", "awake", "never", "mail"):
+            with msgq.MessageQueue(name) as each:  # made if need be: it may not have come to that
+                each.unlink()
+    killed_reader_of_multiprocessing()
+
+
+if __name__ == "__main__":
+    main()

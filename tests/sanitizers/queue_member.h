@@ -1,0 +1,155 @@
+/* Handles of a work queue under stress, and what all processes of it know. Part of queue.c. */
+#ifndef QUEUE_MEMBER_H
+#define QUEUE_MEMBER_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "ground/life.h"
+
+/* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
+static _Atomic uint64_t deaths;
+#define mq_owner_life(...)                                                                                             \
+    ({                                                                                                                 \
+        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        (void)atomic_load(&deaths);                                                                                    \
+        life_;                                                                                                         \
+    })
+
+/* Others run between any two steps now and then: most windows are a few instructions wide. */
+static _Thread_local uint64_t chance;
+static uint32_t below(uint32_t n) {
+    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(chance >> 33) % n;
+}
+static void jostle(void) {
+    if (below(256) == 0)
+        sched_yield();
+}
+#define mq_compare_exchange_u64(...) (jostle(), mq_compare_exchange_u64(__VA_ARGS__))
+#define mq_fetch_add_u64(...) (jostle(), mq_fetch_add_u64(__VA_ARGS__))
+#define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
+
+#include "workqueue/outlook.h"
+
+enum { PLACES = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
+enum { STUCK_MS = 6000, NAP_MS = 5000 };
+
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "halt_on_error=1"; }
+
+/* What all processes know. */
+typedef struct {
+    _Atomic bool stop;
+    _Atomic uint64_t sent, acked, nacked, died, killed, left, waited, expired, skipped, swept, watched, told;
+    _Atomic uint64_t uids;
+    struct {
+        _Atomic uint64_t begun;        /* numbers up to this one were sent, or given up */
+        _Atomic uint8_t done[NUMBERS]; /* how often each was acknowledged */
+    } sender[SENDERS];
+} books;
+static books *all;
+static mq_queue_parts parts;
+static mq_roll roll;
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
+static bool plain;             /* nobody is in another process */
+static unsigned seed;
+
+static void wrong(const char *what, uint64_t a, uint64_t b) {
+    fprintf(stderr, "queue: %s: %llx, %llx (seed %u)\n", what, (unsigned long long)a, (unsigned long long)b, seed);
+    all->stop = true;
+    _exit(1);
+}
+
+/* ---- handles ---- */
+
+typedef struct {
+    mq_queue_handle h;
+    void *hold;
+    uint64_t uid, last[SENDERS][PRIORITIES];
+    pthread_mutex_t lock; /* Python's, for threads that share the handle */
+    int asleep[2];
+} member;
+static member shared;
+
+static void come(member *m) {
+    mq_self self;
+    mq_roster roster = mq_queue_roster(parts.queue);
+    memset(m, 0, sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+    m->h.parts = parts;
+    m->h.roll = &roll;
+    m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
+    m->h.next = below(PLACES);
+    if (!m->h.blocks || mq_read_self(&self))
+        wrong("no memory", 0, 0);
+    int fd = mq_roll_open(&roll, O_RDWR);
+    pthread_mutex_lock(&lock);
+    flock(fd, LOCK_EX);
+    int row = mq_roster_find(&roster, &roll, &m->hold);
+    if (row == MQ_NO_ROW || !m->hold)
+        wrong("no row", (uint64_t)row, 0);
+    m->uid = ++all->uids;
+    mq_queue_join(&m->h, row, &self, m->uid, true);
+    flock(fd, LOCK_UN);
+    pthread_mutex_unlock(&lock);
+    close(fd);
+    mq_queue_look(&m->h, mq_now_ns());
+}
+
+static void go(member *m, bool dies) {
+    if (dies) { /* as the kernel does it, with all that it has */
+        deaths++;
+        mq_row_let_go(m->hold);
+        all->died++;
+    } else {
+        mq_queue_leave(&m->h, m->uid, &m->hold);
+        all->left++;
+    }
+    free(m->h.blocks);
+    pthread_mutex_destroy(&m->lock);
+}
+
+/* As Handle._look: the dead, by the clock. */
+static void look(member *m) {
+    int64_t now = mq_now_ns();
+    if (mq_queue_sweep_due(&m->h, now))
+        mq_queue_look(&m->h, now);
+}
+
+/* Who sleeps is woken, sooner or later, when the word changes; but the killed take wakes with them. */
+static void doze(const member *m, mq_u32 *word, uint32_t seen) {
+    int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_LOOK_NS;
+    bool patient = m == &shared || below(8);
+    if (below(16) == 0)
+        sched_yield();
+    long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? nap_ns : 100000));
+    if (plain && patient && woken && errno == ETIMEDOUT && mq_load_acquire_u32(word) != seen)
+        wrong("nobody woke a sleeper", seen, mq_load_acquire_u32(word));
+}
+
+/* As Handle._sleep. The lock is held, and let go meanwhile. */
+static void rest(member *m, bool receives) {
+    mq_queue_bits *bits = receives ? &parts.queue->receivers_waiting : &parts.queue->senders_waiting;
+    mq_u32 *word = receives ? mq_queue_ready_word(parts.queue) : &parts.queue->freed;
+    m->asleep[receives]++;
+    mq_queue_bit_on(bits, m->h.number);
+    uint32_t seen = mq_load_acquire_u32(word);
+    bool there = receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
+    pthread_mutex_unlock(&m->lock);
+    if (!there && !all->stop)
+        doze(m, word, seen);
+    all->waited++;
+    pthread_mutex_lock(&m->lock);
+    if (--m->asleep[receives] == 0)
+        mq_queue_bit_off(bits, m->h.number);
+}
+
+#endif

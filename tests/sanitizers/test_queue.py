@@ -1,0 +1,102 @@
+"""A work queue's senders and consumers as threads and processes (queue.c), under the sanitizers and without.
+
+What, why, and what a failure would mean are at the top of queue.c, with what the thread sanitizer can and cannot see.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutated import mutated
+from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+
+SECONDS = 3
+pytestmark = SLOW
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("flags", BUILDS)
+def test_no_message_is_torn_lost_or_done_twice(tmp_path: Path, flags: Any, processes: int) -> None:
+    check_counts(Stress("queue", tmp_path).counts(flags, SECONDS, processes), *([] if processes else ["killed"]))
+
+
+def relaxed_exchange(word: str, expected: str, desired: str) -> tuple[str, str]:
+    """Return an exchange as it stands in a header, and one without order."""
+    exchange = f"mq_compare_exchange_u64({word}, {expected}, {desired})"
+    weak = f"__atomic_compare_exchange_n((uint64_t *)(void *)({word}), &(uint64_t){{{expected}}}, {desired}, false, "
+    return exchange, f"{weak}__ATOMIC_RELAXED, __ATOMIC_RELAXED)"
+
+
+RELAXED = {
+    "message, sent": (
+        "sender.h",
+        "mq_store_release_u64(&h->parts.words[place], key);",
+        "mq_store_relaxed_u64(&h->parts.words[place], key);",
+    ),
+    "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.words[found.place]", "found.key", "word")),
+    "free, by who took it": ("receiver.h", *relaxed_exchange("&h->parts.words[taken->place]", "taken->word", "0")),
+    "free, held": ("sender.h", *relaxed_exchange("word", "0", "held")),
+    "lease, given": ("receiver.h", "mq_store_release_u64(&h->parts.heads", "mq_store_relaxed_u64(&h->parts.heads"),
+    "lease, over": (
+        "repair.h",
+        "mq_load_acquire_u64(&h->parts.heads[place].lease)",
+        "mq_load_relaxed_u64(&h->parts.heads[place].lease)",
+    ),
+}
+
+
+@needs_tsan
+@pytest.mark.parametrize("edge", RELAXED)
+def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+    """A test of the test."""
+    header, old, new = RELAXED[edge]
+    mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
+    done = Stress("queue", tmp_path).run("thread", 20, 0)
+    assert done.returncode != 0
+    assert "data race" in done.stderr
+
+
+MISSING = {
+    "the count of what was entered": (
+        "sender.h",
+        "mq_fetch_add_u64(&h->parts.entered[place / MQ_QUEUE_BLOCK], 1);",
+        "",
+    ),
+    "the look for places of others in a block": ("receiver.h", ".known = !owned", ".known = true"),
+    "the second look at ready": (
+        "receiver.h",
+        "if (mq_load_relaxed_u64(&h->parts.queue->ready) == ready)",
+        "if (ready || !ready)",
+    ),
+    "forgetting what was taken": ("receiver.h", "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);", ""),
+    "the generation of a word": (
+        "repair.h",
+        "!= mq_word_generation(word))\n        return true;",
+        "!= mq_word_generation(word))\n        return false;",
+    ),
+    "the wake of a receiver": (
+        "handle.h",
+        "mq_futex_wake(mq_futex_word(mq_queue_ready_word(queue)), messages);",
+        "(void)messages;",
+    ),
+    "the wake of a sender": ("handle.h", "mq_futex_wake(mq_futex_word(&queue->freed), 1);", ""),
+    "the taker in a lease": (
+        "words.h",
+        "return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);",
+        "return lease && word;",
+    ),
+    "the take in a word": ("words.h", "(uint64_t)generation << 32 | take;", "(uint64_t)generation << 32 | (take & 0);"),
+}
+
+
+@pytest.mark.parametrize("piece", MISSING)
+def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+    """A test of the test."""
+    header, old, new = MISSING[piece]
+    mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
+    done = Stress("queue", tmp_path).run("native", 12, 0)
+    assert done.returncode == 1
+    assert "queue:" in done.stderr

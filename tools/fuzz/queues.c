@@ -1,0 +1,327 @@
+/* Fuzzes a work queue: senders, consumers, those who look on, join and repair, on a file whose words a stranger rewrites
+ * before and during each call. Usage as of driver.c. What is checked: no access outside the file, no place or length that
+ * is none, that every call ends, and that a sound message goes through when the stranger holds still.
+ */
+#include <sys/file.h>
+
+#include "hostile.h"
+
+/* Those of the ring never use them. */
+#define mq_load_seq_cst_u64(word) (fuzz_look(), mq_load_seq_cst_u64(word))
+#define mq_fetch_or_u64(word, bits) (fuzz_look(), mq_fetch_or_u64(word, bits))
+#define mq_fetch_and_u64(word, bits) (fuzz_look(), mq_fetch_and_u64(word, bits))
+#define mq_fetch_add_u64(word, n) (fuzz_look(), mq_fetch_add_u64(word, n))
+
+static int fuzz_flock(int fd, int operation) { return fd < 0 || !operation ? -1 : fuzz_answer(); }
+#define flock(fd, operation) fuzz_flock(fd, operation)
+
+/* The clock follows from the seed, too. */
+static uint64_t fuzz_now_ns;
+static int fuzz_clock(clockid_t clock, struct timespec *t) {
+    fuzz_now_ns += fuzz_one_in(4) ? fuzz_below(3000000000ull) : fuzz_below(1000);
+    *t = (struct timespec){(time_t)(fuzz_now_ns / 1000000000), (long)(fuzz_now_ns % 1000000000)};
+    return clock < 0 ? -1 : 0;
+}
+#define clock_gettime(clock, t) fuzz_clock(clock, t)
+
+#include "workqueue/outlook.h"
+
+enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 4096 };
+
+static fuzz_memory memory;
+static mq_queue_parts parts; /* as the file was made */
+static mq_roll roll = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
+static mq_self self = {.pid = 7, .name = "fuzz"};
+static bool frenzy; /* the stranger writes what keeps a receiver busy, and nothing else */
+
+typedef struct {
+    mq_queue_handle h;
+    mq_queue_memory blocks[(MOST + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK];
+    mq_queue_taken jobs[JOBS];
+    mq_queue_outlook outlook;
+    mq_queue_notice notice;
+    void *hold;
+    uint64_t uid, held;
+    bool joined;
+} member;
+static member members[HANDLES];
+
+static mq_queue *queue(void) { return (mq_queue *)(void *)memory.writable; }
+
+/* ---- the stranger ---- */
+
+static uint64_t hostile_word(void) {
+    unsigned row = fuzz_one_in(4) ? (unsigned)fuzz_below(256) : (unsigned)fuzz_below(HANDLES + 1);
+    uint16_t generation = (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4));
+    switch (fuzz_below(6)) {
+    case 0: return 0;
+    case 1: return mq_word_held(row, generation);
+    case 2: return mq_word_taken(row, generation, (uint32_t)fuzz_below(8));
+    case 3: return fuzz_edge(64);
+    default: return mq_word_ready(fuzz_below(4), fuzz_below(64));
+    }
+}
+
+static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED); }
+
+static void excite(void) {
+    static uint64_t order;
+    store(&queue()->ready, fuzz_random());
+    store(&parts.words[fuzz_below(parts.max_messages)], mq_word_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
+}
+
+static void scribble(void) {
+    uint64_t place = fuzz_below(parts.max_messages), block = fuzz_below(parts.blocks);
+    mq_queue_row *row = &queue()->rows[fuzz_below(HANDLES + 1)];
+    if (frenzy) {
+        excite();
+        return;
+    }
+    switch (fuzz_below(12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: store(&parts.words[place], hostile_word()); break;
+    case 4: store(&parts.heads[place].length, fuzz_edge(2 * SIZE_MOST)); break;
+    case 5:
+        store(&parts.heads[place].lease, fuzz_one_in(2) ? fuzz_random() : fuzz_below(64) << 32 | fuzz_below(4));
+        break;
+    case 6: store((uint64_t *)(void *)&parts.heads[place] + fuzz_below(8), hostile_word()); break;
+    case 7: store(&parts.entered[block], fuzz_one_in(2) ? fuzz_below(64) : fuzz_random()); break;
+    case 8: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
+    case 9: store((uint64_t *)(void *)&queue()->ready + fuzz_below(32), fuzz_edge(64)); break;
+    case 10: store(&queue()->ready, fuzz_edge(64)); break;
+    default: store(memory.writable + 8 * fuzz_below(memory.bytes / 8), fuzz_edge(64));
+    }
+}
+
+/* ---- coming and going ---- */
+
+static void leave(member *m) {
+    if (m->joined)
+        mq_queue_leave(&m->h, m->uid, &m->hold);
+    m->joined = false;
+    m->held = 0;
+}
+
+/* As Handle._join. */
+static void join(member *m) {
+    static uint64_t uids;
+    mq_roster roster = mq_queue_roster(queue());
+    leave(m);
+    memset(m, 0, sizeof *m);
+    m->h.parts = parts;
+    m->h.roll = &roll;
+    m->h.blocks = m->blocks;
+    int row = mq_roster_find(&roster, &roll, &m->hold);
+    check(row >= MQ_NO_ROW && row < MQ_QUEUE_ROWS, "a row that is none");
+    if (row == MQ_NO_ROW)
+        return;
+    m->uid = ++uids;
+    mq_queue_join(&m->h, row, &self, m->uid, m->hold != NULL);
+    m->h.next = fuzz_below(parts.max_messages);
+    m->outlook.h = m->notice.h = m->h;
+    m->joined = true;
+    mq_queue_look(&m->h, mq_now_ns());
+}
+
+/* Another one opens a file of which nothing is certain. */
+static void open_file(void) {
+    mq_queue_parts found;
+    uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
+    if (fuzz_one_in(2))
+        store(&queue()->max_messages, fuzz_edge(2 * MOST));
+    if (fuzz_one_in(2))
+        store(&queue()->max_message_size, fuzz_edge(2 * SIZE_MOST));
+    if (mq_queue_check(queue(), bytes, &found) == MQ_QUEUE_SOUND) {
+        check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "places beyond the file");
+        check(found.max_message_size <= found.stride &&
+                  (uint8_t *)(found.heads + found.max_messages) <= found.payloads &&
+                  (uint8_t *)(found.words + found.max_messages) <= (uint8_t *)found.heads,
+              "parts that overlap");
+        mq_queue_has_ready(&found);
+        mq_queue_has_free(&found);
+    }
+}
+
+/* ---- messages ---- */
+
+static bool send(member *m, uint64_t token) {
+    uint8_t message[SIZE_MOST];
+    uint64_t size = fuzz_below(parts.max_message_size + 1);
+    int64_t place = mq_queue_hold(&m->h);
+    check(place >= MQ_NO_PLACE && place < (int64_t)parts.max_messages, "a place that is none");
+    if (place == MQ_NO_PLACE)
+        return false;
+    memset(message, 1, size);
+    mq_copy_in(mq_queue_payload(&m->h, (uint64_t)place), message, size);
+    if (!token && fuzz_one_in(8)) {
+        mq_queue_drop(&m->h, (uint64_t)place);
+        return false;
+    }
+    mq_queue_commit(&m->h, (uint64_t)place, size, fuzz_below(4), 1, token);
+    mq_queue_wake_receivers(queue(), 1);
+    return true;
+}
+
+/* As Handle._look. False: there is none, or one that makes no sense. */
+static bool take(member *m, mq_queue_taken *taken, bool *any) {
+    mq_queue_status status = mq_queue_take(&m->h, taken);
+    *any = status != MQ_QUEUE_EMPTY;
+    if (status == MQ_QUEUE_CORRUPT && taken->word)
+        mq_queue_free(&m->h, taken);
+    if (status != MQ_QUEUE_OK)
+        return false;
+    check(taken->place < parts.max_messages, "a place that is none");
+    check(taken->length <= parts.max_message_size, "a length beyond the place");
+    return true;
+}
+
+static uint64_t receive(member *m, bool *any) {
+    mq_queue_taken taken;
+    if (!take(m, &taken, any))
+        return 0;
+    uint8_t *copy = malloc(taken.length + 1); /* of just its size */
+    mq_copy_out(copy, mq_queue_payload(&m->h, taken.place), taken.length);
+    free(copy);
+    return mq_queue_free(&m->h, &taken) ? taken.origin_time : 0;
+}
+
+static void work(member *m) {
+    bool any;
+    if (m->held < JOBS && take(m, &m->jobs[m->held], &any)) {
+        if (fuzz_one_in(2))
+            mq_queue_lease(&m->h, &m->jobs[m->held], (uint32_t)fuzz_edge(64));
+        m->held++;
+    } else if (m->held) {
+        m->held--;
+        if (fuzz_one_in(2))
+            mq_queue_free(&m->h, &m->jobs[m->held]);
+        else
+            mq_queue_return(&m->h, m->jobs[m->held].place, m->jobs[m->held].word);
+    }
+}
+
+/* All but the sleep of one who waits, watches, or wants to be told. */
+static void rest(member *m) {
+    mq_queue_bits *bits = fuzz_one_in(2) ? &queue()->receivers_waiting : &queue()->senders_waiting;
+    switch (fuzz_below(4)) {
+    case 0:
+        mq_queue_bit_on(bits, m->h.number);
+        mq_queue_has_free(&parts);
+        mq_queue_bit_off(bits, m->h.number);
+        break;
+    case 1:
+        mq_queue_outlook_announce(&m->outlook, mq_queue_ready_word(queue()));
+        mq_queue_outlook_has_more(&m->outlook);
+        mq_queue_outlook_awake(&m->outlook);
+        break;
+    case 2:
+        mq_queue_bit_on(&queue()->notified, m->h.number);
+        mq_queue_notice_has_more(&m->notice);
+        mq_queue_notice_take(&m->notice);
+        break;
+    default: mq_queue_pass_on_message(&m->h); mq_queue_pass_on_room(&m->h);
+    }
+}
+
+/* One call among words that change before each look. */
+static void endure(member *m) {
+    uint64_t rate = fuzz_rate;
+    bool any;
+    if (parts.max_messages > 16)
+        return;
+    frenzy = true;
+    fuzz_rate = 1;
+    receive(m, &any);
+    frenzy = false;
+    fuzz_rate = rate;
+}
+
+static void call(void) {
+    member *m = &members[fuzz_below(HANDLES)];
+    bool any;
+    uint64_t what = m->joined ? fuzz_below(20) : 0;
+    switch (what) {
+    case 0:
+        fuzz_op = "join";
+        join(m);
+        break;
+    case 1:
+        fuzz_op = "leave";
+        leave(m);
+        break;
+    case 2:
+        fuzz_op = "open";
+        open_file();
+        break;
+    case 3:
+        fuzz_op = "look";
+        mq_queue_look(&m->h, mq_now_ns());
+        break;
+    case 4:
+    case 5:
+        fuzz_op = "rest";
+        rest(m);
+        break;
+    case 6:
+    case 7:
+    case 8:
+        fuzz_op = "take";
+        work(m);
+        break;
+    case 9:
+        fuzz_op = "forget";
+        mq_queue_forget_all(&m->h);
+        break;
+    case 10:
+    case 11:
+    case 12:
+    case 13:
+    case 14:
+        fuzz_op = "send";
+        send(m, 0);
+        break;
+    default: fuzz_op = "receive"; receive(m, &any);
+    }
+}
+
+/* The stranger holds still: what is sent is received, unless there is no room. */
+static void check_delivers(member *m) {
+    const uint64_t token = 0x5ca1ab1e;
+    bool any = true, found = false;
+    fuzz_op = "the sound message";
+    fuzz_loads = 0;
+    mq_queue_forget_all(&m->h); /* as each look for the dead does */
+    if (!send(m, token))
+        return;
+    for (uint64_t i = 0; i <= parts.max_messages && any && !found; i++)
+        found = receive(m, &any) == token;
+    check(found, "a sound message does not come");
+}
+
+static void run_case(void) {
+    static const uint64_t rates[] = {0, 4, 64, 512};
+    uint64_t messages = 1 + fuzz_below(fuzz_one_in(2) ? 16 : MOST), size = 1 + fuzz_below(SIZE_MOST);
+    fuzz_use(&memory, mq_queue_bytes(messages, size));
+    memset(members, 0, sizeof members);
+    mq_queue_write(queue(), messages, size, 1, 7, "fuzz");
+    check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_QUEUE_SOUND, "its own queue");
+    for (int i = 0; i < HANDLES; i++)
+        join(&members[i]);
+    fuzz_calls(OPS, call, rates);
+    for (int i = 0; i < HANDLES; i++)
+        if (members[i].joined) {
+            fuzz_op = "receive, while words change all the time";
+            fuzz_loads = 0;
+            if (fuzz_one_in(64))
+                endure(&members[i]);
+            check_delivers(&members[i]);
+        }
+}
+
+int main(int argc, char **argv) {
+    fuzz_map(&memory, (mq_queue_bytes(MOST, SIZE_MOST) + PAGE - 1) & ~(size_t)(PAGE - 1));
+    fuzz_scribble = scribble;
+    return fuzz_main(argc, argv, run_case, OPS);
+}
