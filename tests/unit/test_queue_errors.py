@@ -20,6 +20,7 @@ from msgq.errors import (
     CorruptSegmentError,
     EndpointClosedError,
     ForkedSocketError,
+    InvalidValueError,
     LayoutVersionError,
     LeaseExpiredError,
     QueueFullError,
@@ -28,6 +29,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
+from msgq.impl.workqueue import options
 from tests.support import DEADLINE, SHM, Child, Task, hear, in_fork, run_child, say, wait_asleep
 
 if TYPE_CHECKING:
@@ -381,3 +383,13 @@ def test_full_is_also_the_standard_librarys_error(endpoint: str) -> None:
     with pytest.raises(QueueFullError) as late:
         queue.send(b"2", timeout=0.01)
     assert late.value.errno == errno.ETIMEDOUT
+
+
+def test_waits_spin_for_a_moment_by_default(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by a default that is refused: nothing tells a short spin from a short sleep."""
+    monkeypatch.setattr(options, "SPIN_US", -1)
+    with pytest.raises(InvalidValueError, match="spin_us"):
+        msgq.MessageQueue(endpoint)
+    msgq.MessageQueue(endpoint, spin_us=0).unlink()
+    monkeypatch.setenv("MSGQ_SPIN_US", "5")
+    msgq.MessageQueue(endpoint).unlink()

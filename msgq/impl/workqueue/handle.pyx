@@ -82,7 +82,7 @@ cdef class Handle(Waitable):
                   write=True, schema=None, prefix=None, trust=None, spin_us=None):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
-        self._spin_us = naming.spin_us(spin_us, wanted.name)
+        self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
         check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
