@@ -74,8 +74,8 @@ MISSING = {
     "forgetting what was taken": ("receiver.h", "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);", ""),
     "the generation of a word": (
         "repair.h",
-        "!= mq_word_generation(word))\n        return true;",
-        "!= mq_word_generation(word))\n        return false;",
+        "!= generation)\n        return true;",
+        "!= generation)\n        return false;",
     ),
     "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_RECEIVING, messages);", "(void)messages;"),
     "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_SENDING, 1);", "(void)queue;"),
