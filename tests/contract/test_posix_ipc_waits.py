@@ -344,6 +344,16 @@ def test_a_queue_with_messages_tells_nothing_until_it_was_empty(queues: Queues, 
     ear.wait((1, False))
 
 
+def test_who_closes_tells_nobody_of_messages_that_were_there(queues: Queues, ear: Ear) -> None:
+    queue, other = queues.open(), queues.open()
+    queue.send("there")
+    queue.request_notification((ear.call, 1))
+    assert in_fork(lambda: queues.posix.MessageQueue(queues.name).close()) == 0
+    assert in_fork(lambda: other.close()) == 0
+    settle(queues, ear)
+    ear.wait()
+
+
 def test_a_receiver_that_waits_goes_before_a_notification(queues: Queues, ear: Ear) -> None:
     queue, other = queues.open(), queues.open()
     queue.request_notification((ear.call, 1))

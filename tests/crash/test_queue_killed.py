@@ -229,3 +229,15 @@ def test_a_bit_of_the_dead_goes_when_somebody_looks(place: Place) -> None:
     assert len(place.bits()) == 4
     place.look()
     assert not place.bits()
+
+
+def test_bits_of_the_dead_are_not_inherited(place: Place) -> None:
+    place.killed("join lie watch crave notify")
+    place.kill_free_rows()
+    place.waiting("enter")
+    assert not place.bits(), "it lives, and does not sleep"
+
+
+def test_who_leaves_takes_its_bits_along(place: Place) -> None:
+    place.waiting("join lie watch crave notify leave")
+    assert not place.bits()

@@ -52,7 +52,9 @@ def kill(place: Place, scene: Scene, at: int) -> list[str]:
     notice, victim = begin(place, scene, at)
     if scene.later:
         wait_until(lambda: state(victim.pid) == "Z" or (place.bits() and asleep(victim.pid)))
+        victim.process.send_signal(signal.SIGSTOP)  # so that all of them are there when it wakes
         place.send(*range(scene.later))
+        victim.go_on()
     lines = ended(victim, at)
     place.handle()  # it looks for the dead, and stays: who leaves tells in any case
     left = [word for word in place.words() if word >> 63]
@@ -105,3 +107,14 @@ def test_who_was_to_tell_stops_at_every_step(place: Place, scene: str) -> None:
             victim.ended(0)
             round_.drain()
             notice.close()
+
+
+def test_who_takes_the_row_of_one_who_was_to_tell(place: Place) -> None:
+    """It tells, though it looks for nobody; afterwards nothing would show that there was something to tell."""
+    notice = Notice(place.other)
+    place.driver("join arm send:200", "mq_queue_commit*: stored &h->parts.words*").ended(-signal.SIGKILL)
+    assert not notice.taken()
+    place.kill_free_rows()
+    place.waiting("enter")
+    assert notice.taken()
+    notice.close()

@@ -324,18 +324,5 @@ def interrupted(name: str) -> list[str]:
     return done
 
 
-def interrupted_again(name: str) -> None:
-    """Wait for messages that somebody else takes, and be interrupted, again and again."""
-    queue = MessageQueue(name)
-    say("ready")
-    while hear() != "over":
-        try:
-            queue.receive()
-        except KeyboardInterrupt:
-            say("interrupted")
-        else:
-            say("received")
-
-
 async def _forever(queue: MessageQueue) -> None:
     await queue.arecv()

@@ -83,8 +83,7 @@ static inline bool mq_attention_due_many(const mq_u32 *word) {
     return mq_load_seq_cst_u32(word) & MQ_ATTENTION_WAITERS;
 }
 
-/* Wake everybody who announced itself. False: another wake has begun since the last announcement; it may be over, or
- * its writer stopped. */
+/* Wake everybody who announced itself. False: somebody else has begun to wake them since the last announcement. */
 static inline bool mq_attention_wake_many(mq_u32 *word) {
     uint32_t old, waking;
     do {

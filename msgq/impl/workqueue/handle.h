@@ -9,9 +9,8 @@
  *   who frees   FREE; the bits of senders; the attention of one of them
  *
  * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
- * before it has woken: so one that is stopped while it wakes leaves the announcement to the next. That one wakes this row,
- * too, but counts only such that nobody else was waking: two messages are not left to one sleeper. A bit is its owner's
- * alone; others clear it when the owner is dead (repair.h).
+ * before it has woken: so a row is woken once for each sleep, and one that is stopped while it wakes leaves the
+ * announcement to the next. A bit is its owner's alone; others clear it when the owner is dead (repair.h).
  *
  * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
  * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake
@@ -105,13 +104,13 @@ static inline void mq_queue_get_up(const mq_queue_handle *h, mq_queue_sleep kind
     mq_queue_bit_off(&h->parts.queue->asleep[kind], h->number);
 }
 
-/* Wake the sleepers of so many rows, besides those that others are just waking: these have one message each to take. */
+/* Wake the sleepers of so many rows, of those that nobody has woken yet. */
 static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows) {
     for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
         for (uint64_t bits = mq_load_acquire_u64(&queue->asleep[kind].word[i]); bits && rows > 0; bits &= bits - 1) {
             mq_u32 *attention = &queue->rows[i * 64 + (unsigned)__builtin_ctzll(bits)].attention[kind];
             if (mq_attention_due_many(attention) && mq_attention_wake_many(attention))
-                rows--;
+                rows--; /* one that two wake counts for one of them: the other message needs another row */
         }
 }
 

@@ -166,10 +166,13 @@ static inline void mq_queue_return_own(mq_queue_handle *h) {
 }
 
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
-static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
+static inline void mq_queue_pass_on_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_ready(&h->parts))
         mq_queue_wake_receivers(h->parts.queue, 1);
+}
+static inline void mq_queue_pass_on_message(mq_queue_handle *h) {
+    mq_queue_pass_on_wake(h);
     mq_queue_tell_of_rest(&h->parts);
 }
 static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
@@ -180,9 +183,9 @@ static inline void mq_queue_pass_on_room(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **hold) {
     mq_queue_return_own(h);
-    mq_queue_pass_on_message(h); /* a wake may have been used up by one who is not coming back for it */
+    mq_queue_pass_on_wake(h); /* it may have been used up by one who is not coming back for it */
     mq_queue_pass_on_room(h);
-    mq_queue_settle_row(&h->parts, h->number);
+    mq_queue_settle_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */
     mq_identity_leave(&h->row->at.who, uid, hold);
 }
 

@@ -1,0 +1,313 @@
+"""Threads that share a work queue's handle, close it under each other, and leave jobs behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgq.errors import EndpointClosedError, LeaseExpiredError, QueueFullError, StateError
+from msgq.workqueue import MessageQueue
+from tests.stress.queue_waits import PLACES, RECEIVES, WAITS, prepare
+from tests.stress.traffic import LONGER
+from tests.support import DEADLINE, Task, run_child, wait_until
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def queue(endpoint: str) -> Iterator[MessageQueue]:
+    queue = MessageQueue(endpoint, max_messages=PLACES, max_message_size=64)
+    yield queue
+    queue.unlink()
+    queue.close()
+
+
+# ---- one handle, many threads ----
+
+
+def work(queue: MessageQueue, seen: list[bytes], rng: random.Random, over: threading.Event) -> None:
+    """Consume in each way there is, until it is over and nothing is left."""
+    buffer = bytearray(64)
+    while True:
+        finished = over.is_set()
+        job = None
+        match rng.randrange(6):
+            case 0:
+                found = [message.data for message in queue.receive_many(rng.randrange(1, 9))]
+            case 1:
+                taken = queue.receive_into(buffer, 0.001)
+                found = [] if taken is None else [bytes(buffer[: taken[0]])]
+                buffer = bytearray(64)
+            case 2 | 3:
+                job = queue.take(0.001, lease=rng.choice((None, 60)))
+                found = [] if job is None else [job.data]
+                if job is not None and rng.random() < 0.2:
+                    job.nack()
+                    continue
+            case _:
+                message = queue.receive(0.001)
+                found = [] if message is None else [message.data]
+        if job is not None:
+            job.ack()
+        seen += found
+        if finished and not found and not queue.current_messages:
+            return
+
+
+def share_one_handle(endpoint: str, seconds: float) -> None:
+    """Send from four threads, consume in four; each message is done once."""
+    over, seen, sent = threading.Event(), [[] for _ in range(4)], itertools.count()
+    with MessageQueue(endpoint, max_messages=100, max_message_size=64) as queue:
+        until = time.monotonic() + seconds
+
+        def send(number: int) -> int:
+            rng, count = random.Random(number), 0
+            while time.monotonic() < until:
+                if rng.random() < 0.3:
+                    count += queue.send_many([b"%d" % next(sent) for _ in range(rng.randrange(5))], rng.randrange(3))
+                else:
+                    queue.send(b"%d" % next(sent), rng.randrange(3))
+                    count += 1
+            return count
+
+        senders = [Task(send, i) for i in range(4)]
+        consumers = [Task(work, queue, seen[i], random.Random(i), over) for i in range(4)]
+        counts = [sender.result() for sender in senders]
+        over.set()
+        for consumer in consumers:
+            consumer.result()
+        queue.unlink()
+    done = Counter(itertools.chain(*seen))
+    assert sorted(map(int, done)) == list(range(sum(counts)))
+    assert set(done.values()) == {1}
+    assert min(map(len, seen)) > 0
+
+
+def test_threads_that_share_a_handle_do_each_message_once(endpoint: str) -> None:
+    """What: eight threads send and consume by one handle, in all ways.
+
+    Why: what a receiver remembers, its count of takes, and the bits of its sleep belong to the handle.
+
+    Failure would mean: two threads got one message, or a sleeping one was not woken.
+    """
+    share_one_handle(endpoint, 0.4)
+
+
+@pytest.mark.slow
+def test_threads_that_share_a_handle_for_long(endpoint: str) -> None:
+    share_one_handle(endpoint, 5 * LONGER)
+
+
+def test_closing_ends_the_waits_of_all_other_threads(endpoint: str) -> None:
+    for _ in range(int(5 * LONGER)):
+        for names in (RECEIVES, ("send", "send_many", "wait_space")):
+            queue = MessageQueue(endpoint, max_messages=PLACES, max_message_size=64)
+            prepare(queue, names[0])
+            waiting = [Task(WAITS[name], queue) for name in names]
+            wait_until(lambda: all(task.native_id for task in waiting))  # noqa: B023  # called at once
+            queue.close()
+            for task in waiting:
+                with pytest.raises(EndpointClosedError):
+                    task.result()
+            assert queue.closed
+            MessageQueue.unlink_name(endpoint)
+
+
+def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
+    """What: two threads send megabytes and two receive them, without the GIL, while others close both handles.
+
+    Why: who closes gives back the places in which a message is copied.
+
+    Failure would mean: a message that was sent is torn, or lost, or the mapping is gone under a copy.
+    """
+    for number in range(int(10 * LONGER)):
+        sender = MessageQueue(endpoint, max_messages=4, max_message_size=MEGABYTE)
+        receiver, sent, received = MessageQueue(endpoint), [], []
+
+        def send(me: int, sender: MessageQueue = sender, sent: list[int] = sent) -> None:
+            for i in itertools.count():
+                sender.send(bytes([me * 100 + i % 100]) * MEGABYTE)
+                sent.append(1)
+
+        def receive(receiver: MessageQueue = receiver, received: list[bytes] = received) -> None:
+            while True:
+                received.append(receiver.receive().data)  # type: ignore[union-attr]
+
+        senders, receivers = [Task(send, i) for i in range(2)], [Task(receive) for _ in range(2)]
+        wait_until(lambda: len(received) > number)  # noqa: B023  # called at once
+        sender.close()
+        for task in senders:
+            with pytest.raises(EndpointClosedError):
+                task.result()
+        receiver.close()
+        for task in receivers:
+            with pytest.raises(EndpointClosedError):
+                task.result()
+        with MessageQueue(endpoint) as rest:
+            received += [message.data for message in rest.receive_many()]
+            rest.unlink()
+        assert all(data == data[:1] * MEGABYTE for data in received)
+        assert len(received) == len(sent)
+
+
+# ---- jobs that nobody ends ----
+
+
+def test_jobs_that_are_dropped_in_any_way_come_back(queue: MessageQueue) -> None:
+    def drop_in_a_cycle(job: Any) -> None:
+        cycle = [job]
+        cycle.append(cycle)  # type: ignore[arg-type]
+
+    def drop_in_a_thread(job: Any) -> None:
+        jobs = [job]
+        Task(jobs.clear).result()
+
+    queue.send(b"again")
+    for number, drop in enumerate((lambda job: None, drop_in_a_cycle, drop_in_a_thread), 1):
+        drop(queue.take(0))
+        gc.collect()
+        assert queue.in_flight == 0
+        assert queue.peek()[0].deliveries == number
+
+
+def test_a_cycle_of_a_queue_and_its_job(queue: MessageQueue, endpoint: str) -> None:
+    queue.send(b"again")
+
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.queue = MessageQueue(endpoint)  # type: ignore[attr-defined]
+    holder.job = holder.queue.take(0)  # type: ignore[attr-defined]
+    holder.myself = holder  # type: ignore[attr-defined]
+    del holder
+    gc.collect()
+    assert queue.receive(0).data == b"again"  # type: ignore[union-attr]
+
+
+def test_a_job_outlives_its_closed_queue(queue: MessageQueue, endpoint: str) -> None:
+    queue.send(b"again")
+    with MessageQueue(endpoint) as other:
+        job = other.take(0)
+    for end in (job.ack, job.nack, job.__enter__):  # type: ignore[union-attr]
+        with pytest.raises(EndpointClosedError):
+            end()
+    message = queue.receive(0)
+    del job, other
+    assert message is not None
+    assert message.deliveries == 2
+    assert queue.receive(0) is None
+
+
+def test_one_of_many_threads_ends_a_job(queue: MessageQueue) -> None:
+    """It ends once, whoever is the fastest."""
+    for _ in range(50):
+        queue.send(b"once")
+        job, gate, outcomes = queue.take(0), threading.Barrier(4), Counter()  # type: ignore[var-annotated]
+
+        def end(job: Any = job, gate: Any = gate, outcomes: Any = outcomes) -> None:
+            gate.wait(DEADLINE)
+            try:
+                job.ack()
+                outcomes["acked"] += 1
+            except (StateError, LeaseExpiredError):
+                outcomes["refused"] += 1
+
+        for task in [Task(end) for _ in range(4)]:
+            task.result()
+        assert outcomes == {"acked": 1, "refused": 3}
+        assert queue.receive(0) is None
+
+
+# ---- the end of the interpreter ----
+
+
+def end_in_the_middle(endpoint: str) -> int:
+    """Child: return while a job is open and daemon threads wait in each way."""
+    queue, full = MessageQueue(endpoint), MessageQueue(f"{endpoint}-full", max_messages=PLACES, max_message_size=64)
+    threading.excepthook = lambda _: None  # that theirs was closed is what they are told
+    jobs = [queue.take(0), {}]
+    jobs[1]["myself"] = jobs  # type: ignore[index]
+    empty = MessageQueue(f"{endpoint}-empty", max_messages=PLACES, max_message_size=64)
+    prepare(full, "send")
+    empty.notify(lambda _: None)
+    waiting = [Task(WAITS[wait], empty if wait in RECEIVES else full) for wait in WAITS]
+    for task in waiting:
+        task.wait_asleep()
+    end_in_the_middle.kept = jobs, waiting  # type: ignore[attr-defined]
+    for each in (full, empty):
+        each.unlink()
+    return 1
+
+
+def test_an_interpreter_that_ends_in_the_middle_gives_all_back(queue: MessageQueue, endpoint: str) -> None:
+    queue.send(b"again")
+    assert run_child(end_in_the_middle, endpoint) == 1
+    message = queue.receive(0)
+    assert message is not None
+    assert message.data == b"again"
+
+
+# ---- all of it, at random ----
+
+
+@pytest.mark.slow
+def test_threads_that_do_anything(endpoint: str, seed: int) -> None:
+    """What: threads use, close and reopen handles that they share, in all ways, for some seconds.
+
+    Why: closing, waiting and taking meet in orders that nobody thought of.
+
+    Failure would mean: a crash, a hang, a message that was done twice, or one that is lost.
+    """
+    handles = [MessageQueue(endpoint, max_messages=20, max_message_size=64) for _ in range(3)]
+    numbers, sent, done = itertools.count(), set(), Counter()  # type: ignore[var-annotated]
+    until = time.monotonic() + 4 * LONGER
+
+    def one_call(rng: random.Random, queue: MessageQueue) -> None:
+        match rng.randrange(10):
+            case 0 if rng.random() < 0.1:
+                handles[handles.index(queue)] = MessageQueue(endpoint)
+                queue.close()
+            case 1 | 2 | 3:
+                number = next(numbers)
+                queue.send(b"%d" % number, rng.randrange(3), timeout=0.01)
+                sent.add(number)
+            case 4:
+                queue.peek(3)
+                queue.wait_space(0.001)
+            case 5 | 6:
+                job = queue.take(0.01, lease=rng.choice((None, 0.02)))
+                if job is not None and rng.random() < 0.5:
+                    job.ack()
+                    done[int(job.data)] += 1
+            case _:
+                message = queue.receive(rng.choice((0, 0.01)))
+                if message is not None:
+                    done[int(message.data)] += 1
+
+    def anything(number: int) -> None:
+        rng = random.Random(f"{seed}/{number}")
+        while time.monotonic() < until:
+            try:
+                one_call(rng, rng.choice(handles))
+            except (QueueFullError, EndpointClosedError, LeaseExpiredError, ValueError):
+                continue
+
+    for task in [Task(anything, i) for i in range(8)]:
+        task.result()
+    gc.collect()
+    with MessageQueue(endpoint) as last:
+        for handle in handles:
+            handle.close()
+        done.update(int(message.data) for message in last.receive_many())
+        last.unlink()
+    assert set(done.values()) == {1}
+    assert set(done) == sent
