@@ -257,8 +257,6 @@ class Handle(Sleeper):
         if self.rules.leaver_passes_on:
             yield from self.pass_on_message()
             yield from self.pass_on_room()
-        if self.rules.leaver_tells:
-            yield from self.tell_if_ready()
 
     def leave(self) -> Steps[None]:
         """In order; at any time, without the lock. Not before the last thread is gone."""

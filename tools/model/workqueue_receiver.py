@@ -163,6 +163,8 @@ class Receiver(Handle):
             end = yield from self.sleep(WAITING, self.sees_message, patience)
             if end == "interrupted":
                 yield from self.pass_on()
+                if self.rules.leaver_tells:
+                    yield from self.tell_if_ready()
             if end == "there" and self.is_interrupted(patience) and not self.us.is_shared:
                 self.closing = True  # another thread does that
                 return None
