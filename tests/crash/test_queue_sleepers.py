@@ -170,6 +170,31 @@ def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
     assert place.is_as_new()
 
 
+@pytest.mark.slow
+def test_who_stops_in_the_middle_of_the_wake_does_not_use_up_that_of_another(place: Place) -> None:
+    """What: two sleep; a sender stops while it wakes the first; another one sends then.
+
+    Why: both find that the first sleeper is due. One announcement is for one message.
+
+    Failure would mean: two senders at a time wake the same sleeper, and the other sleeps beside a message for a second.
+    """
+
+    def waited(where: Place) -> float:
+        victim = where.driver("join ready arm send:0", "mq_attention_wake_many: exchanged*", 1, signal.SIGSTOP)
+        until_ready(victim)
+        tasks = [Task(timed, partial(receive, handle)) for handle in (where.handle(), where.handle())]
+        for task in tasks:
+            task.wait_asleep()
+        since = time.monotonic()
+        victim.proceed()
+        victim.wait_stopped()
+        where.other.send(b"")
+        return max(task.result() for task in tasks) - since
+
+    with contextlib.ExitStack() as stack:
+        assert any(waited(stack.enter_context(place.another(lap, places=2))) < 0.5 for lap in range(3))
+
+
 # ---- 64 sleepers ----
 
 PROCESSES, THREADS = 8, 8
