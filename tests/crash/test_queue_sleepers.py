@@ -171,28 +171,23 @@ def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_who_stops_in_the_middle_of_the_wake_does_not_use_up_that_of_another(place: Place) -> None:
-    """What: two sleep; a sender stops while it wakes the first; another one sends then.
-
-    Why: both find that the first sleeper is due. One announcement is for one message.
-
-    Failure would mean: two senders at a time wake the same sleeper, and the other sleeps beside a message for a second.
-    """
+def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
+    """Else it sleeps on until it looks for itself, which takes a second."""
 
     def waited(where: Place) -> float:
-        victim = where.driver("join ready arm send:0", "mq_attention_wake_many: exchanged*", 1, signal.SIGSTOP)
-        until_ready(victim)
-        tasks = [Task(timed, partial(receive, handle)) for handle in (where.handle(), where.handle())]
-        for task in tasks:
-            task.wait_asleep()
+        holder = where.waiting("join hold")
+        task = Task(timed, partial(send, where.queue))
+        task.wait_asleep()
+        holder.process.kill()
+        holder.process.wait()
         since = time.monotonic()
-        victim.proceed()
-        victim.wait_stopped()
-        where.other.send(b"")
-        return max(task.result() for task in tasks) - since
+        where.driver("enter sweep", "*never*").ended(0)
+        took = float(task.result() - since)
+        assert where.queue.receive(0)
+        return took
 
-    with contextlib.ExitStack() as stack:
-        assert any(waited(stack.enter_context(place.another(lap, places=2))) < 0.5 for lap in range(3))
+    with place.another("full", places=1) as where:
+        assert any(waited(where) < 0.5 for _ in range(3))
 
 
 # ---- 64 sleepers ----
