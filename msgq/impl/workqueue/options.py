@@ -205,6 +205,8 @@ def patience_ns(
         patience = timeout_ns(timeout, name)
     elif timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
+    elif isinstance(deadline, int) and abs(deadline) > WORD_MAX:  # no float can be as large as some
+        patience = FOR_EVER if deadline > 0 else 0
     elif math.isnan(deadline):
         raise InvalidValueError("the deadline is NaN; give seconds of time.monotonic(), or None", name)
     else:
