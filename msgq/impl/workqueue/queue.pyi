@@ -359,7 +359,7 @@ class MessageQueue(Handle):
         Raises
         ------
         QueueBusyError : another process is told, and `exclusive` was given.
-        InvalidValueError : there is no such signal, or the descriptor is closed.
+        InvalidValueError : there is no such signal, or the descriptor is closed or cannot be written to.
         TypeError : `how` is something else.
         EndpointClosedError : the handle is closed.
 
