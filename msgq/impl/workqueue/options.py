@@ -209,7 +209,7 @@ def patience_ns(
     else:
         left = deadline - now()
         if not left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
-            text = f"a deadline of {deadline} is {left:.6g} s away; give seconds of time.monotonic(), up to {_LONGEST_S} s"
+            text = f"the deadline {deadline} is {left:.6g} s away; give one of time.monotonic(), up to {_LONGEST_S} s"
             raise InvalidValueError(f"{text} away, or None to wait for ever", name)
         patience = math.ceil(max(left, 0.0) * NS_PER_S)
     return patience if block else 0
