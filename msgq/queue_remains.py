@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator
 
 from msgq import naming
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, MsgqError, SegmentError
+from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.naming import QUEUE_MARK
 from msgq.remains import Flaw, Removal, Users, reason
 from msgq.stats import QueueStats, queue_inodes, queues
 from msgq.stats import queue as read_queue
-
-HANDLES_MAX = 128  # rows of a queue
 
 
 def users(queue: QueueStats) -> Users:

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 
 from msgq import naming
 from msgq.errors import (
+    EndpointClosedError,
     InvalidValueError,
     LeaseExpiredError,
     MessageTooLargeError,
     QueueAccessError,
     QueueFullError,
     QueueMismatchError,
+    StateError,
+    TooManyHandlesError,
 )
 from msgq.impl.sockets.checks import timeout_ns
 from msgq.schema import Schema
@@ -32,6 +35,7 @@ O_CREX = O_CREAT | O_EXCL
 MESSAGES = 128
 MESSAGE_SIZE = 8192
 MESSAGES_MAX = 65536
+HANDLES_MAX = 128
 MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
 SCHEMA_DATA_MAX = 20032
@@ -293,6 +297,22 @@ def access_error(right: str, name: str) -> QueueAccessError:
     """Return the error for a handle without a right: "read" or "write"."""
     does = "receive" if right == "read" else "send"
     return QueueAccessError(f"was opened with {right}=False, and cannot {does}", name)
+
+
+def handles_error(name: str) -> TooManyHandlesError:
+    """Return the error for a queue that nobody else can open."""
+    text = f"has {HANDLES_MAX} handles open, as many as it may; close some, or share one between threads"
+    return TooManyHandlesError(text, name)
+
+
+def over_error(name: str) -> StateError:
+    """Return the error for a job that its taker has ended before."""
+    return StateError("a job ends once; this one was acknowledged or given back", name)
+
+
+def left_error(name: str) -> EndpointClosedError:
+    """Return the error for a job whose handle was closed."""
+    return EndpointClosedError("the handle was closed, and the job went back to the queue", name)
 
 
 def lease_error(name: str) -> LeaseExpiredError:
