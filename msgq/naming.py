@@ -9,7 +9,7 @@
 ``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
 ``MSGQ_PREALLOC``       when set (to anything), map whole segments at once
 ``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
-``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; 0 by default
+``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; by default 0, of work queues 10
 ``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
 ``MSGQ_ZMQ_STOCK``      anything but 0: ports and binding as stock has them, whatever the prefix
@@ -250,11 +250,16 @@ def guards_memory() -> bool:
     return value == "1"
 
 
-def spin_us(asked: int | None, endpoint: str) -> int:
-    """Return how many microseconds to spin before sleeping: `asked`, else MSGQ_SPIN_US, else 0; at most a second."""
+def spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
+    """Return how many microseconds to spin before sleeping: `asked`, else MSGQ_SPIN_US, else `default`.
+
+    Raises
+    ------
+    InvalidValueError : it is negative, no number, or more than a second.
+    """
     value = environment("MSGQ_SPIN_US") if asked is None else asked
     try:
-        result = int(value or 0)
+        result = int(default if value in (None, "") else value)
     except ValueError:
         result = -1
     if not 0 <= result <= 1_000_000:

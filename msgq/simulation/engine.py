@@ -57,6 +57,7 @@ class Engine(Bus):
         self._busy: list[Arrivals] = []  # have something coming; in the order in which it was sent
         self._skipped: list[Arrivals] = []  # see _deliver
         self._restarting: list[Program] = []
+        self._ended = False
 
     # ---- who is there ----
 
@@ -65,7 +66,9 @@ class Engine(Bus):
         self._current.sockets.append(weakref.ref(socket))
 
     def inform(self, handle: Closable, call: Callable[[], object]) -> None:
-        """Call it in the name of the node that has the handle."""
+        """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
+        if self._ended:
+            return
         nodes = (self.main, *self._programs)
         self._act(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
 
@@ -103,6 +106,7 @@ class Engine(Bus):
 
     def close(self) -> None:
         """End all programs, and close all sockets."""
+        self._ended = True
         with ExitStack() as stack:  # does all of it, whatever their ends raise
             for node in (*self._programs, *self._handlers.values(), self._player, self.main):
                 stack.callback(node.close_sockets)

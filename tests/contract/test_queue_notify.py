@@ -41,6 +41,17 @@ class TestNotifications:
     def told(self, count: int, told: list[Any]) -> None:
         wait_until(lambda: len(told) >= count, f"{count} notifications")
 
+    def nothing_more(self, queues: Queues, told: list[Any], count: int) -> None:
+        """One thread tells everybody: what it had to tell is told when it has told of another queue, twice."""
+        other = queues.open(name="other")
+        others: list[Any] = []
+        other.notify(others.append)
+        for times in (1, 2):
+            other.send(b"message")
+            self.told(times, others)
+            other.receive(0)
+        assert len(told) == count
+
     def test_a_function_gets_the_handle(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         told: list[Any] = []
@@ -58,6 +69,7 @@ class TestNotifications:
             queue.send_many([b"1", b"2"])
             self.told(round, told)
             queue.send(b"3")
+            self.nothing_more(queues, told, round)
             assert len(queue.receive_many()) == 3
         queue.send(b"last")
         self.told(4, told)
@@ -201,6 +213,7 @@ class TestNotifications:
         task.wait_asleep()
         queue.send(b"for who waits")
         assert task.result() == (b"for who waits", 0)
+        self.nothing_more(queues, told, 0)
         queue.send(b"for nobody")
         self.told(1, told)
         assert len(told) == 1

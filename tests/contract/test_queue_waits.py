@@ -9,6 +9,7 @@ import math
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from msgq.errors import (
 )
 from tests.contract import queue_actors
 from tests.contract.conftest import Queues, call_arguments, readable
-from tests.support import DEADLINE, Child, Task, in_fork, wait_asleep
+from tests.support import DEADLINE, DEADLINE_MS, Child, Task, in_fork, wait_asleep
 
 SHORT = 0.05
 RECEIVING = ["receive", "take"]
@@ -164,6 +165,23 @@ class TestTime:
                 call()
 
 
+def wake_times(begin: Callable[[], Callable[[], Any]], end: Callable[[], Any]) -> float:
+    """Return how many seconds ten threads that wait in `end` took from what wakes them, which `begin` returns.
+
+    A sleeper looks around by itself after a second.
+    """
+    total = 0.0
+    for _ in range(10):
+        act = begin()
+        task = Task(end)
+        task.wait_asleep()
+        started = time.monotonic()
+        act()
+        task.result()
+        total += time.monotonic() - started
+    return total
+
+
 @pytest.mark.needs("threads")
 class TestThreads:
     @pytest.mark.parametrize("handles", ["one handle", "two handles"])
@@ -201,6 +219,56 @@ class TestThreads:
         task.wait_asleep()
         job.nack()
         assert task.result() == (b"message", 0)
+
+    @pytest.mark.parametrize("act", ["send", "send_many", "nack"])
+    @pytest.mark.parametrize("wait", ["receive", "poll"])
+    def test_receivers_are_woken_and_need_not_look(self, queues: Queues, act: str, wait: str) -> None:
+        queue, waiting = queues.open(), queues.open()
+        poller = queues.poller(waiting)
+
+        def begin() -> Any:
+            if act == "nack":
+                queue.send(b"message")
+                return queue.take(0).nack
+            return (lambda: queue.send(b"message")) if act == "send" else lambda: queue.send_many([b"message"])
+
+        def end() -> None:
+            if wait == "poll":
+                poller.poll(DEADLINE_MS)
+            assert waiting.receive() == (b"message", 0)
+
+        assert wake_times(begin, end) < 4
+
+    @pytest.mark.parametrize("act", ["receive", "receive_into", "ack"])
+    @pytest.mark.parametrize("wait", ["send", "wait_space"])
+    def test_senders_are_woken_and_need_not_look(self, queues: Queues, act: str, wait: str) -> None:
+        queue, waiting = queues.open(max_messages=1), queues.open()
+
+        def begin() -> Any:
+            while queue.receive(0) is not None:
+                pass
+            queue.send(b"message")
+            if act == "ack":
+                return queue.take(0).ack
+            return (lambda: queue.receive(0)) if act == "receive" else lambda: queue.receive_into(bytearray(8), 0)
+
+        assert wake_times(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()) < 4
+
+    def test_who_waits_for_room_does_not_swallow_the_wake_of_who_sends(self, queues: Queues) -> None:
+        queue, total = queues.open(max_messages=1), 0.0
+        for _ in range(5):
+            queue.send(b"first")
+            tasks = [Task(queues.open().wait_space), Task(queue.wait_space), Task(queues.open().send, b"second")]
+            for task in tasks:
+                task.wait_asleep()
+            started = time.monotonic()
+            queue.receive(0)
+            tasks.pop().result()
+            total += time.monotonic() - started
+            assert queue.receive(0) == (b"second", 0)
+            for task in tasks:
+                assert task.result()
+        assert total < 2  # each look of a sleeper by itself is a second away
 
     def test_close_that_returns_jobs_wakes_a_receiver(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()

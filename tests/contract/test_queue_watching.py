@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from typing import Any
 
 import pytest
@@ -138,6 +139,22 @@ class TestPoller:
         task.wait_asleep()
         other.send(b"message")
         assert task.result() == [queue]
+
+    @pytest.mark.needs("threads")
+    def test_all_that_look_are_woken_and_need_not_look_by_themselves(self, queues: Queues) -> None:
+        queue, total = queues.open(), 0.0
+        pollers = [queues.poller(queues.open()) for _ in range(3)]
+        for _ in range(5):
+            tasks = [Task(poller.poll, DEADLINE_MS) for poller in pollers]
+            for task in tasks:
+                task.wait_asleep()
+            started = time.monotonic()
+            queue.send(b"message")
+            for task in tasks:
+                assert len(task.result()) == 1
+            total += time.monotonic() - started
+            queue.receive(0)
+        assert total < 2  # which is what they do a second later
 
     @pytest.mark.needs("threads")
     def test_who_only_looks_does_not_swallow_the_wake_of_who_receives(self, queues: Queues) -> None:

@@ -236,3 +236,8 @@ def test_bits_of_the_dead_are_not_inherited(place: Place) -> None:
     place.kill_free_rows()
     place.waiting("enter")
     assert not place.bits(), "it lives, and does not sleep"
+
+
+def test_who_leaves_takes_its_bits_along(place: Place) -> None:
+    place.waiting("join lie watch crave notify leave")
+    assert not place.bits()

@@ -170,6 +170,26 @@ def test_who_gives_up_passes_the_wake_on(place: Place) -> None:
     assert place.is_as_new()
 
 
+@pytest.mark.slow
+def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(place: Place) -> None:
+    """Else it sleeps on until it looks for itself, which takes a second."""
+
+    def waited(where: Place) -> float:
+        holder = where.waiting("join hold")
+        task = Task(timed, partial(send, where.queue))
+        task.wait_asleep()
+        holder.process.kill()
+        holder.process.wait()
+        since = time.monotonic()
+        where.driver("enter sweep", "*never*").ended(0)
+        took = float(task.result() - since)
+        assert where.queue.receive(0)
+        return took
+
+    with place.another("full", places=1) as where:
+        assert any(waited(where) < 0.5 for _ in range(3))
+
+
 # ---- 64 sleepers ----
 
 PROCESSES, THREADS = 8, 8

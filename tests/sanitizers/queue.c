@@ -48,7 +48,7 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
         m->h.met = true;
         look(m);
         pthread_mutex_lock(&m->lock);
-        rest(m, false);
+        rest(m, MQ_SENDING);
         pthread_mutex_unlock(&m->lock);
         if (mq_now_ns() > until)
             wrong("no place becomes free", word, 0);
@@ -177,7 +177,7 @@ static void *run_receiver(void *argument) {
     while (!all->stop) {
         look(&shared);
         if (!consume(&shared, true))
-            rest(&shared, true);
+            rest(&shared, MQ_RECEIVING);
         pthread_mutex_unlock(&shared.lock);
         if (below(64) == 0)
             sched_yield();
@@ -196,7 +196,7 @@ static void *run_consumer(void *argument) {
         for (uint32_t rounds = 1 + below(4096); rounds && !all->stop; rounds--) {
             look(&m);
             while (!consume(&m, true) && !all->stop) {
-                rest(&m, true);
+                rest(&m, MQ_RECEIVING);
                 if (below(64) == 0) { /* as senders do */
                     mq_queue_pass_on_message(&m.h);
                     rounds = 1;
@@ -219,7 +219,7 @@ static void *run_watcher(void *argument) {
     chance = seed + (uint64_t)(uintptr_t)argument;
     come(&m);
     outlook.h = m.h;
-    mq_u32 *word = mq_queue_ready_word(parts.queue);
+    mq_u32 *word = mq_queue_sleep_word(&m.h, MQ_WATCHING);
     while (!all->stop) {
         uint32_t seen = mq_queue_outlook_announce(&outlook, word);
         if (!mq_queue_outlook_has_more(&outlook))
@@ -348,8 +348,9 @@ int main(int argc, char **argv) {
     all->stop = true;
     for (int i = 0; i < THREADS; i++)
         while (pthread_tryjoin_np(threads[i], NULL)) {
-            mq_futex_wake_all(mq_futex_word(mq_queue_ready_word(parts.queue)));
-            mq_futex_wake_all(mq_futex_word(&parts.queue->freed));
+            for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++)
+                for (int kind = 0; kind < MQ_SLEEPS; kind++)
+                    mq_futex_wake_all(mq_futex_word(&parts.queue->rows[row].attention[kind]));
             usleep(1000);
         }
     int status = 0;

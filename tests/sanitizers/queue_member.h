@@ -75,7 +75,7 @@ typedef struct {
     void *hold;
     uint64_t uid, last[SENDERS][PRIORITIES];
     pthread_mutex_t lock; /* Python's, for threads that share the handle */
-    int asleep[2];
+    int asleep[MQ_SLEEPS];
 } member;
 static member shared;
 
@@ -124,32 +124,37 @@ static void look(member *m) {
         mq_queue_look(&m->h, now);
 }
 
-/* Who sleeps is woken, sooner or later, when the word changes; but the killed take wakes with them. */
-static void doze(const member *m, mq_u32 *word, uint32_t seen) {
+/* Who sleeps is woken when others see its bit; but the killed take wakes with them. */
+static void doze(const member *m, mq_queue_sleep kind, mq_u32 *word, uint32_t seen) {
     int64_t nap_ns = plain ? (int64_t)NAP_MS * MQ_NS_PER_MS : MQ_QUEUE_LOOK_NS;
-    bool patient = m == &shared || below(8);
+    bool patient = m == &shared || below(8), receives = kind == MQ_RECEIVING;
     if (below(16) == 0)
         sched_yield();
     long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? nap_ns : 100000));
-    if (plain && patient && woken && errno == ETIMEDOUT && mq_load_acquire_u32(word) != seen)
-        wrong("nobody woke a sleeper", seen, mq_load_acquire_u32(word));
+    if (!plain || !patient || !woken || errno != ETIMEDOUT)
+        return;
+    for (int look = 0; receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts); look++) {
+        if (mq_load_acquire_u32(word) != seen || all->stop)
+            return; /* it was just being woken */
+        if (look == 1000)
+            wrong("nobody woke a sleeper", (uint64_t)kind, seen);
+        usleep(1000);
+    }
 }
 
 /* As Handle._sleep. The lock is held, and let go meanwhile. */
-static void rest(member *m, bool receives) {
-    mq_queue_bits *bits = receives ? &parts.queue->receivers_waiting : &parts.queue->senders_waiting;
-    mq_u32 *word = receives ? mq_queue_ready_word(parts.queue) : &parts.queue->freed;
-    m->asleep[receives]++;
-    mq_queue_bit_on(bits, m->h.number);
-    uint32_t seen = mq_load_acquire_u32(word);
-    bool there = receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
+static void rest(member *m, mq_queue_sleep kind) {
+    mq_u32 *word = mq_queue_sleep_word(&m->h, kind);
+    m->asleep[kind]++;
+    uint32_t seen = mq_queue_lie_down(&m->h, kind);
+    bool there = kind == MQ_RECEIVING ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts);
     pthread_mutex_unlock(&m->lock);
     if (!there && !all->stop)
-        doze(m, word, seen);
+        doze(m, kind, word, seen);
     all->waited++;
     pthread_mutex_lock(&m->lock);
-    if (--m->asleep[receives] == 0)
-        mq_queue_bit_off(bits, m->h.number);
+    if (--m->asleep[kind] == 0)
+        mq_queue_get_up(&m->h, kind);
 }
 
 #endif

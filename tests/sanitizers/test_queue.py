@@ -74,15 +74,11 @@ MISSING = {
     "forgetting what was taken": ("receiver.h", "mq_queue_forget(h, found.place / MQ_QUEUE_BLOCK);", ""),
     "the generation of a word": (
         "repair.h",
-        "!= mq_word_generation(word))\n        return true;",
-        "!= mq_word_generation(word))\n        return false;",
+        "!= generation)\n        return true;",
+        "!= generation)\n        return false;",
     ),
-    "the wake of a receiver": (
-        "handle.h",
-        "mq_futex_wake(mq_futex_word(mq_queue_ready_word(queue)), messages);",
-        "(void)messages;",
-    ),
-    "the wake of a sender": ("handle.h", "mq_futex_wake(mq_futex_word(&queue->freed), 1);", ""),
+    "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_RECEIVING, messages);", "(void)messages;"),
+    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_SENDING, 1);", "(void)queue;"),
     "the taker in a lease": (
         "words.h",
         "return lease && (uint32_t)lease == (uint32_t)mq_lease_of(word, 0);",

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError
+from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, WAITS, let_go_on, prepare
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_asleep, wait_until
@@ -243,6 +244,14 @@ def test_a_finalizer_that_closes_a_notified_queue_while_another_is_notified(endp
     assert run_child(register_among_garbage, endpoint) == 20
 
 
+class Collects(dict[int, Any]):
+    """Registrations among which the collector runs, as it may at any time."""
+
+    def __setitem__(self, fd: int, registration: Any) -> None:
+        gc.collect()
+        super().__setitem__(fd, registration)
+
+
 def register_among_garbage(endpoint: str) -> int:
     queues = []
     with MessageQueue(endpoint, max_messages=PLACES, max_message_size=64) as first:
@@ -251,10 +260,10 @@ def register_among_garbage(endpoint: str) -> int:
             garbage[0].notify(print)
             garbage.append(garbage)
             queue = MessageQueue(endpoint)
+            gc.disable()
             del garbage
-            gc.set_threshold(1)
+            notify._thread.registrations = Collects(notify._thread.registrations)
             queue.notify(print)
-            gc.set_threshold(700)
             queues.append(queue)
             queue.close()
         first.unlink()

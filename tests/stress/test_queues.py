@@ -21,7 +21,7 @@ from tests.stress import queues
 from tests.stress.channels import message
 from tests.stress.scene import Scene, finish
 from tests.stress.traffic import LONGER
-from tests.support import DEADLINE, Child, Task, wait_until
+from tests.support import DEADLINE, Child, Task, wait_asleep, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 
@@ -225,8 +225,8 @@ def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, 
 @pytest.mark.slow
 def test_rows_change_hands_under_traffic(scene: Scene, endpoint: str, seed: int) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
-    with MessageQueue(endpoint, max_messages=256, max_message_size=queues.SIZE) as queue:
-        count = int(500 * LONGER)
+    count = int(500 * LONGER)
+    with MessageQueue(endpoint, max_messages=4 * count, max_message_size=queues.SIZE) as queue:  # never full
         children = scene.start_all([(queues.come_and_go, endpoint, i, count, seed + i) for i in range(4)])
         assert [child.hear() for child in children] == ["sent"] * 4
         wait_until(lambda: stats.queue(endpoint).depth + stats.queue(endpoint).in_flight == 0)
@@ -283,6 +283,7 @@ def test_sigint_in_every_wait(scene: Scene, endpoint: str) -> None:
             how = "sending" if what.startswith(("send", "wait")) else "receiving"
             how = "watching" if what in ("poll", "select", "asyncio") else how
             wait_until(lambda: of(queue, child).waits == (how,), what)  # noqa: B023
+            wait_asleep(child.pid)  # a descriptor stays watched
             child.kill(signal.SIGINT)
             done.append(what)
         assert len(done) == 13

@@ -201,6 +201,13 @@ class TestSpin:
         assert naming.spin_us(None, "e") == 20
         assert naming.spin_us(3, "e") == 3
 
+    def test_a_default_gives_way_to_both(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
+        assert naming.spin_us(None, "e", 10) == 10
+        assert naming.spin_us(0, "e", 10) == 0
+        monkeypatch.setenv("MSGQ_SPIN_US", "0")
+        assert naming.spin_us(None, "e", 10) == 0
+
     @pytest.mark.parametrize("value", ["-1", "1000001", "fast", "1.5"])
     def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", value)

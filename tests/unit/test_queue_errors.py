@@ -8,7 +8,9 @@ import os
 import queue as standard
 import signal
 import struct
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from msgq.errors import (
     CorruptSegmentError,
     EndpointClosedError,
     ForkedSocketError,
+    InvalidValueError,
     LayoutVersionError,
     LeaseExpiredError,
     QueueFullError,
@@ -28,6 +31,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
+from msgq.impl.workqueue import options
 from tests.support import DEADLINE, SHM, Child, Task, hear, in_fork, run_child, say, wait_asleep
 
 if TYPE_CHECKING:
@@ -381,3 +385,38 @@ def test_full_is_also_the_standard_librarys_error(endpoint: str) -> None:
     with pytest.raises(QueueFullError) as late:
         queue.send(b"2", timeout=0.01)
     assert late.value.errno == errno.ETIMEDOUT
+
+
+def test_waits_spin_for_a_moment_by_default(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by a default that is refused: nothing tells a short spin from a short sleep."""
+    monkeypatch.setattr(options, "SPIN_US", -1)
+    with pytest.raises(InvalidValueError, match="spin_us"):
+        msgq.MessageQueue(endpoint)
+    msgq.MessageQueue(endpoint, spin_us=0).unlink()
+    monkeypatch.setenv("MSGQ_SPIN_US", "5")
+    msgq.MessageQueue(endpoint).unlink()
+
+
+# ---- many at once ----
+
+
+def test_messages_of_a_slow_iterable_are_not_late(endpoint: str) -> None:
+    """Its receiver is asleep for each of them; without a wake it would look a second later."""
+    queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
+    got = threading.Semaphore(0)
+
+    def receive_all() -> list[bytes]:
+        return [(got.release(), message.data)[1] for _ in range(8) if (message := other.receive(DEADLINE))]
+
+    receiving = Task(receive_all)
+
+    def slow() -> Iterator[bytes]:
+        for number in range(8):
+            receiving.wait_asleep()
+            yield b"%d" % number
+            assert got.acquire(timeout=DEADLINE)
+
+    started = time.monotonic()
+    assert queue.send_many(slow()) == 8
+    assert receiving.result() == [b"%d" % number for number in range(8)]
+    assert time.monotonic() - started < 4, "half of what it would be by the clock"

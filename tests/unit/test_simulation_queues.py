@@ -367,11 +367,33 @@ class TestWaits:
             sim.run()
         assert told == [2.0]
 
-    def test_the_librarys_queues_are_the_simulations(self) -> None:
-        simulated: Any = workqueue.MessageQueue  # for type checkers the other one is always the shared memory's
+    def test_what_the_function_raises_comes_out_of_run_in_the_name_of_its_node(self) -> None:
+        def watcher() -> None:
+            queue = jobs()
+            queue.notify(lambda _: 1 / 0)
+            sim.clock.sleep(10)
+
+        with Simulation() as sim:
+            sim.add(watcher)
+            sim.play([(1.0, "queue/jobs", b"message")])
+            with pytest.raises(ZeroDivisionError) as caught:
+                sim.run()
+            assert "in node 'watcher' at 1 s" in caught.value.__notes__
+
+    def test_nobody_is_notified_of_what_comes_back_at_the_end(self) -> None:
+        told: list[Any] = []
         with Simulation():
-            assert msgq.MessageQueue is simulated
-        assert msgq.MessageQueue is not simulated
+            working, watching = jobs(), jobs()
+            working.send(b"message")
+            job = working.take(0)
+            watching.notify(told.append)
+        assert told == []
+        del job
+
+    def test_the_librarys_queues_are_the_simulations(self) -> None:
+        with Simulation():
+            assert msgq.MessageQueue.__module__ == workqueue.__name__
+        assert msgq.MessageQueue.__module__ != workqueue.__name__
 
     def test_a_node_cannot_open_a_queue_of_shared_memory(self, endpoint: str) -> None:
         real = msgq.MessageQueue

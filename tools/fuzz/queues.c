@@ -204,15 +204,15 @@ static void work(member *m) {
 
 /* All but the sleep of one who waits, watches, or wants to be told. */
 static void rest(member *m) {
-    mq_queue_bits *bits = fuzz_one_in(2) ? &queue()->receivers_waiting : &queue()->senders_waiting;
+    mq_queue_sleep kind = fuzz_one_in(2) ? MQ_RECEIVING : MQ_SENDING;
     switch (fuzz_below(4)) {
     case 0:
-        mq_queue_bit_on(bits, m->h.number);
+        mq_queue_lie_down(&m->h, kind);
         mq_queue_has_free(&parts);
-        mq_queue_bit_off(bits, m->h.number);
+        mq_queue_get_up(&m->h, kind);
         break;
     case 1:
-        mq_queue_outlook_announce(&m->outlook, mq_queue_ready_word(queue()));
+        mq_queue_outlook_announce(&m->outlook, mq_queue_sleep_word(&m->h, MQ_WATCHING));
         mq_queue_outlook_has_more(&m->outlook);
         mq_queue_outlook_awake(&m->outlook);
         break;

@@ -83,17 +83,18 @@ static inline bool mq_attention_due_many(const mq_u32 *word) {
     return mq_load_seq_cst_u32(word) & MQ_ATTENTION_WAITERS;
 }
 
-/* Wake everybody who announced itself. */
-static inline void mq_attention_wake_many(mq_u32 *word) {
+/* Wake everybody who announced itself. False: somebody else has begun to wake them since the last announcement. */
+static inline bool mq_attention_wake_many(mq_u32 *word) {
     uint32_t old, waking;
     do {
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
         if (!(old & MQ_ATTENTION_WAITERS))
-            return; /* somebody else has woken them */
+            return false; /* somebody else has woken them */
         waking = (old | MQ_ATTENTION_WAKING) + MQ_ATTENTION_WAKE;
     } while (!mq_compare_exchange_u32(word, old, waking));
     mq_futex_wake_all(mq_futex_word(word));
     mq_compare_exchange_u32(word, waking, waking & ~(uint32_t)MQ_ATTENTION_FLAGS);
+    return !(old & MQ_ATTENTION_WAKING);
 }
 
 #endif

@@ -92,7 +92,7 @@ cdef extern from "ground/attention.h" nogil:
     uint32_t mq_attention_announce(mq_u32 *word)
     uint32_t mq_attention_announce_many(mq_u32 *word)
     bint mq_attention_due_many(const mq_u32 *word)
-    void mq_attention_wake_many(mq_u32 *word)
+    bint mq_attention_wake_many(mq_u32 *word)
 
 
 cdef extern from "ground/lookout.h" nogil:

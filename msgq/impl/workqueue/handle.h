@@ -108,10 +108,8 @@ static inline void mq_queue_wake(mq_queue *queue, mq_queue_sleep kind, int rows)
     for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
         for (uint64_t bits = mq_load_acquire_u64(&queue->asleep[kind].word[i]); bits && rows > 0; bits &= bits - 1) {
             mq_u32 *attention = &queue->rows[i * 64 + (unsigned)__builtin_ctzll(bits)].attention[kind];
-            if (!mq_attention_due_many(attention))
-                continue;
-            mq_attention_wake_many(attention);
-            rows--;
+            if (mq_attention_due_many(attention) && mq_attention_wake_many(attention))
+                rows--; /* one that two wake counts for one of them: the other message needs another row */
         }
 }
 

@@ -24,6 +24,7 @@ cdef class Handle(Waitable):
     cdef int64_t _lease_ends_ns     # the next lease that we know of; CLOCK_MONOTONIC
     cdef int _asleep[3]             # threads, by what they sleep for
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)
+    cdef int _unwoken               # messages that were sent, and nobody was woken for
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
     cdef int _adopt(self, QueueFile file, schema) except -1
@@ -33,6 +34,7 @@ cdef class Handle(Waitable):
     cdef int _refuse(self) except -1
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
+    cdef void _wake(self) noexcept
     cdef void _sweep(self, int64_t now) noexcept
     cdef int64_t _doze_ns(self) except -2
     cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1

@@ -30,7 +30,8 @@ from msgq.impl.workqueue.core cimport (
     mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
     mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
     mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
-    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_watch, mq_roster, mq_roster_find,
+    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wake_receivers, mq_queue_watch,
+    mq_roster, mq_roster_find,
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
 from msgq.impl.workqueue.queuefile import exists_error, missing_error
@@ -82,7 +83,7 @@ cdef class Handle(Waitable):
                   write=True, schema=None, prefix=None, trust=None, spin_us=None):
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
-        self._spin_us = naming.spin_us(spin_us, wanted.name)
+        self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
         check_real(wanted.name)
         in_prefix = naming.checked_prefix(prefix)
@@ -320,11 +321,18 @@ cdef class Handle(Waitable):
             raise options.access_error("write", self._endpoint)
         return 0
 
+    cdef void _wake(self) noexcept:
+        """Wake receivers for what was sent in one go."""
+        if self._unwoken and self._joined:
+            mq_queue_wake_receivers(self._h.parts.queue, self._unwoken)
+        self._unwoken = 0
+
     cdef int64_t _find_room(self, int64_t until) except -2:
         """A place to fill; MQ_NO_PLACE: there was none in time."""
         cdef int64_t now, place = mq_queue_hold(&self._h)
         if place != MQ_NO_PLACE:
             return place
+        self._wake()  # before we wait for them
         self._file.check_whole()
         self._h.met = True  # every place is somebody's
         now = mq_now_ns()

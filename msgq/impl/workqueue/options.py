@@ -38,6 +38,8 @@ MESSAGES_MAX = 65536
 HANDLES_MAX = 128
 MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
+# Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
+SPIN_US = 10
 SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
 _LONGEST_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days

@@ -62,7 +62,7 @@ class MessageQueue(Handle):
         schema : describes the messages, in at most 20032 bytes of data; it is set if there is none.
         prefix : instead of OPENPILOT_PREFIX, "" for none.
         trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US.
+        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------

@@ -152,8 +152,9 @@ cdef class MessageQueue(Handle):
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
         cdef uint64_t rank = rank_of(priority, self._endpoint)
-        cdef int count = 0, unwoken = 0
+        cdef int count = 0
         cdef Py_buffer view
+        cdef bint at_once = isinstance(messages, (list, tuple))  # else the next message may be long in coming
         self._need_write()
         cdef int64_t until = self._until(timeout, deadline)
         try:
@@ -161,17 +162,15 @@ cdef class MessageQueue(Handle):
                 look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
-                    if unwoken and not mq_queue_has_free(&self._h.parts):
-                        mq_queue_wake_receivers(self._h.parts.queue, unwoken)  # before we wait for them
-                        unwoken = 0
                     if not self._send(&view, rank, 0, until):
                         break
-                    count, unwoken = count + 1, unwoken + 1
+                    count, self._unwoken = count + 1, self._unwoken + 1
+                    if not at_once:
+                        self._wake()
                 finally:
                     PyBuffer_Release(&view)
         finally:
-            if unwoken:
-                mq_queue_wake_receivers(self._h.parts.queue, unwoken)
+            self._wake()
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):

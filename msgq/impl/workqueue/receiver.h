@@ -103,6 +103,7 @@ static inline mq_queue_found mq_queue_find(mq_queue_handle *h, uint64_t *patienc
 
 /* Is there anything to take? A look at all words, without memory, for any thread. */
 static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
+    mq_load_acquire_u64(&parts->queue->ready); /* all that was counted is to be found */
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_word_is_ready(mq_load_acquire_u64(&parts->words[i])))
             return true;
