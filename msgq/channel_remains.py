@@ -13,10 +13,10 @@ import os
 from collections.abc import Iterable, Iterator
 
 from msgq import naming, sharing
-from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
+from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.channel.hub import open_hub, remove_orphan
 from msgq.impl.ground import clock
-from msgq.remains import Flaw, Removal, Users, reason, remove_directories
+from msgq.remains import Flaw, Removal, Users, flaws_of, reason, remove_directories
 from msgq.stats import ChannelStats, channel_inodes, channels
 from msgq.stats import channel as read_channel
 from msgq.units import NS_PER_S
@@ -164,12 +164,4 @@ def _full(channel: ChannelStats) -> list[str]:
 
 def unreadable(prefix: str) -> list[Flaw]:
     """Return what is in the place of a hub and cannot be read: damaged (wrong), or not for this user."""
-    flaws = []
-    for name in channel_inodes(prefix):
-        try:
-            read_channel(name, prefix)
-        except (SegmentError, EndpointNameError) as error:
-            if error.errno != errno.ENOENT:
-                damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
-                flaws.append(Flaw(str(error), wrong=damaged))
-    return flaws
+    return flaws_of(channel_inodes(prefix), prefix, read_channel)

@@ -15,15 +15,14 @@ import os
 from collections.abc import Iterable, Iterator
 
 from msgq import naming
-from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, MsgqError, SegmentError
+from msgq.errors import MsgqError, SegmentError
+from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.naming import QUEUE_MARK
-from msgq.remains import Flaw, Removal, Users, reason
+from msgq.remains import Flaw, Removal, Users, flaws_of, reason
 from msgq.stats import QueueStats, queue_inodes, queues
 from msgq.stats import queue as read_queue
-
-HANDLES_MAX = 128  # rows of a queue
 
 
 def users(queue: QueueStats) -> Users:
@@ -133,12 +132,4 @@ def ailments(queue: QueueStats) -> list[Flaw]:
 
 def unreadable(prefix: str) -> list[Flaw]:
     """Return what is in the place of a queue and cannot be read: damaged (wrong), or not for this user."""
-    flaws = []
-    for name in queue_inodes(prefix):
-        try:
-            read_queue(name, prefix)
-        except (SegmentError, EndpointNameError) as error:
-            if error.errno != errno.ENOENT:
-                damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
-                flaws.append(Flaw(str(error), wrong=damaged))
-    return flaws
+    return flaws_of(queue_inodes(prefix), prefix, read_queue)

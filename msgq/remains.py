@@ -322,19 +322,21 @@ def _lock(file: int) -> bool:
 def unreadable(prefix: str) -> list[Flaw]:
     """Return what is in the place of a ring and cannot be read: damaged (wrong), or not for this user."""
     directory, start = naming.topic_files(prefix)
+    paths = sorted(Path(directory).glob(f"{start}?*"))
+    files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the topics of a prefix
+    return flaws_of([path.name.removeprefix(start) for path in files], prefix, read_topic)
+
+
+def flaws_of(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[Flaw]:
+    """Return why some of these cannot be read, by a function of `msgq.stats`: damaged (wrong), or not for this user."""
     flaws = []
-    for path in sorted(Path(directory).glob(f"{start}?*")):
-        if path.is_dir() and not path.is_symlink():
-            continue  # the topics of a prefix
+    for name in names:
         try:
-            read_topic(path.name.removeprefix(start), prefix)
-        except (CorruptSegmentError, LayoutVersionError) as error:
-            flaws.append(Flaw(str(error), wrong=True))
-        except EndpointNameError as error:  # its name is no text
-            flaws.append(Flaw(str(error), wrong=False))
-        except SegmentError as error:
-            if error.errno != errno.ENOENT:  # removed just now
-                flaws.append(Flaw(str(error), wrong=False))
+            read(name, prefix)
+        except (SegmentError, EndpointNameError) as error:  # a name that is no text, too
+            if error.errno != errno.ENOENT:  # else it was removed meanwhile
+                damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
+                flaws.append(Flaw(str(error), wrong=damaged))
     return flaws
 
 

@@ -9,7 +9,7 @@ import click
 from msgq import naming
 from msgq.channel_remains import clear_channels, clear_pools
 from msgq.cli.common import options
-from msgq.cli.common.names import choices, topic_texts
+from msgq.cli.common.names import choices, missing_error, topic_texts
 from msgq.cli.common.render import echo, echo_json, in_bytes
 from msgq.naming import CHANNEL_MARK, QUEUE_MARK
 from msgq.queue_remains import clear_directory, clear_queues, spared
@@ -108,7 +108,7 @@ def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
     every = [(text, Selection(choices([text])), text.startswith(QUEUE_MARK)) for text in endpoints]
     meant = {text: [name for name in (named if queue else names) if name in one] for text, one, queue in every}
     if missing := [text for text, found in meant.items() if not found]:
-        raise click.ClickException(f"there is no {', '.join(missing)}; `msgq list` shows what there is")
+        raise missing_error(missing, names + named)
     found = set().union(*meant.values())
     return [name for name in names + named if not meant or name in found]
 

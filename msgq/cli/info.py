@@ -9,7 +9,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.board import Board, Row
 from msgq.cli.common.channels import ChannelRow, Channels
-from msgq.cli.common.names import MARKS, Names, topic_texts
+from msgq.cli.common.names import MARKS, Names, missing_error, topic_texts
 from msgq.cli.common.queues import QueueRow, Queues
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
 from msgq.naming import CHANNEL_MARK, QUEUE_MARK
@@ -62,9 +62,7 @@ def _check(endpoints: Sequence[str], names: Names, prefix: str | None) -> None:
     asked = {text for text in endpoints if text.startswith(MARKS) and SIGNS.isdisjoint(text)}
     missing = names.plain - names.existing().keys() | asked - {*marked}
     if missing:
-        meant = [name for name in marked if name.partition("/")[2] in missing]
-        hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
-        raise click.ClickException(f"there is no {', '.join(sorted(missing))}; {hint}")
+        raise missing_error(missing, marked)
 
 
 def _file(path: str) -> dict[str, str | int | None]:
@@ -189,9 +187,9 @@ def queue_lines(row: QueueRow) -> Iterator[str]:
 def _waiting(queue: QueueStats) -> str:
     if queue.oldest_age_ns is None:
         return f"{in_units(queue.depth)} messages"
-    priorities = ", ".join(f"{count} of {priority}" for priority, count in queue.priorities)
+    priorities = ", ".join(f"{count} with {priority}" for priority, count in queue.priorities)
     more = queue.depth - sum(count for _, count in queue.priorities)
-    rest = f", {more} of less" if more > 0 else ""
+    rest = f", {more} with less" if more > 0 else ""
     oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
     return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{rest}"
 

@@ -22,8 +22,9 @@ same; tests run random programs on both. What differs:
   refers to is closed, there it stays open until the process ends. `block` is each process's own after a fork.
 - Time-outs are measured by the monotonic clock; setting the system's clock changes none.
 - Errors derive from `msgq.errors.IpcError`, too, and have an errno; texts differ.
-- Some calls crash posix_ipc: those with a wrong number of arguments, "\\0" in a name, ``del queue.block``. Here they
-  raise TypeError, ValueError, AttributeError. Flags that the kernel does not use for queues are ignored.
+- Some calls crash posix_ipc: those with a wrong number of arguments, a message that is no bytes, "\\0" in a name,
+  ``del queue.block``. Here they raise TypeError, ValueError, AttributeError. Flags that the kernel does not use for
+  queues are ignored.
 
 Semaphores and shared memory are not here. Any thread may use an object, at any time.
 """

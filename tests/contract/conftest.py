@@ -18,6 +18,7 @@ from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock
+from tests.contract import posix_actors, posix_programs
 from tests.contract.queue_actors import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 
@@ -250,3 +251,19 @@ def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
     if missing := needed & QUEUES[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
     yield from queues_of(request.param, token)
+
+
+@pytest.fixture(params=posix_programs.MODULES)
+def both(request: pytest.FixtureRequest, endpoint: str) -> Iterator[posix_actors.Queues]:
+    """Queues of posix_ipc, or ours: what is asserted of ours holds for the other one, too."""
+    queues = posix_actors.Queues(request.param, f"/{endpoint}")
+    yield queues
+    queues.end()
+
+
+@pytest.fixture
+def own(endpoint: str) -> Iterator[posix_actors.Queues]:
+    """Queues of ours alone, as posix_ipc has them."""
+    queues = posix_actors.Queues(posix_programs.MODULES[1], f"/{endpoint}")
+    yield queues
+    queues.end()

@@ -37,21 +37,6 @@ def stage(endpoint: str) -> Iterator[Stage]:
         stage.thread.shutdown()
 
 
-@pytest.fixture(params=MODULES)
-def queues(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Queues]:
-    """Queues of either module: what is asserted of ours holds for the other one, too."""
-    queues = Queues(request.param, f"/{endpoint}")
-    yield queues
-    queues.end()
-
-
-@pytest.fixture
-def own(endpoint: str) -> Iterator[Queues]:
-    queues = Queues(MODULES[1], f"/{endpoint}")
-    yield queues
-    queues.end()
-
-
 # ---- random programs ----
 
 
@@ -132,42 +117,42 @@ def test_semaphores_and_shared_memory_say_that_they_are_elsewhere(name: str) -> 
         _ = ours.Queue
 
 
-def test_it_has_the_defaults_of_linux(queues: Queues) -> None:
-    queue = queues.open(queues.posix.O_CREX, 0o600, 10, 8192)
+def test_it_has_the_defaults_of_linux(both: Queues) -> None:
+    queue = both.open(both.posix.O_CREX, 0o600, 10, 8192)
     assert (queue.max_messages, queue.max_message_size) == (10, 8192)
-    with contextlib.closing(queues.posix.MessageQueue(queues.name)) as again:
+    with contextlib.closing(both.posix.MessageQueue(both.name)) as again:
         assert repr(again) == repr(queue)
     queue.unlink()
     queue.close()
-    queue = queues.posix.MessageQueue(queues.name, queues.posix.O_CREX)
-    queues.opened.append(queue)
+    queue = both.posix.MessageQueue(both.name, both.posix.O_CREX)
+    both.opened.append(queue)
     assert (queue.max_messages, queue.max_message_size, queue.mode) == (10, 8192, 0o600)
 
 
-def test_a_name_is_chosen_for_none(queues: Queues) -> None:
-    made = [queues.posix.MessageQueue(None, queues.posix.O_CREX, 0o600, 1, 1) for _ in range(2)]
+def test_a_name_is_chosen_for_none(both: Queues) -> None:
+    made = [both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 1, 1) for _ in range(2)]
     try:
         assert made[0].name != made[1].name
         for queue in made:
             assert queue.name.startswith("/")
-            queues.posix.MessageQueue(queue.name).close()
+            both.posix.MessageQueue(queue.name).close()
     finally:
         for queue in made:
             queue.unlink()
             queue.close()
 
 
-def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(queues: Queues) -> None:
-    class Jobs(queues.posix.MessageQueue):  # type: ignore[misc, name-defined]
+def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(both: Queues) -> None:
+    class Jobs(both.posix.MessageQueue):  # type: ignore[misc, name-defined]
         def note(self, text: str) -> None:
             self.noted = text
 
-    queue = queues.open()
+    queue = both.open()
     with pytest.raises(AttributeError):
         queue.noted = "x"
-    jobs = Jobs(queues.name)
+    jobs = Jobs(both.name)
     jobs.note("x")
-    assert (jobs.noted, str(jobs), repr(jobs)) == ("x", queues.name, repr(queue))
+    assert (jobs.noted, str(jobs), repr(jobs)) == ("x", both.name, repr(queue))
     jobs.close()
 
 
@@ -176,23 +161,23 @@ def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(queues: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.parametrize(("mode", "may"), [(0o600, False), (0o666, True)])
-def test_who_may_open_a_queue_is_told_by_its_mode(queues: Queues, mode: int, may: bool) -> None:
+def test_who_may_open_a_queue_is_told_by_its_mode(both: Queues, mode: int, may: bool) -> None:
     umask = os.umask(0)
     try:
-        queues.open(queues.posix.O_CREX, mode)
+        both.open(both.posix.O_CREX, mode)
     finally:
         os.umask(umask)
 
     def try_it() -> None:
         os.setuid(65001)
         try:
-            queues.posix.MessageQueue(queues.name)
-        except queues.posix.PermissionsError:
+            both.posix.MessageQueue(both.name)
+        except both.posix.PermissionsError:
             assert not may
         else:
             assert may
-        with pytest.raises(queues.posix.PermissionsError):
-            queues.posix.unlink_message_queue(queues.name)
+        with pytest.raises(both.posix.PermissionsError):
+            both.posix.unlink_message_queue(both.name)
 
     assert in_fork(try_it) == 0
 
@@ -289,12 +274,12 @@ def test_no_room_and_too_many_handles_are_errors_of_the_system(own: Queues) -> N
     assert caught.value.errno
 
 
-def test_time_outs_that_the_kernel_cannot_express_are_told_as_there(queues: Queues) -> None:
-    queue = queues.open()
+def test_time_outs_that_the_kernel_cannot_express_are_told_as_there(both: Queues) -> None:
+    queue = both.open()
     queue.send("x", 2**62)
     assert queue.receive(1e18) == (b"x", 0)
     for timeout in (2**63 - 1, 1e19, float("inf"), float("nan")):
-        with pytest.raises(queues.posix.ExistentialError):
+        with pytest.raises(both.posix.ExistentialError):
             queue.receive(timeout)
 
 

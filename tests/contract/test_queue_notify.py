@@ -257,3 +257,7 @@ class TestNotifications:
 
         with pytest.raises(InvalidValueError, match="1000000"):
             queues.open().notify(Closed())
+
+    def test_a_descriptor_that_is_for_reading(self, queues: Queues) -> None:
+        with open(os.devnull, "rb") as null, pytest.raises(InvalidValueError, match="for reading only"):
+            queues.open().notify(null)

@@ -300,13 +300,11 @@ def test_threads_that_do_anything(endpoint: str, seed: int) -> None:
                 queue.peek(3)
                 queue.wait_space(0.001)
             case 5 | 6:
-                job = queue.take(0.01, lease=rng.choice((None, 0.02)))
-                if job is not None and rng.random() < 0.5:
+                if (job := queue.take(0.01, lease=rng.choice((None, 0.02)))) is not None and rng.random() < 0.5:
                     job.ack()
                     done[int(job.data)] += 1
             case _:
-                message = queue.receive(rng.choice((0, 0.01)))
-                if message is not None:
+                if (message := queue.receive(rng.choice((0, 0.01)))) is not None:
                     done[int(message.data)] += 1
 
     def anything(number: int) -> None:

@@ -136,7 +136,7 @@ def test_info_of_all_that_can_be_in_a_queue(prefix: str) -> None:
         f"/dev/shm/msgqjobs_{prefix}/jobs, ",
         "room         20 messages of up to 1.0 kB",
         "waiting      9 messages, the oldest for ",
-        "by priority: 1 of 8, 1 of 7, 1 of 6, 1 of 5, 1 of 4, 1 of 3, 1 of 2, 1 of 1, 1 of less",
+        "by priority: 1 with 8, 1 with 7, 1 with 6, 1 with 5, 1 with 4, 1 with 3, 1 with 2, 1 with 1, 1 with less",
         "taken        1 messages, 1 with a lease, 0 overdue",
         "places       9 free, 0 being filled, 0 astray",
         "nonsense     1 places",
@@ -164,7 +164,8 @@ def test_a_queue_that_is_not_there(prefix: str) -> None:
 
 def test_a_queue_is_no_topic_and_who_takes_it_for_one_is_told(prefix: str) -> None:
     MessageQueue("jobs").close()
-    assert "there is no jobs; did you mean queue/jobs?" in command.run("info", "jobs", code=1).output
+    for verb in ("info", "clean"):
+        assert "there is no jobs; did you mean queue/jobs?" in command.run(verb, "jobs", code=1).output
     Channel("jobs").close()
     assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
     for verb in ("echo", "hz"):

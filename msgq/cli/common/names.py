@@ -34,6 +34,14 @@ def topic_texts(texts: Iterable[str]) -> list[str]:
     return [text for text in texts if not text.startswith(MARKS)]
 
 
+def missing_error(missing: Iterable[str], marked: Iterable[str]) -> click.ClickException:
+    """Return the error for names that are not there; one of `marked` may have been meant, without its mark."""
+    names = sorted(missing)
+    meant = [name for name in marked if name.startswith(MARKS) and name.partition("/")[2] in names]
+    hint = f"did you mean {', '.join(meant)}?" if meant else "`msgq list` shows what there is"
+    return click.ClickException(f"there is no {', '.join(names)}; {hint}")
+
+
 class Names:
     """Names, and patterns for whole names; none of either means every endpoint.
 

@@ -14,13 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgq import errors
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
-from msgq.impl.workqueue.options import Opening, lease_error
+from msgq.impl.workqueue import options
 from msgq.naming import QUEUE_MARK
 from msgq.schema import Schema
 
-HANDLES = 128
 _numbers = itertools.count(1)
 
 
@@ -68,9 +66,9 @@ class Claim:
         """Raise an error if it was ended, or its handle was closed."""
         name = self._row.queue.name
         if self.over:
-            raise errors.StateError("a job ends once; this one was acknowledged or given back", name)
+            raise options.over_error(name)
         if self._row.closed:
-            raise errors.EndpointClosedError("the handle was closed, and the job went back to the queue", name)
+            raise options.left_error(name)
 
     def end(self, acknowledged: bool) -> None:
         """Let the message go, or give it back.
@@ -84,7 +82,7 @@ class Claim:
         queue = self._row.queue
         if self.lost:
             if acknowledged:
-                raise lease_error(queue.name)
+                raise options.lease_error(queue.name)
             return
         self._leave()
         if acknowledged:
@@ -163,7 +161,7 @@ class Queue(Source[Arrivals]):
 
     exact = True
 
-    def __init__(self, bus: Bus, wanted: Opening) -> None:
+    def __init__(self, bus: Bus, wanted: options.Opening) -> None:
         super().__init__(f"{QUEUE_MARK}{wanted.name}", bus.route)
         self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
         self.identity = (0, next(_numbers))
@@ -243,9 +241,8 @@ def row_of(queue: Queue) -> Row:
     ------
     TooManyHandlesError : all are in use.
     """
-    if len(queue.rows) >= HANDLES:
-        text = f"is open {HANDLES} times, as often as it may be; close a handle"
-        raise errors.TooManyHandlesError(text, queue.name)
+    if len(queue.rows) >= options.HANDLES_MAX:
+        raise options.handles_error(queue.name)
     return Row(queue)
 
 

@@ -1,6 +1,6 @@
 """The headers of work queues as Cython sees them."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64
 
@@ -11,7 +11,6 @@ cdef extern from "ground/layout.h" nogil:
         char name[16]
     ctypedef struct mq_roster_row:
         mq_identity who
-        mq_u64 generation
     ctypedef struct mq_schema:
         pass
     mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
@@ -38,30 +37,24 @@ cdef extern from "workqueue/layout.h" nogil:
     enum:
         MQ_QUEUE_CREATOR
         MQ_QUEUE_MAJOR
-        MQ_QUEUE_MINOR
         MQ_QUEUE_ROWS
         MQ_QUEUE_ROW_BYTE
         MQ_QUEUE_SCHEMA_DATA
-        MQ_QUEUE_MESSAGES_MAX
-        MQ_QUEUE_SIZE_MAX
-        MQ_QUEUE_PRIORITY_MAX
     ctypedef enum mq_queue_sleep:
         MQ_RECEIVING
         MQ_WATCHING
         MQ_SENDING
-        MQ_SLEEPS
     ctypedef struct mq_queue_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
         mq_roster_row at
         mq_queue_counts before, counts
-        mq_u64 take
     ctypedef struct mq_queue_bits:
         pass
     ctypedef struct mq_queue_head:
-        mq_u64 key, length, deliveries, sent_time, origin_time, lease
+        mq_u64 length, deliveries, sent_time, origin_time
     ctypedef struct mq_queue:
-        mq_u64 version, total_bytes, created_ns, creator_pid, max_messages, max_message_size, ready
+        mq_u64 created_ns, creator_pid
         char creator[64]
         mq_queue_bits asleep[3]
         mq_queue_bits notified
@@ -72,11 +65,9 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_queue *queue
         mq_u64 *words
         mq_queue_head *heads
-        uint8_t *payloads
-        uint64_t max_messages, max_message_size, blocks, stride
+        uint64_t max_messages, max_message_size, blocks
     ctypedef enum mq_queue_kind:
         MQ_QUEUE_SOUND
-        MQ_QUEUE_FOREIGN
         MQ_QUEUE_VERSION
     uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
@@ -86,17 +77,11 @@ cdef extern from "workqueue/layout.h" nogil:
 
 cdef extern from "workqueue/words.h" nogil:
     ctypedef enum mq_word_kind:
-        MQ_WORD_FREE
-        MQ_WORD_HELD
         MQ_WORD_TAKEN
-        MQ_WORD_READY
-        MQ_WORD_NONSENSE
     enum:
         MQ_LEASE_TICK_NS
     bint mq_word_is_ready(uint64_t word)
     unsigned mq_word_priority(uint64_t word)
-    unsigned mq_word_row(uint64_t word)
-    uint16_t mq_word_generation(uint64_t word)
     mq_word_kind mq_word_kind_of(uint64_t word)
     uint32_t mq_lease_tick(uint64_t host_time_ns)
 
@@ -108,16 +93,14 @@ cdef extern from "workqueue/handle.h" nogil:
         mq_queue_parts parts
         mq_queue_row *row
         unsigned number
-        uint16_t generation
-        uint64_t take, next
+        uint64_t next
         mq_queue_memory *blocks
         bint met
-        int64_t looked_ns, clock_offset
+        int64_t clock_offset
         const mq_roll *roll
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
-        MQ_QUEUE_CORRUPT
     mq_roster mq_queue_roster(mq_queue *queue)
     void mq_queue_count(mq_u64 *counter, uint64_t n)
     void mq_queue_bit_on(mq_queue_bits *bits, unsigned row)
@@ -136,7 +119,6 @@ cdef extern from "workqueue/sender.h" nogil:
         MQ_NO_PLACE
     int64_t mq_queue_hold(mq_queue_handle *h)
     uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
-    void mq_queue_drop(mq_queue_handle *h, uint64_t place)
     void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
                          uint64_t origin_time)
     bint mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t taken)
@@ -169,8 +151,6 @@ cdef extern from "workqueue/repair.h" nogil:
 cdef extern from "workqueue/outlook.h" nogil:
     ctypedef struct mq_queue_outlook:
         mq_queue_handle h
-        int watching
-        bint fd_watches
     uint32_t mq_queue_watch(mq_queue_outlook *outlook)
     void mq_queue_unwatch(mq_queue_outlook *outlook)
     int mq_queue_outlook_has_more(const void *reader)
@@ -178,7 +158,6 @@ cdef extern from "workqueue/outlook.h" nogil:
     void mq_queue_outlook_awake(const void *reader)
     ctypedef struct mq_queue_notice:
         mq_queue_handle h
-        mq_u32 seen
     int mq_queue_notice_has_more(const void *reader)
     uint32_t mq_queue_notice_announce(const void *reader, mq_u32 *word)
     bint mq_queue_notice_due(const mq_queue_notice *notice)

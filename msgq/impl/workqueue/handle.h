@@ -45,10 +45,9 @@ typedef struct {
     int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
     const mq_roll *roll;
-    mq_roster roster;
 } mq_queue_handle;
 
-typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_FULL, MQ_QUEUE_CORRUPT } mq_queue_status;
+typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_CORRUPT } mq_queue_status;
 
 static inline mq_roster mq_queue_roster(mq_queue *queue) {
     return (mq_roster){

@@ -37,7 +37,7 @@ from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
 from msgq.impl.workqueue.queuefile import exists_error, missing_error
 
 from msgq import naming, sharing
-from msgq.errors import CorruptSegmentError, SegmentError, TooManyHandlesError
+from msgq.errors import CorruptSegmentError, SegmentError
 from msgq.impl.workqueue import options
 
 
@@ -51,7 +51,7 @@ cdef enum:
 
 
 cdef QueueFile _open(object wanted, str in_prefix, object trust):
-    """Open the queue, or make it; errno.h's ENOENT and EEXIST tell what was not to be."""
+    """Open the queue, or make it. What was not to be is a SegmentError with ENOENT or EEXIST."""
     cdef QueueFile file
     cdef int tries = OPEN_TRIES
     messages, message_size = wanted.new_sizes()
@@ -63,7 +63,7 @@ cdef QueueFile _open(object wanted, str in_prefix, object trust):
                 raise missing_error(wanted.name, in_prefix)
             if file is None:
                 file = make_queue(wanted.name, in_prefix, wanted.mode, trust, messages, message_size)
-            elif wanted.strict:
+            else:
                 wanted.check_sizes(file.parts.max_messages, file.parts.max_message_size)
             if file is not None:
                 return file
@@ -130,8 +130,7 @@ cdef class Handle(Waitable):
             memset(&self._outlook, 0, sizeof(self._outlook))
             row = mq_roster_find(&roster, self._h.roll, &self._held)
             if row == MQ_NO_ROW:
-                text = f"has {MQ_QUEUE_ROWS} handles open, as many as it may; close some, or share one between threads"
-                raise TooManyHandlesError(text, self._endpoint)
+                raise options.handles_error(self._endpoint)
             self._uid = new_uid()
             mq_queue_join(&self._h, row, &us, self._uid, self._held != NULL)
         finally:
@@ -442,7 +441,7 @@ cdef class Handle(Waitable):
 
 @cython.no_gc_clear  # the queue is needed to the last
 cdef class Wait(Waitable):
-    """See queue.pxd."""
+    """See handle.pxd."""
 
     cdef bint _has_more(self) noexcept:
         return self._queue._has(self._kind)

@@ -4,10 +4,10 @@ from cython cimport no_gc_clear
 from libc.stdint cimport uint64_t
 
 from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.workqueue.core cimport MQ_QUEUE_PRIORITY_MAX, mq_queue_free, mq_queue_return, mq_queue_taken
+from msgq.impl.workqueue.core cimport mq_queue_free, mq_queue_return, mq_queue_taken, mq_word_priority
 from msgq.impl.workqueue.handle cimport Handle
 
-from msgq.errors import EndpointClosedError, ForkedSocketError, StateError
+from msgq.errors import ForkedSocketError
 from msgq.impl.workqueue import options
 
 
@@ -38,7 +38,7 @@ cdef class Job:
 
     @property
     def priority(self):
-        return (self._taken.key >> 48) & MQ_QUEUE_PRIORITY_MAX
+        return mq_word_priority(self._taken.key)
 
     @property
     def deliveries(self):
@@ -61,13 +61,12 @@ cdef class Job:
         if self._queue is None:
             raise TypeError("a job comes from a queue's take()")
         if self._over:
-            raise StateError("a job ends once; this one was acknowledged or given back", self._queue._endpoint)
+            raise options.over_error(self._queue._endpoint)
         if self._generation != fork_generation:
             text = "the job is the parent's, who acknowledges it; take another one"
             raise ForkedSocketError(text, self._queue._endpoint)
         if not self._is_ours():
-            text = "the handle was closed, and the job went back to the queue"
-            raise EndpointClosedError(text, self._queue._endpoint)
+            raise options.left_error(self._queue._endpoint)
         return 0
 
     def ack(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import math
 import operator
 import os
@@ -13,16 +14,19 @@ from typing import Any, NamedTuple
 
 from msgq import naming
 from msgq.errors import (
+    EndpointClosedError,
     InvalidValueError,
     LeaseExpiredError,
     MessageTooLargeError,
     QueueAccessError,
     QueueFullError,
     QueueMismatchError,
+    StateError,
+    TooManyHandlesError,
 )
 from msgq.impl.sockets.checks import timeout_ns
 from msgq.schema import Schema
-from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
+from msgq.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
@@ -31,12 +35,14 @@ O_CREX = O_CREAT | O_EXCL
 MESSAGES = 128
 MESSAGE_SIZE = 8192
 MESSAGES_MAX = 65536
+HANDLES_MAX = 128
 MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
 # Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
 SPIN_US = 10
 SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
+_LONGEST_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
 
 
 class Opening(NamedTuple):
@@ -104,7 +110,8 @@ def opening(
         raise InvalidValueError("read and write are both False; a handle needs one of them", checked)
     bits = O_CREAT if flags is None else operator.index(flags)
     if bits & ~(O_CREX | O_NONBLOCK):
-        raise InvalidValueError(f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open", checked)
+        text = f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open; sizes are given by name"
+        raise InvalidValueError(text, checked)
     create = None if bits & O_CREX == O_CREAT else bits & O_CREX == O_CREX
     return Opening(
         checked,
@@ -199,20 +206,19 @@ def patience_ns(
 
     Raises
     ------
-    InvalidValueError : both a time-out and a deadline, one that is no number, or a time-out below 0 or above 24 days.
+    InvalidValueError : both a time-out and a deadline, one that is NaN or more than 24 days away, a time-out below 0.
     """
     if deadline is None:
         patience = timeout_ns(timeout, name)
     elif timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
-    elif isinstance(deadline, int) and abs(deadline) > WORD_MAX:  # no float can be as large as some
-        patience = FOR_EVER if deadline > 0 else 0
-    elif math.isnan(deadline):
-        raise InvalidValueError("the deadline is NaN; give seconds of time.monotonic(), or None", name)
     else:
-        left = deadline - now()
-        far = left > TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
-        patience = FOR_EVER if far else math.ceil(max(left, 0.0) * NS_PER_S)
+        huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
+        left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
+        if not left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
+            text = f"the deadline {deadline} is {left:.6g} s away; give one of time.monotonic(), up to {_LONGEST_S} s"
+            raise InvalidValueError(f"{text} away, or None to wait for ever", name)
+        patience = math.ceil(max(left, 0.0) * NS_PER_S)
     return patience if block else 0
 
 
@@ -220,9 +226,9 @@ def lease_ns(lease: float | None, name: str) -> int:
     """Return how long a job is its taker's, in nanoseconds; 0: until it ends."""
     if lease is None:
         return 0
-    most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
-    if not 0 < lease <= most:
-        raise InvalidValueError(f"a lease of {lease} s is not possible; give more than 0, up to {most}, or None", name)
+    if not 0 < lease <= _LONGEST_S:
+        text = f"a lease of {lease} s is not possible; give more than 0, up to {_LONGEST_S}, or None"
+        raise InvalidValueError(text, name)
     return math.ceil(lease * NS_PER_S)
 
 
@@ -246,7 +252,7 @@ def notification(how: Any, name: str) -> Notification:
 
     Raises
     ------
-    InvalidValueError : there is no such signal, or the descriptor is closed.
+    InvalidValueError : there is no such signal, or the descriptor is closed, or only for reading.
     TypeError : it is something else.
     """
     if callable(how):
@@ -260,9 +266,12 @@ def notification(how: Any, name: str) -> Notification:
         raise TypeError(f"notify takes a function, a signal's number or an object with fileno(), not {kind}")
     descriptor = how.fileno()
     try:
-        os.fstat(descriptor)
+        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError as error:
         raise InvalidValueError(f"descriptor {descriptor}: {error.strerror}", name, error.errno) from error
+    if access == os.O_RDONLY:
+        text = f"descriptor {descriptor} is for reading only; give an eventfd, a socket, or the writing end of a pipe"
+        raise InvalidValueError(text, name, errno.EBADF)
     return Notification(descriptor=descriptor)
 
 
@@ -291,6 +300,22 @@ def access_error(right: str, name: str) -> QueueAccessError:
     """Return the error for a handle without a right: "read" or "write"."""
     does = "receive" if right == "read" else "send"
     return QueueAccessError(f"was opened with {right}=False, and cannot {does}", name)
+
+
+def handles_error(name: str) -> TooManyHandlesError:
+    """Return the error for a queue that nobody else can open."""
+    text = f"has {HANDLES_MAX} handles open, as many as it may; close some, or share one between threads"
+    return TooManyHandlesError(text, name)
+
+
+def over_error(name: str) -> StateError:
+    """Return the error for a job that its taker has ended before."""
+    return StateError("a job ends once; this one was acknowledged or given back", name)
+
+
+def left_error(name: str) -> EndpointClosedError:
+    """Return the error for a job whose handle was closed."""
+    return EndpointClosedError("the handle was closed, and the job went back to the queue", name)
 
 
 def lease_error(name: str) -> LeaseExpiredError:

@@ -25,8 +25,9 @@ class MessageQueue(Handle):
     used. It can be pickled, and opens the queue by its name elsewhere. One that is deleted, or open when the process
     ends, is closed. A closed one raises `EndpointClosedError`.
 
-    Time-outs are seconds: 0 looks once, None waits for ever; a `deadline` is of ``time.monotonic()`` instead. While a
-    call waits the GIL is released and signal handlers run; what they raise ends the wait.
+    Time-outs are seconds: 0 looks once, None waits for ever; a `deadline` is of ``time.monotonic()`` instead. Neither
+    may be more than 24 days away. While a call waits the GIL is released and signal handlers run; what they raise ends
+    the wait.
     """
 
     def __new__(
@@ -359,7 +360,7 @@ class MessageQueue(Handle):
         Raises
         ------
         QueueBusyError : another process is told, and `exclusive` was given.
-        InvalidValueError : there is no such signal, or the descriptor is closed.
+        InvalidValueError : there is no such signal, or the descriptor is closed or cannot be written to.
         TypeError : `how` is something else.
         EndpointClosedError : the handle is closed.
 

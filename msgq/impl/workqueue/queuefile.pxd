@@ -1,6 +1,6 @@
 from msgq.impl.ground.core cimport mq_roll, mq_u64
 from msgq.impl.ground.segment cimport Segment
-from msgq.impl.workqueue.core cimport mq_queue, mq_queue_parts
+from msgq.impl.workqueue.core cimport mq_queue_parts
 
 
 cdef class QueueFile:

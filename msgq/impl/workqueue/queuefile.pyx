@@ -173,7 +173,7 @@ def unlink_queue(str name, str in_prefix):
     """Remove a queue's name. Those that have it open go on among themselves."""
     path = naming.queue_path(name, in_prefix)
     if not remove_file(name, path):
-        raise failure("there is no such queue", name, path, ENOENT)
+        raise missing_error(name, in_prefix)
 
 
 def exists_error(str name, str in_prefix):

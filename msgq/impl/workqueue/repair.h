@@ -76,13 +76,13 @@ static inline bool mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns) 
     return now_ns - h->looked_ns >= (h->met ? MQ_QUEUE_MET_NS : MQ_QUEUE_LOOK_NS);
 }
 
-/* ---- under the lock ---- */
-
 /* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
 static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
     if (mq_queue_bits_any(&parts->queue->notified) && mq_queue_has_ready(parts))
         mq_queue_arrived(parts->queue);
 }
+
+/* ---- under the lock ---- */
 
 static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
     for (unsigned kind = 0; kind < MQ_SLEEPS; kind++)

@@ -1,0 +1,323 @@
+"""msgq.posix_ipc beside posix_ipc, where somebody asks to be notified of messages."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from msgq import posix_ipc as ours
+from msgq.posix_ipc import notification
+from tests.contract import posix_requests
+from tests.contract.posix_actors import Queues, ask_for_notification, kernel_has_queues
+from tests.support import Child, Task, in_fork, wait_asleep, wait_until
+
+pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")
+
+
+class Ear:
+    """Hears signals and calls."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def call(self, what: Any) -> None:
+        self.heard.append((what, threading.current_thread() is threading.main_thread()))
+
+    def on_signal(self, number: int, _: Any) -> None:
+        self.heard.append(number)
+
+    def wait(self, *expected: Any) -> None:
+        """Wait until that was heard, and nothing else."""
+        wait_until(lambda: len(self.heard) >= len(expected), f"{expected} is heard; there was {self.heard}")
+        assert self.heard == list(expected)
+
+
+@pytest.fixture
+def ear() -> Iterator[Ear]:
+    ear = Ear()
+    before = {number: signal.signal(number, ear.on_signal) for number in (signal.SIGUSR1, signal.SIGRTMIN)}
+    yield ear
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def settle(both: Queues, ear: Ear) -> None:
+    """Return when all that was caused has been heard: a notification that was asked for now has come."""
+    marker = Queues(both.module, f"{both.name}settle")
+    try:
+        queue = marker.open()
+        queue.request_notification((lambda _: ear.heard.append("settled"), 0))
+        queue.send("x")
+        wait_until(lambda: "settled" in ear.heard)
+        ear.heard.remove("settled")
+    finally:
+        marker.end()
+
+
+def test_a_signal_tells_of_a_message_once(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.request_notification(signal.SIGUSR1)
+    queue.send("1")
+    ear.wait(signal.SIGUSR1)
+    queue.receive()
+    queue.send("2")
+    settle(both, ear)
+    ear.wait(signal.SIGUSR1)
+    queue.receive()
+    queue.request_notification(signal.SIGRTMIN)
+    queue.send("3")
+    ear.wait(signal.SIGUSR1, signal.SIGRTMIN)
+
+
+def test_a_function_is_called_in_a_thread_and_may_ask_again(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+
+    def told(what: Any) -> None:
+        queue.request_notification((told, "again"))
+        ear.call((what, queue.receive(0)))
+
+    queue.request_notification((told, "first"))
+    queue.send("1")
+    wait_until(lambda: ear.heard)
+    queue.send("2")
+    ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
+
+
+def test_each_function_has_a_thread_of_its_own(both: Queues, ear: Ear) -> None:
+    queue, second = both.open(), threading.Event()
+
+    def slow(_: Any) -> None:
+        ear.call(second.wait(20))
+
+    queue.request_notification((slow, 0))
+    queue.send("x")
+    settle(both, ear)
+    ear.wait()
+    second.set()
+    ear.wait((True, False))
+
+
+def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> None:
+    queue = own.open()
+    queue.request_notification((ear.call, "never"))
+    with notification._lock:
+        queue.send("x")
+        wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
+        queue.request_notification()
+    settle(own, ear)
+    ear.wait()
+
+
+def test_a_queue_with_messages_tells_nothing_until_it_was_empty(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.send("there")
+    queue.request_notification((ear.call, 1))
+    queue.send("more")
+    settle(both, ear)
+    ear.wait()
+    queue.receive()
+    queue.receive()
+    queue.send("new")
+    ear.wait((1, False))
+
+
+def test_who_closes_tells_nobody_of_messages_that_were_there(both: Queues, ear: Ear) -> None:
+    queue, other = both.open(), both.open()
+    queue.send("there")
+    queue.request_notification((ear.call, 1))
+    assert in_fork(lambda: both.posix.MessageQueue(both.name).close()) == 0
+    assert in_fork(lambda: other.close()) == 0
+    settle(both, ear)
+    ear.wait()
+
+
+def test_a_receiver_that_waits_goes_before_a_notification(both: Queues, ear: Ear) -> None:
+    queue, other = both.open(), both.open()
+    queue.request_notification((ear.call, 1))
+    waiting = Task(other.receive)
+    waiting.wait_asleep()
+    queue.send("for the receiver")
+    assert waiting.result() == (b"for the receiver", 0)
+    settle(both, ear)
+    ear.wait()
+    queue.send("to be told")
+    ear.wait((1, False))
+
+
+def test_another_request_of_the_process_takes_the_place_of_the_first(both: Queues, ear: Ear) -> None:
+    queue, other = both.open(), both.open()
+    queue.request_notification((ear.call, "first"))
+    other.request_notification((ear.call, "second"))
+    queue.send("x")
+    ear.wait(("second", False))
+    queue.receive()
+    settle(both, ear)
+    ear.wait(("second", False))
+
+
+@pytest.mark.parametrize("ends", ["cancel", "cancel by the other", "close", "close the other", "wrong signal"])
+def test_a_request_ends(both: Queues, ear: Ear, ends: str) -> None:
+    queue, other = both.open(), both.open()
+    queue.request_notification((ear.call, "never"))
+
+    def wrong_signal() -> None:
+        with pytest.raises(OSError, match="nvalid"):
+            queue.request_notification(65)
+
+    steps: dict[str, Callable[[], Any]] = {
+        "cancel": queue.request_notification,
+        "cancel by the other": other.request_notification,
+        "close": queue.close,
+        "close the other": other.close,
+        "wrong signal": wrong_signal,
+    }
+    steps[ends]()
+    sender = both.open()
+    sender.send("x")
+    settle(both, ear)
+    ear.wait()
+
+
+def test_a_wrong_kind_of_request_changes_nothing(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.request_notification((ear.call, "kept"))
+    with pytest.raises(ValueError, match="otif"):
+        queue.request_notification("wrong")
+    queue.send("x")
+    ear.wait(("kept", False))
+
+
+def test_a_request_stays_when_nobody_refers_to_the_object(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    forgotten = both.posix.MessageQueue(both.name)
+    forgotten.request_notification((ear.call, "kept"))
+    if both.posix is ours:  # there it would stay open for good
+        del forgotten
+        gc.collect()
+    queue.send("x")
+    ear.wait(("kept", False))
+    if both.posix is not ours:
+        forgotten.close()
+
+
+def test_one_process_asks_at_a_time(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    with Child(ask_for_notification, both.module, both.name) as child:
+
+        def there(what: str) -> Any:
+            child.say(what)
+            return child.hear()
+
+        assert there("request") == "done"
+        for notification in (signal.SIGUSR1, (ear.call, 1)):
+            with pytest.raises(both.posix.BusyError):
+                queue.request_notification(notification)
+        queue.request_notification()  # only one's own is cancelled
+        with pytest.raises(both.posix.BusyError):
+            queue.request_notification(signal.SIGUSR1)
+        assert there("cancel") == "done"
+        queue.request_notification((ear.call, 1))
+        assert there("request") == "busy"
+        queue.request_notification()
+        assert there("request") == "done"
+        child.kill()
+    queue.request_notification((ear.call, 2))
+    queue.send("x")
+    ear.wait((2, False))
+
+
+def test_when_it_was_told_another_process_may_ask(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.request_notification((ear.call, 1))
+    queue.send("x")
+    ear.wait((1, False))
+    with Child(ask_for_notification, both.module, both.name) as child:
+        child.say("request")
+        assert child.hear() == "done"
+        child.say(None)
+        child.result()
+
+
+def test_a_fork_while_another_thread_asks_hurts_nobody(own: Queues) -> None:
+    queue, forked = own.open(), threading.Event()
+
+    def ask() -> None:
+        with notification._lock:
+            forked.wait(20)
+
+    asking = Task(ask)
+    asking.wait_asleep()
+    try:
+        assert in_fork(queue.close) == 0
+    finally:
+        forked.set()
+        asking.result()
+
+
+def test_a_childs_close_leaves_the_request_of_the_parent(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.request_notification((ear.call, 1))
+
+    def child() -> None:
+        queue.request_notification()
+        with pytest.raises(both.posix.BusyError):
+            queue.request_notification(signal.SIGUSR1)
+        queue.close()
+
+    assert in_fork(child) == 0
+    queue.send("x")
+    ear.wait((1, False))
+
+
+def test_the_sender_may_be_another_process(both: Queues, ear: Ear) -> None:
+    queue = both.open()
+    queue.request_notification(signal.SIGUSR1)
+    assert in_fork(lambda: queue.send("from there")) == 0
+    ear.wait(signal.SIGUSR1)
+    assert queue.receive(0) == (b"from there", 0)
+
+
+def test_a_notification_by_signal_ends_a_wait(both: Queues, ear: Ear) -> None:
+    """Of another queue: in the same one the receiver would go before it."""
+    queue, other = both.open(), both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 1, 1)
+    try:
+        other.request_notification(signal.SIGUSR1)
+
+        def send() -> None:
+            wait_asleep(os.getpid(), threading.main_thread().native_id)
+            other.send("x")
+
+        sending = Task(send)
+        with pytest.raises(both.posix.SignalError):
+            queue.receive(20)
+        sending.result()
+        ear.wait(signal.SIGUSR1)
+    finally:
+        other.unlink()
+        other.close()
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))])
+def test_random_requests_of_two_processes(both: Queues, seed: int) -> None:
+    steps = posix_requests.program(random.Random(seed))
+    posix_requests.run(both.module, both.name, steps)
+
+
+def test_what_a_callback_raises_is_shown(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise LookupError
+
+    shown: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: shown.append(args.exc_type))
+    queue = own.open()
+    queue.request_notification((fail, 1))
+    queue.send("x")
+    wait_until(lambda: shown)
+    assert shown == [LookupError]
