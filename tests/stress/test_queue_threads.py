@@ -64,7 +64,8 @@ def work(queue: MessageQueue, seen: list[bytes], rng: random.Random, over: threa
 
 def share_one_handle(endpoint: str, seconds: float) -> None:
     """Send from four threads, consume in four; each message is done once."""
-    over, seen, sent = threading.Event(), [[] for _ in range(4)], itertools.count()
+    over, sent = threading.Event(), itertools.count()
+    seen: list[list[Any]] = [[] for _ in range(4)]
     with MessageQueue(endpoint, max_messages=100, max_message_size=64) as queue:
         until = time.monotonic() + seconds
 
@@ -130,7 +131,9 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
     """
     for number in range(int(10 * LONGER)):
         sender = MessageQueue(endpoint, max_messages=4, max_message_size=MEGABYTE)
-        receiver, sent, received = MessageQueue(endpoint), [], []
+        receiver = MessageQueue(endpoint)
+        sent: list[int] = []
+        received: list[bytes] = []
 
         def send(me: int, sender: MessageQueue = sender, sent: list[int] = sent) -> None:
             for i in itertools.count():
@@ -139,7 +142,7 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 
         def receive(receiver: MessageQueue = receiver, received: list[bytes] = received) -> None:
             while True:
-                received.append(receiver.receive().data)  # type: ignore[union-attr]
+                received.append(receiver.receive().data)
 
         senders, receivers = [Task(send, i) for i in range(2)], [Task(receive) for _ in range(2)]
         wait_until(lambda: len(received) > number)  # noqa: B023  # called at once
@@ -180,7 +183,7 @@ def test_closing_while_a_thread_receives_many(endpoint: str) -> None:
 def test_jobs_that_are_dropped_in_any_way_come_back(queue: MessageQueue) -> None:
     def drop_in_a_cycle(job: Any) -> None:
         cycle = [job]
-        cycle.append(cycle)  # type: ignore[arg-type]
+        cycle.append(cycle)
 
     def drop_in_a_thread(job: Any) -> None:
         jobs = [job]
@@ -250,8 +253,8 @@ def end_in_the_middle(endpoint: str) -> int:
     """Child: return while a job is open and daemon threads wait in each way."""
     queue, full = MessageQueue(endpoint), MessageQueue(f"{endpoint}-full", max_messages=PLACES, max_message_size=64)
     threading.excepthook = lambda _: None  # that theirs was closed is what they are told
-    jobs = [queue.take(0), {}]
-    jobs[1]["myself"] = jobs  # type: ignore[index]
+    jobs: list[Any] = [queue.take(0), {}]
+    jobs[1]["myself"] = jobs
     empty = MessageQueue(f"{endpoint}-empty", max_messages=PLACES, max_message_size=64)
     prepare(full, "send")
     empty.notify(lambda _: None)

@@ -406,7 +406,11 @@ def test_messages_of_a_slow_iterable_are_not_late(endpoint: str) -> None:
     got = threading.Semaphore(0)
 
     def receive_all() -> list[bytes]:
-        return [(got.release(), message.data)[1] for _ in range(8) if (message := other.receive(DEADLINE))]
+        received: list[bytes] = []
+        while len(received) < 8 and (message := other.receive(DEADLINE)) is not None:
+            received.append(message.data)
+            got.release()
+        return received
 
     receiving = Task(receive_all)
 
