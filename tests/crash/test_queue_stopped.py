@@ -24,7 +24,7 @@ from tests.crash.queues import (
     program,
     said,
 )
-from tests.support import wait_until
+from tests.support import wait_asleep, wait_until
 
 __all__ = ["place", "program"]
 
@@ -209,3 +209,25 @@ def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: P
     victim.go_on()
     victim.ended(0)
     place.look()
+
+
+def test_who_wakes_counts_no_sleeper_that_another_is_waking(place: Place) -> None:
+    """What: two sleep; a sender stops while it wakes one of them, and another sender comes.
+
+    Why: the second one cannot know whether the first one stopped before its wake or behind it: it wakes that one, too.
+
+    Failure would mean: of two messages that are sent at a time one waits for a second, beside a receiver that sleeps.
+    """
+    sleepers = [place.driver("join ready wait:60000", "*never*") for _ in range(2)]
+    for sleeper in sleepers:
+        sleeper.wait_ready()
+        sleeper.proceed()
+        wait_asleep(sleeper.pid)
+    victim = place.driver("join arm send:0", "mq_attention_wake_many: exchanged word", 1, signal.SIGSTOP)
+    victim.wait_stopped()
+    place.send(1)
+    got = [number for sleeper in sleepers for number in said(sleeper.ended(0), "got")]
+    assert sorted(got) == [0, 1]
+    victim.go_on()
+    victim.ended(0)
+    life_goes_on(place)

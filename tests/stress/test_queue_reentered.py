@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+import msgq
 from msgq.errors import EndpointClosedError
+from msgq.impl.workqueue import notify
 from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, WAITS, let_go_on, prepare
@@ -314,3 +317,72 @@ def test_threads_of_a_forked_child_take_one_row(queue: MessageQueue, endpoint: s
 
     assert in_fork(child) == 0
     assert queue.receive(0) is None
+
+
+def test_a_wish_to_be_told_that_comes_while_the_former_one_ends(
+    queue: MessageQueue, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What: another thread asks to be notified at the moment in which a registration that was told once is forgotten.
+
+    Failure would mean: the end of the one takes the other's wish back, and it is never told.
+    """
+    again: list[Any] = []
+    remove = notify._thread.remove
+
+    def remove_late(registration: notify.Registration) -> None:
+        remove(registration)
+        if not again:
+            task = Task(queue.notify, again.append)
+            again.append(task)
+            task.result()
+
+    monkeypatch.setattr(notify._thread, "remove", remove_late)
+    queue.notify(lambda _: None, once=True)
+    with MessageQueue(endpoint) as other:
+        other.send(b"1")
+        wait_until(lambda: again and not again[0].is_alive())
+        assert other.receive(DEADLINE)
+        wait_until(lambda: len(again) == 2 or other.send(b"2") or other.receive(0) is None)
+
+
+def fork_in_a_callback(endpoint: str) -> int:
+    children: list[int] = []
+    with MessageQueue(endpoint) as queue:
+        queue.notify(lambda _: children.append(os.fork()), once=True)
+        queue.send(b"")
+        wait_until(lambda: children)
+        status: list[int] = []
+        wait_until(lambda: status.extend(os.waitpid(children[0], os.WNOHANG)) or status[-2])
+        queue.unlink()
+    return os.waitstatus_to_exitcode(status[-1])
+
+
+def test_a_callback_that_forks_and_returns_twice(endpoint: str) -> None:
+    """Failure would mean: a child for which nothing is left to do waits for its parent's notifications for ever."""
+    assert run_child(fork_in_a_callback, endpoint) == 0
+
+
+def poll_and_fork(endpoint: str) -> list[str]:
+    """Child: return what could not be raised when a handler forked in a poll, and the child used the queue there."""
+    seen, children = [], []
+    reading, writing = os.pipe()
+    sys.unraisablehook = lambda problem: seen.append(str(problem.exc_value))
+    with MessageQueue(endpoint) as queue:
+        poller = msgq.Poller()
+        poller.registerSocket(queue)
+
+        def handle() -> None:
+            children.append(os.fork())
+            queue.send(b"")
+
+        assert interrupted(lambda: poller.poll(10000), handle, lambda: None) == [queue]
+        if children == [0]:
+            os.write(writing, b"".join(text.encode() for text in seen) + b".")
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+        queue.unlink()
+    return [*seen, os.read(reading, 1000).decode()]
+
+
+def test_a_handler_that_forks_in_a_poll_and_uses_the_queue(endpoint: str) -> None:
+    assert run_child(poll_and_fork, endpoint) == ["."]

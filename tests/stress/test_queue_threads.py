@@ -161,6 +161,22 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 # ---- jobs that nobody ends ----
 
 
+def test_closing_while_a_thread_receives_many(endpoint: str) -> None:
+    """What: a thread receives ten large messages at a time; another closes the handle in the middle.
+
+    Failure would mean: messages that were received when the handle was closed are lost.
+    """
+    with MessageQueue(endpoint, max_messages=10, max_message_size=4 * MEGABYTE) as queue:
+        for lap in range(5):
+            receiver = MessageQueue(endpoint)
+            queue.send_many([b"m" * 4 * MEGABYTE] * 10)
+            task = Task(receiver.receive_many)
+            wait_until(lambda: queue.current_messages < 10 - lap)  # noqa: B023  # called at once
+            receiver.close()
+            assert len(task.result()) + len(queue.receive_many()) == 10
+        queue.unlink()
+
+
 def test_jobs_that_are_dropped_in_any_way_come_back(queue: MessageQueue) -> None:
     def drop_in_a_cycle(job: Any) -> None:
         cycle = [job]

@@ -16,7 +16,7 @@ from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
 from .ops import cas, fence, futex_wait, futex_wake, load, load_strong, load_x86, rmw, rmw_x86, store
 from .protocol import Scenario, mutations_of
 from .scheduler import Schedule
-from .task import Steps, Task
+from .task import Op, Steps, Task
 from .truth import Violation
 
 Word = tuple[int, bool, bool]  # wakes so far, somebody may sleep, a wake is under way and nobody announced itself since
@@ -48,20 +48,22 @@ def announce(word: Word, rules: Rules = PROTOCOL) -> Word:
     return (word[0], True, word[2] and not rules.announcement_shows)
 
 
-def wake(location: str, rules: Rules = PROTOCOL) -> Steps[None]:
-    """The flag stands until the wake is over, so that nobody has to trust us to get that far."""
+def wake(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> Steps[bool]:
+    """The flag stands until the wake is over, so that nobody has to trust us to get that far. False: somebody else has
+    begun to wake them since the last announcement. `call`: the system call."""
     while True:
         old: Word = yield load(location)
         if not old[1]:
-            return  # somebody else has woken them
+            return False  # somebody else has woken them
         waking: Word = (old[0] + rules.wake_counts, True, True)
         if (yield cas(location, old, waking)) == old:
             break
-    yield futex_wake()
+    yield call
     if rules.clears_what_it_left:
         yield cas(location, waking, (waking[0], False, False))
     else:
         yield rmw(location, lambda word: (word[0], False, False))
+    return not old[2]
 
 
 class Crowd:

@@ -5,18 +5,19 @@
 | `word[place]` | FREE, HELD by a row's owner, READY with priority and order, or TAKEN | senders, receivers, sweepers |
 | `entered[block]` | messages whose sending began in these places | senders, between HELD and READY |
 | `ready` | messages that became READY, also again | senders, and who gives one back |
-| `freed`, `arrived` | places and arrivals that somebody was to be told of | receivers, senders |
+| `arrived` | messages that somebody was to be told of | senders, and who gives one back |
+| `attention[row][kind]` | its sleepers of that kind announced themselves; wakes | sleepers, and who wakes |
 | `receivers_waiting` ... | a bit for each row: its owner sleeps, or wants to be told | sleepers, and for the dead |
 | `generation[row]`, `uid[row]` | the owner of a row | joiners, under a lock |
 | `owes[row]` | its owner may still have to tell of an arrival | that one, and for the dead |
 
-Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A futex wakes one
-sleeper, any of them: also one that is stopped, or dies before it looks. Handles are killed, or stopped for ever,
+Each receiver remembers, for itself, the best message of each block, for as long as `entered` stands. A message wakes
+one row: also one whose owner is stopped, or dies before it looks. Handles are killed, or stopped for ever,
 between any two steps; locks of rows and the file's lock are the kernel's, and one that is stopped while it takes a row
 keeps what the dead of that row left. Blocks have one to three places.
 
-workqueue_store.py has the words and what really happened, workqueue_handle.py, workqueue_sender.py and
-workqueue_receiver.py the protocol, workqueue_stage.py who takes part and what must hold at the end.
+workqueue_store.py has the words and what really happened, workqueue_sleep.py, workqueue_handle.py, workqueue_sender.py
+and workqueue_receiver.py the protocol, workqueue_stage.py who takes part and what must hold at the end.
 """
 
 from collections.abc import Callable
@@ -26,9 +27,9 @@ from .channel_hub import C11
 from .memory import ACQUIRE, RELAXED
 from .protocol import Scenario, mutations_of
 from .task import Op, Steps
-from .workqueue_handle import FOR_EVER
 from .workqueue_receiver import Receiver
 from .workqueue_sender import Sender
+from .workqueue_sleep import FOR_EVER
 from .workqueue_stage import Cue, Jobs, steered
 from .workqueue_store import ARRIVED, FREE, NOTIFIED, READY, Rules, word
 
@@ -67,30 +68,45 @@ def workqueue_memory(rng: Random, rules: Rules, traced: bool) -> Jobs:
 
 
 def workqueue_sleep(rng: Random, rules: Rules, traced: bool) -> Jobs:
-    """Receivers that sleep, beside watchers; some have no time left; in half of the cases some are killed."""
+    """Receivers that sleep, some in one row, beside watchers; some have no time left; in a third of the cases some are
+    killed or stopped."""
     stage = Jobs(rng, rules, traced, blocks=1 + int(rng.random() * 2), width=1 + int(rng.random() * 2), rows=6)
-    stage.ends = 50 if stage.chance(0.3) else 0
+    stage.ends, stage.leaves = 50 if stage.chance(0.3) else 0, stage.chance(0.5)
     for number in range(1 + stage.below(2)):
         stage.sender(f"sender {number}", 1 + stage.below(3), batches=0.3)
-    for number in range(2 + stage.below(2)):
+    for number in range(1 + stage.below(2)):
         patience = stage.below(2) if stage.chance(0.4) else FOR_EVER
-        stage.sleeper(f"sleeper {number}", 1 + stage.below(3), patience=patience, refuses=0.2)
+        threads = 1 + stage.below(2)
+        stage.sleeper(f"sleeper {number}", 1 + stage.below(3), patience=patience, threads=threads, refuses=0.2)
     if stage.chance(0.4):
-        stage.watcher("watcher")
+        stage.watcher("watcher", 1 + stage.below(2), threads=1 + stage.below(2))
     stage.clock(stage.below(6))
     return stage
 
 
+def workqueue_wakes(rng: Random, rules: Rules, traced: bool) -> Jobs:
+    """Two or three that send at a time, of whom some are stopped or killed, and receivers that all sleep."""
+    stage = Jobs(rng, rules, traced, blocks=1, width=3, rows=5)
+    stage.leaves = False
+    for number in range(1 + stage.below(3)):
+        stage.sleeper(f"sleeper {number}", 1, threads=1 + stage.chance(0.3))
+    stage.ends = 40 if stage.chance(0.5) else 0
+    for number in range(2):
+        stage.sender(f"sender {number}", 1 + stage.below(2))
+    return stage
+
+
 def workqueue_full(rng: Random, rules: Rules, traced: bool) -> Jobs:
-    """Senders that sleep when there is no room, and others that only look for some."""
+    """Senders that sleep when there is no room, some in one row, and others that only look for some."""
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 2), rows=6)
     alone = stage.chance(0.5)  # one sender waits, and nothing else helps it on
-    stage.ends = 60 if not alone and stage.chance(0.5) else 0
-    for number in range(1 if alone else 2 + stage.below(2)):
-        patience = stage.below(2) if not alone and stage.chance(0.4) else FOR_EVER
-        stage.sender(f"sender {number}", 2 + stage.below(2), waits=True, patience=patience)
+    stage.ends, stage.leaves = 60 if not alone and stage.chance(0.5) else 0, stage.chance(0.5)
     if not alone and stage.chance(0.5):
-        stage.space_waiter("looks for room")
+        stage.space_waiter("looks for room", stage.below(3))
+    for number in range(1 if alone else 1 + stage.below(2)):
+        patience = stage.below(2) if not alone and stage.chance(0.4) else FOR_EVER
+        threads = 1 + stage.below(2) * (not alone)
+        stage.sender(f"sender {number}", 2 + stage.below(2), waits=True, patience=patience, threads=threads)
     for number in range(1 + stage.below(2)):
         stage.receiver(f"receiver {number}", 1 + stage.below(3))
     if not alone:
@@ -142,13 +158,14 @@ def workqueue_lease(rng: Random, rules: Rules, traced: bool) -> Jobs:
 def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """One that takes what is there when it is told, beside receivers that wait, and go away."""
     stage = Jobs(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 3), rows=6)
-    stage.ends, stage.stops = 50 if stage.chance(0.3) else 0, False
+    stage.ends, stage.stops, stage.leaves = 50 if stage.chance(0.3) else 0, False, stage.chance(0.5)
     for number in range(1 + stage.below(2)):
         stage.sender(f"sender {number}", 1 + stage.below(3), batches=0.1)
     stage.drainer("is told")
     for number in range(stage.below(3)):
         if stage.chance(0.5):
-            stage.sleeper(f"sleeper {number}", 1 + stage.below(2), patience=0, refuses=0.3, idles=1)
+            patience = FOR_EVER * stage.below(2)
+            stage.sleeper(f"sleeper {number}", 1 + stage.below(2), patience=patience, refuses=0.3, idles=1)
         else:
             stage.receiver(f"receiver {number}", 1 + stage.below(3), refuses=0.5, idles=2)
     return stage
@@ -158,6 +175,7 @@ def workqueue_tie(rng: Random, rules: Rules, traced: bool) -> Jobs:
     """As before, and two messages of the same order have the same place, one after the other: to a third sender, who
     looks before and after, they are one. In between the queue was empty, and its message came."""
     stage = Jobs(rng, rules, traced, blocks=1, width=2, rows=4)
+    stage.leaves = False  # who leaves tells in any case
     host, seen = stage.host, set[str]()
     host.staleness = 0.0  # or somebody would miss its cue
     senders = [Sender(stage.store, name) for name in ("first", "tied", "looks")]
@@ -230,8 +248,8 @@ def counts(op: Op) -> bool:
     return bool(op[0].startswith("rmw") and op[1] == READY)
 
 
-ALL_SCENARIOS: list[Scenario] = [workqueue, workqueue_order, workqueue_memory, workqueue_sleep, workqueue_full]
-ALL_SCENARIOS += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told, workqueue_tie]
+ALL_SCENARIOS: list[Scenario] = [workqueue, workqueue_order, workqueue_memory, workqueue_sleep, workqueue_wakes]
+ALL_SCENARIOS += [workqueue_full, workqueue_rows, workqueue_bits, workqueue_lease, workqueue_told, workqueue_tie]
 SCENARIOS = {scenario.__name__: scenario for scenario in ALL_SCENARIOS}
 
 mutation = mutations_of(PROTOCOL)
@@ -274,12 +292,18 @@ REPAIRING = [
 ]
 SLEEPING = [
     mutation("queue-one-flag", "workqueue_sleep", "sleepers share a flag", bit_each=False),
+    mutation("queue-no-bit", "workqueue_sleep", "no bit is set", sets_bit=False),
+    mutation("queue-row-mate", "workqueue_sleep", "a bit goes off beside a sleeping thread", threads_counted=False),
+    mutation("queue-look-first", "workqueue_sleep", "words, then the announcement", announces_first=False),
+    mutation("queue-bits-first", "workqueue_wakes", "bits, then READY", bits_last=False),
     mutation("queue-sleep-fence", "workqueue_full", "no fence: bit, words", sleeper_fence=RELAXED),
+    mutation("queue-look-count", "workqueue_wakes", "`ready` is not loaded", look_loads_count=False, cpu=C11),
     mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED, cpu=C11),
-    mutation("queue-ready-late", "workqueue_sleep", "scan, then `ready`, then sleep", count_first=False),
-    mutation("queue-freed-late", "workqueue_full", "scan, then `freed`, then sleep", freed_first=False),
+    mutation("queue-clear-first", "workqueue_wakes", "announcements go before the wake", flag_stands=False),
+    mutation("queue-due-relaxed", "workqueue_wakes", "bits, flags: loaded relaxed", looks_seq_cst=False, cpu=C11),
+    mutation("queue-wake-shared", "workqueue_wakes", "two count one wake", announcement_counts_once=False),
     mutation("queue-free-release", "workqueue_full", "a place is freed by release only", free="release"),
-    mutation("queue-watcher-one", "workqueue_sleep", "a watcher may have the only wake", watchers_wake_all=False),
+    mutation("queue-watcher-one", "workqueue_sleep", "a watcher has a receiver's wake", watchers_extra=False),
     mutation("queue-wake-kept", "workqueue_sleep", "a wake is not handed on", leaver_passes_on=False),
     mutation("queue-room-kept", "workqueue_full", "who looks for room keeps the wake", space_passes_on=False),
 ]
@@ -291,8 +315,8 @@ TELLING = [
     mutation("queue-told-early", "workqueue_told", "who is to be told: before only", notified_looked_at_last=False),
     mutation("queue-survey-entered", "workqueue_tie", "entered not compared", survey_compares_entered=False),
     mutation("queue-back-silent", "workqueue_told", "what comes back tells as a send", returned_tells=False),
-    mutation("queue-leaver-silent", "workqueue_told", "a waiter that leaves tells nobody", leaver_tells="never"),
-    mutation("queue-taker-silent", "workqueue_told", "one that got one neither", leaver_tells="empty-handed"),
+    mutation("queue-leaver-silent", "workqueue_told", "a waiter that leaves tells nobody", leaver_tells=False),
+    mutation("queue-taker-silent", "workqueue_told", "one that got one neither", taker_tells=False),
     mutation("queue-no-debts", "workqueue_told", "debts of the dead are not known", debts=False),
     mutation("queue-dead-silent", "workqueue_told", "a dead waiter's bit tells nobody", sweeper_tells=False),
 ]

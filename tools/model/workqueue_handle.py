@@ -1,18 +1,16 @@
-"""A handle of a work queue: its row, its bits, the wakes of others, and what it puts right of the dead."""
+"""A handle of a work queue: its row, and what it puts right of the dead."""
 
 from .memory import ACQUIRE, RELEASE, SEQ_CST
 from .ops import fence, load, store, until
 from .task import Steps, Task
+from .workqueue_sleep import Owner, Sleeper
 from .workqueue_store import (
     ARRIVED,
     BITS,
     FREE,
-    FREED,
     NOTIFIED,
     READY,
-    SENDERS,
     WAITING,
-    WATCHING,
     Message,
     Rows,
     Store,
@@ -26,68 +24,25 @@ from .workqueue_store import (
     word,
 )
 
-ALL = 1000  # sleepers to wake
-FOR_EVER = 1000  # time-outs
 Survey = dict[int, tuple[Word, int]]  # place -> key of what is READY there, and what its block's `entered` was
 
 
-class Handle:
-    """One that sends or receives."""
+class Handle(Sleeper):
+    """One that sends or receives; or a thread of it, whose memory is its own."""
 
     task: Task
-    row = -1
-    generation = -1
     is_told = False
-    debts = 0
+    closing = False
 
-    def __init__(self, store_: Store, name: str) -> None:
-        self.store, self.rules, self.host = store_, store_.rules, store_.host
-        self.name = name
-        self.takes = 0
+    def __init__(self, store_: Store, name: str, owner: Owner | None = None) -> None:
+        super().__init__(store_, owner)
+        self.host, self.name = store_.host, name
         store_.enroll(name)
 
     @property
     def named_generation(self) -> int:
         """In our words."""
-        return self.generation if self.rules.words_name_generation else 0
-
-    # ---- sleepers ----
-
-    def bit(self) -> int:
-        """Ours, in each word of bits."""
-        return self.row if self.rules.bit_each else -1
-
-    def set_bit(self, bits: str) -> Steps[None]:
-        """Before a wait. EDGE sleep, EDGE room: the bit is set, then words are loaded."""
-        bit = self.bit()
-        yield self.store.change(bits, lambda rows: rows | {bit})
-        yield fence(self.rules.sleeper_fence)
-
-    def clear_bit(self, bits: str) -> Steps[None]:
-        """After it."""
-        bit = self.bit()
-        yield self.store.change(bits, lambda rows: rows - {bit})
-        yield fence(self.rules.leaver_fence)
-
-    def is_interrupted(self, patience: int) -> bool:
-        """Does a signal's handler raise? Of those that wait for ever, it does not. They may have had a wake."""
-        return patience < FOR_EVER and self.store.rng.random() < 0.2
-
-    def wake_receivers(self, most: int = 1) -> Steps[None]:
-        """Watchers only look, so that they must not have the only wake. EDGE sleep: `ready` has moved."""
-        watching: Rows = yield self.store.look(WATCHING)
-        if watching and self.rules.watchers_wake_all:
-            yield ("futex_wake_some", READY, ALL)
-            return
-        waiting: Rows = yield self.store.look(WAITING)
-        if waiting or watching:
-            yield ("futex_wake_some", READY, most)
-
-    def wake_senders(self) -> Steps[None]:
-        """EDGE room: a word is 0, then the bits are loaded."""
-        if (yield self.store.look(SENDERS)):
-            yield self.store.change(FREED, lambda count: count + 1)
-            yield ("futex_wake_some", FREED, 1)
+        return self.us.generation if self.rules.words_name_generation else 0
 
     # ---- a message that is there ----
 
@@ -154,7 +109,7 @@ class Handle:
     def tell(self) -> Steps[None]:
         """Those who want to know that an empty queue has a message."""
         yield self.store.change(ARRIVED, lambda count: count + 1)
-        yield ("futex_wake_some", ARRIVED, ALL)
+        yield ("futex_wake_at", ARRIVED)
 
     def tell_if_ready(self) -> Steps[None]:
         """A sender may have left it to a receiver that waited."""
@@ -163,24 +118,26 @@ class Handle:
 
     def owe(self) -> Steps[None]:
         """From now on others may rely on us to tell. One without a row has the debts of the dead one before it."""
-        self.debts += 1
-        if self.debts == 1 and self.row >= 0 and self.rules.debts:
-            yield store(owes(self.row), 1)
+        if self.us.row >= 0 and self.rules.debts:
+            yield ("rmw_relaxed", owes(self.us.row), lambda count: count + 1)
 
     def pay(self) -> Steps[None]:
         """We have told, or need not."""
-        self.debts -= 1
-        if self.debts == 0 and self.row >= 0 and self.rules.debts:
-            yield store(owes(self.row), 0)
+        if self.us.row >= 0 and self.rules.debts:
+            yield ("rmw_relaxed", owes(self.us.row), lambda count: count - 1)
 
     # ---- the dead, and leases ----
+
+    def look_for_dead(self) -> Steps[None]:
+        """And for leases that are over."""
+        yield from self.sweep()
 
     def sweep(self) -> Steps[bool]:
         """Put right what others left; was there anything?"""
         found = False
         for place in self.store.places:
             seen: Word = yield load(word(place), self.rules.sweep_load)
-            if seen[0] not in ("held", "taken") or seen[1:3] == (self.row, self.named_generation):
+            if seen[0] not in ("held", "taken") or seen[1:3] == (self.us.row, self.named_generation):
                 continue
             if (yield from self.is_gone(seen)) or (yield from self.is_over(place, seen)):
                 found |= yield from self.repair(place, seen)
@@ -195,7 +152,7 @@ class Handle:
             return False
         self.store.check_owner(self.task, place, seen)
         self.store.freed(place)
-        yield from self.wake_senders()
+        yield from self.wake_sender()
         return True
 
     def is_gone(self, seen: Word) -> Steps[bool]:
@@ -242,7 +199,7 @@ class Handle:
         for row in range(len(self.store.rows)) if self.is_told and self.rules.debts else ():
             if (yield load(owes(row))):
                 rows |= {row}
-        return rows - {self.row, -1}
+        return rows - {self.us.row, -1}
 
     def settle_row(self, row: int) -> Steps[None]:
         """A dead one. Senders may have left it to this one, or to whoever was clearing its bits, to tell."""
@@ -252,7 +209,7 @@ class Handle:
             yield store(owes(row), 1)
         for bits in BITS:
             yield self.store.change(bits, lambda rows: rows - {row})
-        if waited and rules.sweeper_tells:
+        if waited and (rules.leaver_tells if row == self.us.row else rules.sweeper_tells):
             yield fence(SEQ_CST)
             yield from self.tell_if_ready()
         if waited and rules.debts:
@@ -291,12 +248,24 @@ class Handle:
         yield store(uid(row), 0, RELEASE)
         yield store(generation(row), number, RELEASE)
         self.store.check_row(row)
-        self.row, self.generation = row, number
+        self.us.row, self.us.generation = row, number
         self.store.uids += 1
         yield store(uid(row), self.store.uids, RELEASE)
 
+    def pass_on(self) -> Steps[None]:
+        """A wake may have been used up by one that is not coming back for it."""
+        if self.rules.leaver_passes_on:
+            yield from self.pass_on_message()
+            yield from self.pass_on_room()
+
     def leave(self) -> Steps[None]:
-        """In order; at any time, without the lock."""
-        yield store(uid(self.row), 0, RELEASE)
-        yield fence(SEQ_CST)
+        """In order; at any time, without the lock. Not before the last thread is gone."""
+        self.us.threads.remove(self.task)
+        if self.us.threads:
+            self.store.rows[self.us.row].holder = self.us.threads[0]
+        else:
+            yield from self.pass_on()
+            yield from self.settle_row(self.us.row)
+            yield store(uid(self.us.row), 0, RELEASE)
+            yield fence(SEQ_CST)
         self.task.closed = True

@@ -8,10 +8,11 @@ from operator import eq
 from typing import NamedTuple
 
 from .memory import ACQUIRE, RELAXED
-from .ops import fence, futex_wait, load, store
+from .ops import fence, futex_wait, load, pause, store
 from .task import Steps
 from .truth import Violation
 from .workqueue_handle import Handle
+from .workqueue_sleep import Owner
 from .workqueue_store import (
     ARRIVED,
     FREE,
@@ -44,8 +45,8 @@ class Job(NamedTuple):
 class Receiver(Handle):
     """A handle that receives."""
 
-    def __init__(self, store_: Store, name: str) -> None:
-        super().__init__(store_, name)
+    def __init__(self, store_: Store, name: str, owner: Owner | None = None) -> None:
+        super().__init__(store_, name, owner)
         self.memory: dict[int, tuple[int, Best | None]] = {}  # block -> `entered` when it was scanned, its best
         self.seen = 0  # `ready` when the last scan began
 
@@ -103,8 +104,8 @@ class Receiver(Handle):
             if found is None:
                 return None
             message_key, place = found
-            self.takes += 1
-            taken: Word = ("taken", self.row, self.named_generation, self.takes)
+            self.us.takes += 1
+            taken: Word = ("taken", self.us.row, self.named_generation, self.us.takes)
             won = (yield self.store.exchange(word(place), message_key, taken)) == message_key  # 4.
             if won:
                 message = self.store.taken(self.task, place, self.seen)
@@ -130,7 +131,7 @@ class Receiver(Handle):
         """From now on anybody may take it back, when its time is over. EDGE deadline: the copy, then the lease."""
         due = self.host.clock + steps
         job.message.due = due
-        yield store(lease(job.place), (self.row, self.takes, due), self.rules.lease_store)
+        yield store(lease(job.place), (self.us.row, self.us.takes, due), self.rules.lease_store)
 
     def acknowledge(self, job: Job) -> Steps[bool]:
         """6. False: the lease was over, and somebody else has it."""
@@ -138,7 +139,7 @@ class Receiver(Handle):
             if not job.lent:
                 raise Violation("robbed", f"{job.message} was taken away from {self.name}")
             return False
-        yield from self.wake_senders()
+        yield from self.wake_sender()
         return True
 
     def refuse(self, job: Job) -> Steps[bool]:
@@ -155,56 +156,43 @@ class Receiver(Handle):
         return job
 
     def take_waiting(self, patience: int, lent: int = 0) -> Steps[Job | None]:
-        """Sleep until there is a message; None: time has run out."""
+        """Sleep until there is a message; None: time has run out, or the handle is closed."""
         job = yield from self.take_or_sweep(lent)
-        if job is not None:
-            return job
-        yield from self.set_bit(WAITING)
-        job = yield from self.sleep(patience, lent)
-        yield from self.owe()
-        yield from self.clear_bit(WAITING)
-        yield from self.leave_wait(job)
-        yield from self.pay()
+        while job is None:
+            yield from self.owe()  # what comes while we wait is left to us
+            end = yield from self.sleep(WAITING, self.sees_message, patience)
+            if end == "interrupted":
+                yield from self.pass_on()
+                if self.rules.leaver_tells:
+                    yield from self.tell_if_ready()
+            if end == "there" and self.is_interrupted(patience) and not self.us.is_shared:
+                self.closing = True  # another thread does that
+                return None
+            if end != "interrupted":
+                job = yield from self.take(lent)
+            if job is not None and self.rules.taker_tells:
+                yield from self.tell_if_ready()
+            yield from self.pay()
+            if end != "there":
+                break
         return job
 
-    def sleep(self, patience: int, lent: int) -> Steps[Job | None]:
-        """While `ready` is what it was before a scan in vain."""
-        while True:
-            ready: int = (yield load(READY, ACQUIRE)) if self.rules.count_first else 0
-            job = yield from self.take(lent)
-            if job is not None:
-                return job
-            if not self.rules.count_first:
-                ready = yield load(READY, ACQUIRE)
-            yield futex_wait(READY, partial(eq, ready))
-            late: bool = yield ("is_late",)
-            if self.is_interrupted(patience):
-                return None
-            if late:
-                yield from self.sweep()
-                patience -= 1
-                if patience < 0:
-                    return None
-
-    def leave_wait(self, job: Job | None) -> Steps[None]:
-        """The wake that we had was perhaps another's, and senders may have told nobody because of us."""
-        rules = self.rules
-        if job is None and rules.leaver_passes_on and (yield from self.best()):
-            yield from self.wake_receivers()
-        if rules.leaver_tells == "always" or (job is None and rules.leaver_tells == "empty-handed"):
-            yield from self.tell_if_ready()
-
-    def watch(self) -> Steps[None]:
-        """Until something is there. A watcher takes nothing."""
-        yield from self.set_bit(WATCHING)
-        while True:
-            ready: int = yield load(READY, ACQUIRE)
-            if (yield from self.best()):
-                break
-            yield futex_wait(READY, partial(eq, ready))
-            if (yield ("is_late",)):
-                yield from self.sweep()
-        yield from self.clear_bit(WATCHING)
+    def watch(self, times: int, gets_up: bool) -> Steps[None]:
+        """So often until something is there. A watcher takes nothing. `gets_up`: also when it was woken for nothing, as
+        a Poller does."""
+        for _ in range(times):
+            expected = yield from self.lie_down(WATCHING)
+            while not (yield from self.sees_message()):
+                late = yield from self.sleep_on(WATCHING, expected)
+                if late:
+                    yield from self.sweep()
+                if gets_up:
+                    yield from self.get_up(WATCHING)
+                    expected = yield from self.lie_down(WATCHING)
+                else:
+                    expected = yield from self.announce(WATCHING)
+            yield from self.get_up(WATCHING)
+            yield pause()
 
     def drain_when_told(self) -> Steps[None]:
         """Take all that is there, and then nothing until we are told that there is something."""

@@ -1,16 +1,11 @@
 """Sending to a work queue. The numbers are those of the steps in docs/workqueue-protocol.md."""
 
-from functools import partial
-from operator import eq
-
-from .memory import ACQUIRE
-from .ops import fence, futex_wait, load, store
+from .ops import fence, load, store
 from .task import Steps
 from .truth import Violation
 from .workqueue_handle import Handle, Survey
 from .workqueue_store import (
     FREE,
-    FREED,
     NOTIFIED,
     READY,
     SENDERS,
@@ -44,10 +39,12 @@ class Sender(Handle):
         message = yield from self.fill(place, priority)
         before = yield from self.look_around()
         yield from self.owe()
+        early = None if self.rules.bits_last else (yield self.store.look(WAITING))
         yield from self.post(place, message)
-        yield from self.wake_receivers()
         yield from self.announce_arrival(place, before)
         yield from self.pay()
+        if early is None or early:
+            yield from self.wake_receivers()
         return True
 
     def send_many(self, priorities: list[int]) -> Steps[None]:
@@ -66,15 +63,16 @@ class Sender(Handle):
             for _, message in sent:
                 yield from self.count(message, 1)
         if sent:
-            yield from self.wake_receivers(len(sent))
             yield from self.announce_arrival(sent[0][0], before)
         yield from self.pay()
+        if sent:
+            yield from self.wake_receivers(len(sent))
 
     # ---- a place ----
 
     def find_place(self) -> Steps[int | None]:
         """1.: one that is HELD by us, after at most one round."""
-        held: Word = ("held", self.row, self.named_generation)
+        held: Word = ("held", self.us.row, self.named_generation)
         for step in self.store.places:
             place = (self.hint + step) % len(self.store.places)
             found: Word = yield load(word(place))
@@ -85,54 +83,31 @@ class Sender(Handle):
         return None
 
     def wait(self, patience: int) -> Steps[int | None]:
-        """Sleep until there is a place; None: time has run out."""
-        yield from self.set_bit(SENDERS)
-        place = yield from self.sleep(patience)
-        yield from self.clear_bit(SENDERS)
-        if place is None and self.rules.leaver_passes_on and (yield from self.sees_room()):
-            yield ("futex_wake_some", FREED, 1)
-        return place
-
-    def sleep(self, patience: int) -> Steps[int | None]:
-        """`freed` is loaded before the scan: then it has moved, or the kernel lets us sleep."""
+        """Sleep until there is a place; None: time has run out, or the handle is closed."""
         while True:
-            freed: int = (yield load(FREED, ACQUIRE)) if self.rules.freed_first else 0
-            place = yield from self.find_place()
-            if place is not None:
-                return place
-            if not self.rules.freed_first:
-                freed = yield load(FREED, ACQUIRE)
-            yield futex_wait(FREED, partial(eq, freed))
-            late: bool = yield ("is_late",)
-            if self.is_interrupted(patience):
+            end = yield from self.sleep(SENDERS, self.sees_room, patience)
+            if end == "interrupted":
+                yield from self.pass_on()
                 return None
-            if late:
-                yield from self.sweep()
-                patience -= 1
-                if patience < 0:
-                    return None
+            if end == "there" and self.is_interrupted(patience) and not self.us.is_shared:
+                self.closing = True  # another thread does that
+                return None
+            place = yield from self.find_place()
+            if place is not None or end == "late":
+                return place
 
-    def sees_room(self) -> Steps[bool]:
-        """It takes nothing."""
-        for place in self.store.places:
-            if (yield load(word(place))) == FREE:
-                return True
-        return False
-
-    def wait_space(self) -> Steps[None]:
+    def wait_space(self, patience: int) -> Steps[None]:
         """Until there is room, or time has run out. It only looks, so it hands its wake on."""
-        yield from self.set_bit(SENDERS)
-        room = False
+        room = yield from self.sees_room()
         while not room:
-            freed: int = yield load(FREED, ACQUIRE)
+            end = yield from self.sleep(SENDERS, self.sees_room, patience)
+            if end == "interrupted":
+                break
             room = yield from self.sees_room()
-            if not room:
-                yield futex_wait(FREED, partial(eq, freed))
-                if (yield ("is_late",)):
-                    break
-        yield from self.clear_bit(SENDERS)
-        if self.rules.space_passes_on and (yield from self.sees_room()):
-            yield ("futex_wake_some", FREED, 1)
+            if end == "late":
+                break
+        if (room or end == "interrupted") and self.rules.space_passes_on:
+            yield from self.pass_on_room()
 
     # ---- a message ----
 

@@ -9,28 +9,26 @@ from .ops import pause, until
 from .scheduler import Schedule
 from .task import Op, Steps, Task
 from .truth import Violation
-from .workqueue_handle import FOR_EVER, Handle
+from .workqueue_handle import Handle
 from .workqueue_receiver import Job, Receiver
 from .workqueue_sender import Sender
+from .workqueue_sleep import FOR_EVER
 from .workqueue_store import (
     ARRIVED,
     BITS,
     FREE,
-    FREED,
-    NOTIFIED,
-    READY,
+    KINDS,
     SENDERS,
     WAITING,
     WATCHING,
-    Rows,
     Rules,
     Store,
+    attention,
     generation,
     uid,
     word,
 )
 
-SLEEPERS = {READY: (WAITING, WATCHING), FREED: (SENDERS,), ARRIVED: (NOTIFIED,)}
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
 
 
@@ -45,6 +43,9 @@ class Jobs:
         self.taken_rows = 0
         self.ends = 0  # participants may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
+        self.leaves = True  # who has done all; else: it stays open
+        self.idle: list[Task] = []  # those that stayed
+        self.batch = 1  # messages that one is about to wake others for
         self.auditor = Receiver(self.store, "auditor")
         self._furnish(self.auditor, rows, self.schedule.spawn("auditor", self._peek()))
 
@@ -59,22 +60,31 @@ class Jobs:
     # ---- who is there ----
 
     def _furnish(self, handle: Handle, row: int, task: Task) -> None:
-        handle.task, handle.row, handle.generation = task, row, 1
+        handle.us.row, handle.us.generation = row, 1
+        self._register(handle, task)
         self.store.uids += 1
         self.store.rows[row].holder = task
         self.host.create({generation(row): 1, uid(row): self.store.uids})
 
-    def start(self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False) -> None:
-        """One that is there from the beginning, or comes when a row can be had. It may end before its time."""
+    def _register(self, handle: Handle, task: Task) -> None:
+        handle.task = task
+        handle.us.threads.append(task)
+
+    def start(
+        self, handle: Handle, steps: Steps[None], *, ends: bool = True, late: bool = False, threads: int = 1
+    ) -> None:
+        """One that is there from the beginning, or comes when a row can be had. It may end before its time. `threads`:
+        that are to come; one of several is not stopped alone."""
         how = self.rng.random() if ends and self.ends else 1.0
         lifetime = self.ends + 40 * late
         life = self._come(handle, steps) if late else self._live(handle, steps)
-        if how < 0.2 and self.stops:
+        stops = how < 0.2 and self.stops and threads == 1
+        if stops:
             life = stopped(life, 1 + self.below(lifetime))
-        task = self.schedule.spawn(handle.name, life, lifetime if how < 0.5 and (how >= 0.2 or not self.stops) else 0)
+        task = self.schedule.spawn(handle.name, life, lifetime if how < 0.5 and not stops else 0)
         task.is_writer = True
         if late:
-            handle.task = task
+            self._register(handle, task)
         else:
             self._furnish(handle, self.taken_rows, task)
             self.taken_rows += 1
@@ -88,7 +98,19 @@ class Jobs:
     def _live(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         yield pause()
         yield from steps
-        yield from handle.leave()
+        if self.leaves or handle.closing:
+            yield from handle.leave()
+        else:
+            self.idle.append(handle.task)
+
+    def thread(self, owner: Handle, handle: Handle, steps: Steps[None]) -> None:
+        """A second one of a handle; they die together."""
+        task = self.schedule.spawn(handle.name, self._live(handle, steps))
+        task.is_writer = True
+        self._register(handle, task)
+        process = self.host.processes.setdefault(owner.task, [owner.task])
+        process.append(task)
+        self.host.processes[task] = process
 
     def _come(self, handle: Handle, steps: Steps[None]) -> Steps[None]:
         for _ in range(15):
@@ -114,10 +136,16 @@ class Jobs:
 
     # ---- what they do ----
 
-    def sender(self, name: str, count: int, *, ends: bool = True, late: bool = False, **manner: Any) -> None:
+    def sender(
+        self, name: str, count: int, *, ends: bool = True, late: bool = False, threads: int = 1, **manner: Any
+    ) -> None:
         """Sends so many."""
+        self.batch += self.batch == 1 and manner.get("batches", 0.0) > 0
         handle = Sender(self.store, name)
-        self.start(handle, self._send(handle, count, **manner), ends=ends, late=late)
+        self.start(handle, self._send(handle, count, **manner), ends=ends, late=late, threads=threads)
+        for number in range(1, threads):
+            other = Sender(self.store, f"{name}, thread {number}", handle.us)
+            self.thread(handle, other, self._send(other, count, **manner))
 
     def _send(
         self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **manner: Any
@@ -155,10 +183,13 @@ class Jobs:
         else:
             yield from handle.acknowledge(job)
 
-    def sleeper(self, name: str, count: int, *, patience: int = FOR_EVER, **manner: Any) -> None:
+    def sleeper(self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, **manner: Any) -> None:
         """Receives so many, and sleeps when there is nothing; it goes away when time has run out too often."""
         handle = Receiver(self.store, name)
-        self.start(handle, self._receive(handle, count, patience, **manner))
+        self.start(handle, self._receive(handle, count, patience, **manner), threads=threads)
+        for number in range(1, threads):
+            other = Receiver(self.store, f"{name}, thread {number}", handle.us)
+            self.thread(handle, other, self._receive(other, count, patience, **manner))
 
     def late_sleeper(self, name: str, count: int) -> None:
         """The same, of one that comes when a row can be had."""
@@ -172,15 +203,18 @@ class Jobs:
                 return
             yield from self._do(handle, job, **manner)
 
-    def watcher(self, name: str) -> None:
+    def watcher(self, name: str, times: int, threads: int = 1) -> None:
         """Looks, and takes nothing."""
         handle = Receiver(self.store, name)
-        self.start(handle, handle.watch())
+        self.start(handle, handle.watch(times, self.chance(0.5)), threads=threads)
+        for number in range(1, threads):
+            other = Receiver(self.store, f"{name}, thread {number}", handle.us)
+            self.thread(handle, other, other.watch(times, self.chance(0.5)))
 
-    def space_waiter(self, name: str) -> None:
+    def space_waiter(self, name: str, patience: int) -> None:
         """The same, for room."""
         handle = Sender(self.store, name)
-        self.start(handle, handle.wait_space())
+        self.start(handle, handle.wait_space(patience))
 
     def drainer(self, name: str) -> None:
         """Takes what is there when it is told."""
@@ -192,39 +226,45 @@ class Jobs:
     def run(self) -> None:
         """Raises Violation."""
         self.schedule.run()
-        if not self.stopped_or_dead():
-            self.check_sleepers("wake")
+        self.check_sleepers("wake", self.batch * len(self.stopped_or_dead()))
         for _ in range(LOOKS):
             self.host.settle(self.schedule.tasks)
-            for task in self.living_sleepers():
+            for task in self.living_sleepers(*self.host.sleepers.values()):
                 self.host.wake_late(task)
             self.schedule.run()
-        self.check_sleepers("past")
+        self.check_sleepers("past", 0)
         self.audit()
 
     def stopped_or_dead(self) -> list[Task]:
-        """Those that did not leave in order."""
-        return [task for task in self.schedule.tasks[1:] if task.finished and not task.closed]
+        """Those that did not come to their end."""
+        return [task for task in self.schedule.tasks[1:] if task.finished and not (task.closed or task in self.idle)]
 
-    def living_sleepers(self, location: str | None = None) -> list[Task]:
+    def living_sleepers(self, *locations: str) -> list[Task]:
         """Those that would act if they were woken."""
-        return [task for task in self.host.asleep(location) if not task.finished]
+        return [task for task, at in self.host.asleep().items() if at in locations and not task.finished]
 
-    def check_sleepers(self, what: str) -> None:
-        """Nobody will wake them any more."""
-        for location, bits in SLEEPERS.items():
-            seen: Rows = frozenset().union(*map(self.host.newest, bits))
-            for task in self.living_sleepers(location):
-                if self.store.rules.bit_each and not any(self.store.rows[row].holder is task for row in seen):
-                    raise Violation(what, f"{task.name} sleeps, and its bit is not set")
-        waiting = self.store.waiting_messages()
-        receivers = self.living_sleepers(READY)
-        if waiting and receivers:
+    def check_sleepers(self, what: str, swallowed: int) -> None:
+        """Nobody will wake them any more. `swallowed`: wakes that the stopped and the dead owe, or had."""
+        self.check_announced(what)
+        waiting, room = self.store.waiting_messages(), self.store.room()
+        rows = range(len(self.store.rows))
+        receivers = self.living_sleepers(*(attention(row, kind) for row in rows for kind in (WAITING, WATCHING)))
+        if len(waiting) > swallowed and receivers:
             raise Violation(what, f"{receivers[0].name} sleeps, and {waiting[0]} is there")
-        if (senders := self.living_sleepers(FREED)) and self.store.has_room():
+        if room > swallowed and (senders := self.living_sleepers(*(attention(row, SENDERS) for row in rows))):
             raise Violation(what, f"{senders[0].name} sleeps, and there is room")
-        if waiting and (told := self.living_sleepers(ARRIVED)):
+        if waiting and not swallowed and (told := self.living_sleepers(ARRIVED)):
             raise Violation("told", f"{told[0].name} sleeps, and {waiting[0]} is there")
+
+    def check_announced(self, what: str) -> None:
+        """Whoever sleeps can be woken."""
+        for kind in KINDS:
+            seen = self.host.newest(kind)
+            for row in range(len(self.store.rows)):
+                where = attention(row, kind)
+                for task in self.living_sleepers(where):
+                    if not {row, -1} & seen or not self.host.newest(where)[1]:
+                        raise Violation(what, f"{task.name} sleeps, and has no bit, or no announcement")
 
     def audit(self) -> None:
         """Of the dead nothing is left. Who was stopped is killed; then one that is left gets all that is there, and all

@@ -13,13 +13,13 @@ from .task import Op, Task
 from .truth import Violation
 
 READY = "ready"
-FREED = "freed"
 ARRIVED = "arrived"
 WAITING = "receivers_waiting"
 WATCHING = "receivers_watching"
 SENDERS = "senders_waiting"
 NOTIFIED = "notified"
-BITS = (WAITING, WATCHING, SENDERS, NOTIFIED)
+KINDS = (WAITING, WATCHING, SENDERS)  # of sleep
+BITS = (*KINDS, NOTIFIED)
 
 Word = tuple[Any, ...]  # ("held", row, generation), ("ready", priority, -order) or ("taken", row, generation, take)
 FREE: Word = ("free",)
@@ -60,12 +60,18 @@ class Rules:
     lease_last: bool = True  # stored behind the copy
     lease_store: Order = RELEASE
     # Sleeping.
+    announces_first: bool = True  # before the look of who goes to sleep
+    sleeper_fence: Order = SEQ_CST  # EDGE asleep: announcement and bit, then words are loaded
+    look_loads_count: bool = True  # EDGE asleep: before the words, for a sender's word is only released
+    sets_bit: bool = True
     bit_each: bool = True  # else: one flag for all
-    sleeper_fence: Order = SEQ_CST  # EDGE sleep, EDGE room: the bit is set, then words are loaded
+    threads_counted: bool = True  # of a row: its bit goes off with the last
     leaver_fence: Order = SEQ_CST  # the bit is cleared, then words are loaded for the last time
-    count_first: bool = True  # before the scan of who goes to sleep
-    freed_first: bool = True
-    watchers_wake_all: bool = True
+    bits_last: bool = True  # looked at when the message is READY
+    flag_stands: bool = True  # until the row was woken
+    looks_seq_cst: bool = True  # EDGE asleep: at bits and announcements; else: relaxed
+    announcement_counts_once: bool = True  # of two that wake a row only the first counts it as its own
+    watchers_extra: bool = True  # else: one that is woken is one receiver less
     leaver_passes_on: bool = True  # the wake that it may have had
     space_passes_on: bool = True  # who waits for space only looks
     # Notification.
@@ -75,7 +81,8 @@ class Rules:
     notified_looked_at_last: bool = True
     survey_compares_entered: bool = True
     returned_tells: bool = True  # whatever else is there
-    leaver_tells: Literal["always", "empty-handed", "never"] = "always"
+    leaver_tells: bool = True  # that it waits no more
+    taker_tells: bool = True  # one that got a message of several, while senders left them to it
     sweeper_tells: bool = True  # when it has cleared the bit of a dead receiver
     debts: bool = True  # whoever must still tell says so in its row, for the case that it dies
 
@@ -120,8 +127,13 @@ def uid(row: int) -> str:
     return f"uid[{row}]"
 
 
+def attention(row: int, kind: str) -> str:
+    """What its sleepers of that kind sleep on."""
+    return f"attention[{row}][{kind}]"
+
+
 def owes(row: int) -> str:
-    """Its owner has not told yet what it must tell."""
+    """So often its owner has not told yet what it must tell."""
     return f"owes[{row}]"
 
 
@@ -143,10 +155,11 @@ class Message:
 
 
 class Host(channel_hub.Host):
-    """The machine, and which word each sleeper waits for."""
+    """The machine, which word each sleeper waits for, and which threads are of one process."""
 
     def __init__(self, initial: dict[str, Any], rng: Random, staleness: float) -> None:
         super().__init__(initial, rng, staleness)
+        self.processes: dict[Task, list[Task]] = {}  # those that have several threads
         self.sleepers: dict[Task, str] = {}  # also those that are awake by now
         self.timed_out: set[Task] = set()
 
@@ -156,15 +169,22 @@ class Host(channel_hub.Host):
         self.timed_out.discard(who)
         return super().futex_wait(who, location, unchanged)
 
-    def asleep(self, location: str | None = None) -> list[Task]:
-        """Who sleeps there; some of them may be stopped."""
-        return [task for task, at in self.sleepers.items() if task.asleep and not task.dead and location in (None, at)]
+    def asleep(self) -> dict[Task, str]:
+        """Who sleeps where; some of them may be stopped."""
+        return {task: at for task, at in self.sleepers.items() if task.asleep and not task.dead}
 
-    def futex_wake_some(self, who: Task, location: str, most: int) -> None:
-        """Any of them."""
+    def futex_wake_at(self, who: Task, location: str) -> None:
+        """All who sleep there."""
         self.fence(who, SEQ_CST)
-        for task in self.rng.sample(found := self.asleep(location), min(most, len(found))):
-            task.asleep = False
+        for task, at in self.sleepers.items():
+            if at == location:
+                task.asleep = False
+
+    def kill(self, task: Task) -> None:
+        """With all threads of its process."""
+        for thread in self.processes.get(task, [task]):
+            if not thread.closed:
+                super().kill(thread)
 
     def time_out(self, who: Task) -> None:
         """Of one sleeper."""
@@ -202,12 +222,13 @@ class Store:
         drawn = CPUS[int(rng.random() * len(CPUS))]
         self.load, self.rmw, self.cas = rules.cpu or drawn
         self.rows = [Seat(f"row {row}") for row in range(rows)]
-        initial: dict[str, Any] = {READY: 0, FREED: 0, ARRIVED: 0} | dict.fromkeys(BITS, Rows())
+        initial: dict[str, Any] = {READY: 0, ARRIVED: 0} | dict.fromkeys(BITS, Rows())
         initial |= {entered(block): 0 for block in range(blocks)}
         for place in self.places:
             initial |= {word(place): FREE, key(place): FREE, data(place): None, lease(place): (-1, 0, 0)}
         for row in range(rows):
             initial |= {generation(row): 0, uid(row): 0, owes(row): 0}
+            initial |= {attention(row, kind): (0, False, False) for kind in KINDS}
         self.host = Host(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
         self.names: list[str] = []  # of all who ever read
         self.owners: dict[int, Task] = {}  # place -> who made the word HELD or TAKEN
@@ -306,6 +327,6 @@ class Store:
         """Those that are READY."""
         return [message for message in self.inside.values() if message.state == "ready"]
 
-    def has_room(self) -> bool:
-        """Is a word 0?"""
-        return any(self.host.newest(word(place)) == FREE for place in self.places)
+    def room(self) -> int:
+        """Words that are 0."""
+        return sum(self.host.newest(word(place)) == FREE for place in self.places)

@@ -9,8 +9,9 @@
  *   who frees   FREE; the bits of senders; the attention of one of them
  *
  * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
- * before it has woken: so a row is woken once for each sleep, and one that is stopped while it wakes leaves the
- * announcement to the next. A bit is its owner's alone; others clear it when the owner is dead (repair.h).
+ * before it has woken: so one that is stopped while it wakes leaves the announcement to the next. That one wakes this row,
+ * too, but counts only rows that nobody else is waking: two messages are not left to one sleeper. A bit is its owner's
+ * alone; others clear it when the owner is dead (repair.h).
  *
  * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
  * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake

@@ -157,7 +157,8 @@ cdef class Handle(Waitable):
         self._threads.append(PyThread_get_thread_ident())
 
     cdef void _end(self) noexcept:
-        self._threads.remove(PyThread_get_thread_ident())
+        if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
+            self._threads.remove(PyThread_get_thread_ident())
 
     cdef void _occupy(self) noexcept:
         self._begin()  # others may use it meanwhile
@@ -195,9 +196,11 @@ cdef class Handle(Waitable):
     cdef int _give_back(self) except -1:
         self._joined = False
         told, self._told = self._told, None
-        if told is not None:
-            told.cancel()
-        mq_queue_leave(&self._h, self._uid, &self._held)
+        try:
+            if told is not None:
+                told.cancel()
+        finally:  # a signal's handler may raise there
+            mq_queue_leave(&self._h, self._uid, &self._held)
         return 0
 
     def _close_at_exit(self):

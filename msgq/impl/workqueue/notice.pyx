@@ -9,7 +9,7 @@ from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_LOOK_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity_life, mq_load_acquire_u32, mq_load_relaxed_u64,
-    mq_queue, mq_queue_bit_is_on, mq_queue_bit_off, mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce,
+    mq_queue, mq_queue_bit_is_on, mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce,
     mq_queue_notice_due, mq_queue_notice_has_more, mq_queue_notice_take,
 )
 from msgq.impl.workqueue.handle cimport Handle
@@ -23,11 +23,12 @@ cdef class Notice(Waitable):
     cdef mq_queue_notice _notice
 
     def __cinit__(self, Handle queue not None):
+        queue._enter()  # another thread may have closed it while this one waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notice.h = queue._h
         self._ticket = self._generation = fork_generation
         mq_queue_notice_take(&self._notice)
-        mq_queue_bit_on(&self._notice.h.parts.queue.notified, self._notice.h.number)
+        mq_queue_bit_on(&self._notice.h.parts.queue.notified, self._notice.h.number)  # the queue takes it off
 
     def __dealloc__(self):
         if self._ticket == fork_generation:
@@ -53,10 +54,6 @@ cdef class Notice(Waitable):
 
     cdef mq_lookout _lookout(self) noexcept:
         return mq_lookout(mq_queue_notice_has_more, &self._notice, self._word(), mq_queue_notice_announce, NULL, True)
-
-    cdef int _give_back(self) except -1:
-        mq_queue_bit_off(&self._notice.h.parts.queue.notified, self._notice.h.number)
-        return 0
 
 
 def exclusive_notice(Handle queue not None):

@@ -80,10 +80,12 @@ class _Thread:
                 self.ready.unregister(registration.fd)
 
     def run(self) -> None:
-        """Tell whoever wants to know, for ever."""
+        """Tell whoever wants to know, for ever; not in a child that a callback forked and that came back here."""
         ready = self.ready
-        while ready is not None:
+        while ready is not None and self is _thread:
             for fd, _ in ready.poll():
+                if self is not _thread:
+                    return
                 with self.lock:
                     registration = self.registrations.get(fd)
                 try:

@@ -213,7 +213,8 @@ def patience_ns(
     elif timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
     else:
-        left = deadline - now()
+        huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
+        left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
         if not left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
             text = f"the deadline {deadline} is {left:.6g} s away; give one of time.monotonic(), up to {_LONGEST_S} s"
             raise InvalidValueError(f"{text} away, or None to wait for ever", name)

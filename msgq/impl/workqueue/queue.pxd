@@ -9,3 +9,4 @@ cdef class MessageQueue(Handle):
     cdef object _peek(self, uint64_t place, uint64_t word)
     cdef void _put_back_untouched(self, mq_queue_taken taken) noexcept
     cdef void _lease(self, const mq_queue_taken *taken, int64_t until) noexcept
+    cdef int _wish(self, bint told) except -1

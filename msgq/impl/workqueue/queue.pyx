@@ -10,7 +10,8 @@ from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.workqueue.core cimport (
     MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
+    mq_load_relaxed_u64, mq_queue_bit_off, mq_queue_bit_on,
+    mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
     mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers,
     mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of, mq_word_priority,
 )
@@ -20,7 +21,7 @@ from msgq.impl.workqueue.message cimport new_message
 from msgq.impl.workqueue.queuefile import unlink_queue
 
 from msgq import naming
-from msgq.errors import QueueBusyError, SegmentError
+from msgq.errors import IpcError, QueueBusyError
 from msgq.impl.workqueue import options
 
 
@@ -239,7 +240,7 @@ cdef class MessageQueue(Handle):
         while <uint64_t> len(messages) < most:
             try:
                 message = self.receive(0.0)
-            except SegmentError:
+            except (IpcError, MemoryError):  # it was closed in another thread, for example: what we have is ours
                 if not messages:
                     raise
                 break
@@ -328,10 +329,31 @@ cdef class MessageQueue(Handle):
         notice = exclusive_notice(self) if exclusive else Notice(self)
         if notice is None:
             raise QueueBusyError("another process is told already when a message comes to this queue", self._endpoint)
-        self._told = notify.Registration(self, notice, how, wanted, once)
+        try:
+            told = notify.Registration(self, notice, how, wanted, once)
+        except BaseException:
+            self._wish(self._told is not None)
+            raise
+        if self._ticket == CLOSED:  # in another thread, which did not know of this one
+            told.cancel()
+        self._enter()
+        self._forget(self._told)  # of another thread, that was as fast
+        self._told = told
+        self._wish(True)
+
+    cdef int _wish(self, bint told) except -1:
+        """Set the row's bit, which is one for all that this handle ever asked for; a closed one has no row."""
+        if self._ticket != fork_generation:
+            return 0
+        if told:
+            mq_queue_bit_on(&self._h.parts.queue.notified, self._h.number)
+        else:
+            mq_queue_bit_off(&self._h.parts.queue.notified, self._h.number)
+        return 0
 
     def _forget(self, told):
         """Be told no more, by this one."""
         if told is not None and self._told is told:
             self._told = None
+            self._wish(False)  # at once: while the rest is done, another thread may ask anew
             told.cancel()
