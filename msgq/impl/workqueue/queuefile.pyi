@@ -30,10 +30,6 @@ class QueueFile:
         """Where it is."""
 
     @property
-    def inode(self) -> int:
-        """The file's; a queue that is made anew under the same name has another."""
-
-    @property
     def creator(self) -> tuple[str, int]:
         """Name and pid of the process that made it."""
 
@@ -45,8 +41,8 @@ class QueueFile:
     def schema(self) -> Schema | None:
         """What describes the messages."""
 
-    def describe(self, schema: Schema) -> Schema:
-        """Set the schema, unless there is one; return the one that is there then.
+    def describe(self, schema: Schema) -> None:
+        """Set the schema, unless there is one.
 
         Raises
         ------

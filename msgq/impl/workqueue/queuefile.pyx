@@ -44,10 +44,6 @@ cdef class QueueFile:
     def path(self):
         return self.segment.path
 
-    @property
-    def inode(self):
-        return self.segment.inode
-
     cdef const mq_roll *roll(self) noexcept:
         return &self.segment.roll
 
@@ -92,15 +88,12 @@ cdef class QueueFile:
         return described(&at)
 
     def describe(self, schema):
-        """Set the schema, unless there is one; returns the one that is there then."""
+        """Set the schema, unless there is one."""
         cdef mq_schema_parts at = mq_schema_parts_of(&self.parts.queue.schema, MQ_QUEUE_SCHEMA_DATA)
         cdef int fd = self.lock()
         try:
-            there = described(&at)
-            if there is None:
+            if described(&at) is None:
                 describe(&at, schema)
-                there = schema
-            return there
         finally:
             unlock_file(fd)
 
