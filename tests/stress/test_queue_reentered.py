@@ -17,7 +17,6 @@ import pytest
 import msgq
 from msgq.errors import EndpointClosedError
 from msgq.impl.workqueue import notify
-from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, WAITS, let_go_on, prepare
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_asleep, wait_until

@@ -303,6 +303,9 @@ cdef class Handle(Waitable):
         watcher_unlock()
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        if not slept_ns and self._h.met:  # for the watcher, who keeps to the answer: it shall be when a lease ends
+            self._sweep(mq_now_ns())
+            self._h.met = False
         return self._doze_ns()
 
     cdef mq_lookout _lookout(self) noexcept:
