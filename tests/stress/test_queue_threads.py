@@ -6,6 +6,7 @@ import gc
 import itertools
 import random
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -161,6 +162,25 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 
 
 # ---- jobs that nobody ends ----
+
+
+def drop_where_it_is_told(endpoint: str) -> int:
+    """Child: drop handles that are notified just then, without closing them."""
+    sys.setswitchinterval(1e-6)
+    with MessageQueue(endpoint) as keep:
+        for _ in range(int(3000 * LONGER)):
+            queue = MessageQueue(endpoint)
+            queue.notify(lambda _: None)
+            queue.send(b"")
+            assert queue.receive(0)
+            del queue
+        keep.unlink()
+    return 0
+
+
+def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
+    """Failure would mean: the thread that tells gets a handle that is just freed."""
+    assert run_child(drop_where_it_is_told, endpoint) == 0
 
 
 def sleeps() -> int:
