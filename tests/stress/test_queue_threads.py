@@ -6,7 +6,6 @@ import gc
 import itertools
 import random
 import re
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError, LeaseExpiredError, QueueFullError, StateError
+from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, RECEIVES, WAITS, prepare
 from tests.stress.traffic import LONGER
@@ -164,23 +164,28 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 # ---- jobs that nobody ends ----
 
 
-def drop_where_it_is_told(endpoint: str) -> int:
-    """Child: drop handles that are notified just then, without closing them."""
-    sys.setswitchinterval(1e-6)
-    with MessageQueue(endpoint) as keep:
-        for _ in range(int(3000 * LONGER)):
-            queue = MessageQueue(endpoint)
-            queue.notify(lambda _: None)
-            queue.send(b"")
-            assert queue.receive(0)
-            del queue
-        keep.unlink()
-    return 0
+def drop_where_it_is_told(endpoint: str) -> bytes:
+    """Child: drop a handle at the moment in which the thread that tells refers to it."""
+    held: list[Any] = []
+    remove = notify._thread.remove
+
+    def remove_while_it_tells(registration: notify.Registration) -> None:
+        held.append(registration.queue())
+        remove(registration)
+
+    notify._thread.remove = remove_while_it_tells  # type: ignore[method-assign]
+    queue = MessageQueue(endpoint)
+    queue.notify(lambda _: None)
+    queue.unlink()
+    del queue
+    gc.collect()
+    held[0].send(b"message")
+    return bytes(held[0].receive(0).data)
 
 
 def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
     """Failure would mean: the thread that tells gets a handle that is just freed."""
-    assert run_child(drop_where_it_is_told, endpoint) == 0
+    assert run_child(drop_where_it_is_told, endpoint) == b"message"
 
 
 def sleeps() -> int:
