@@ -164,7 +164,7 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 # ---- jobs that nobody ends ----
 
 
-def drop_where_it_is_told(endpoint: str) -> bytes:
+def drop_where_it_is_told(endpoint: str) -> str:
     """Child: drop a handle at the moment in which the thread that tells refers to it."""
     held: list[Any] = []
     remove = notify._thread.remove
@@ -180,12 +180,12 @@ def drop_where_it_is_told(endpoint: str) -> bytes:
     del queue
     gc.collect()
     held[0].send(b"message")
-    return bytes(held[0].receive(0).data)
+    return str(held[0].receive(0).data.decode())
 
 
 def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
     """Failure would mean: the thread that tells gets a handle that is just freed."""
-    assert run_child(drop_where_it_is_told, endpoint) == b"message"
+    assert run_child(drop_where_it_is_told, endpoint) == "message"
 
 
 def sleeps() -> int:
