@@ -64,6 +64,14 @@ class TestTime:
             assert getattr(queue, call)(SHORT) is None
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
+    @pytest.mark.parametrize("call", RECEIVING)
+    def test_a_deadline_of_any_size(self, queues: Queues, call: str) -> None:
+        """Integers have no end; a float has."""
+        queue = queues.open()
+        assert getattr(queue, call)(deadline=-(10**400)) is None
+        queue.send(b"message")
+        assert getattr(queue, call)(deadline=10**400) is not None
+
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
     def test_receive_into_waits_as_long(self, queues: Queues, how: str) -> None:
         queue, before = queues.open(), queues.monotonic()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import itertools
 import random
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from msgq.errors import EndpointClosedError, LeaseExpiredError, QueueFullError, StateError
+from msgq.impl.workqueue import notify
 from msgq.workqueue import MessageQueue
 from tests.stress.queue_waits import PLACES, RECEIVES, WAITS, prepare
 from tests.stress.traffic import LONGER
@@ -162,6 +165,57 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 
 
 # ---- jobs that nobody ends ----
+
+
+def drop_where_it_is_told(endpoint: str) -> str:
+    """Child: drop a handle at the moment in which the thread that tells refers to it."""
+    held: list[Any] = []
+    remove = notify._thread.remove
+
+    def remove_while_it_tells(registration: notify.Registration) -> None:
+        held.append(registration.queue())
+        remove(registration)
+
+    notify._thread.remove = remove_while_it_tells  # type: ignore[method-assign]
+    queue = MessageQueue(endpoint)
+    queue.notify(lambda _: None)
+    queue.unlink()
+    del queue
+    gc.collect()
+    held[0].send(b"message")
+    return str(held[0].receive(0).data.decode())
+
+
+def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
+    """Failure would mean: the thread that tells gets a handle that is just freed."""
+    assert run_child(drop_where_it_is_told, endpoint) == "message"
+
+
+def sleeps() -> int:
+    """Return how often the threads of this process have gone to sleep."""
+    texts = [(task / "status").read_text() for task in Path("/proc/self/task").iterdir()]
+    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[1]) for text in texts)  # type: ignore[index]
+
+
+def watch_beside_a_job(endpoint: str) -> int:
+    """Child: return how often it wakes up in half a second in which nothing happens."""
+    with MessageQueue(endpoint) as queue, MessageQueue(endpoint) as other:
+        queue.fileno()
+        other.send(b"")
+        job = other.take(0)
+        for _ in range(3):
+            assert queue.receive(0) is None
+        before = sleeps()
+        time.sleep(0.5)
+        woken = sleeps() - before
+        job.ack()
+        other.unlink()
+    return woken
+
+
+def test_a_descriptor_sleeps_while_others_work(endpoint: str) -> None:
+    """Failure would mean: an idle process that watches the queue looks at it a hundred times a second, for ever."""
+    assert run_child(watch_beside_a_job, endpoint) < 20
 
 
 def test_closing_while_a_thread_receives_many(endpoint: str) -> None:

@@ -107,6 +107,12 @@ cdef class Handle(Waitable):
             file.describe(schema)
         return 0
 
+    def __del__(self):
+        # Not in __dealloc__: there the weak reference of the thread that tells would give it a handle that is just freed.
+        told, self._told = self._told, None
+        if told is not None and self._generation == fork_generation:
+            told.cancel()
+
     def __dealloc__(self):
         if self._joined and self._generation == fork_generation:
             self._leave()
@@ -302,6 +308,9 @@ cdef class Handle(Waitable):
         watcher_unlock()
 
     cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        if not slept_ns and self._h.met:  # for the watcher, who keeps to the answer: it shall be when a lease ends
+            self._sweep(mq_now_ns())
+            self._h.met = False
         return self._doze_ns()
 
     cdef mq_lookout _lookout(self) noexcept:
