@@ -194,7 +194,7 @@ def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
 def sleeps() -> int:
     """Return how often the threads of this process have gone to sleep."""
     texts = [(task / "status").read_text() for task in Path("/proc/self/task").iterdir()]
-    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[1]) for text in texts)  # type: ignore[index]
+    return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[0]) for text in texts)
 
 
 def watch_beside_a_job(endpoint: str) -> int:
@@ -202,7 +202,7 @@ def watch_beside_a_job(endpoint: str) -> int:
     with MessageQueue(endpoint) as queue, MessageQueue(endpoint) as other:
         queue.fileno()
         other.send(b"")
-        job = other.take(0)
+        job = other.take()
         for _ in range(3):
             assert queue.receive(0) is None
         before = sleeps()

@@ -200,10 +200,11 @@ cdef class MessageQueue(Handle):
         made = None
         while self._find(&taken, timeout, deadline):
             data = self._copy(&taken)
-            if mq_queue_free(&self._h, &taken):
-                made = new_message(data, mq_word_priority(taken.key), taken.deliveries,
-                                   taken.sent_time, taken.origin_time)
+            made = new_message(data, mq_word_priority(taken.key), taken.deliveries, taken.sent_time,
+                               taken.origin_time)
+            if mq_queue_free(&self._h, &taken):  # last, for there may be no memory for the others
                 break
+            made = None
         if self._fd >= 0:
             self._settle_fd()
         return made
@@ -259,6 +260,7 @@ cdef class MessageQueue(Handle):
         job = None
         if self._find(&taken, timeout, deadline):
             job = new_job(self, &taken)
+            self._enter()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
                 self._lease(&taken, mq_now_ns() + lease_ns)
         if self._fd >= 0:
