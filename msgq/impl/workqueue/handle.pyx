@@ -108,7 +108,7 @@ cdef class Handle(Waitable):
         return 0
 
     def __del__(self):
-        # Not in __dealloc__: there the weak reference of the thread that tells would give it a handle that is just freed.
+        # Not in __dealloc__: there the weak reference of the thread that tells gives it a handle that is just freed.
         told, self._told = self._told, None
         if told is not None and self._generation == fork_generation:
             told.cancel()
