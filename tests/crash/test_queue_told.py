@@ -34,6 +34,11 @@ TELLERS = {
 }
 
 
+def be_told_no_more(place: Place, notice: Notice) -> None:
+    notice.close()
+    place.other.notify(None)  # the wish is the handle's
+
+
 def begin(place: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> tuple[Notice, Driver]:
     """Have somebody who wants to be told, and a victim that has come to its steps, and nothing to take."""
     notice = Notice(place.other)
@@ -60,7 +65,7 @@ def kill(place: Place, scene: Scene, at: int) -> list[str]:
     left = [word for word in place.words() if word >> 63]
     assert left or at or scene.later == 0
     assert notice.taken() or not left, "a message is there, and nobody was told"
-    notice.close()
+    be_told_no_more(place, notice)
     place.drain()
     life_goes_on(place)
     return points(lines)
@@ -106,7 +111,7 @@ def test_who_was_to_tell_stops_at_every_step(place: Place, scene: str) -> None:
             victim.go_on()
             victim.ended(0)
             round_.drain()
-            notice.close()
+            be_told_no_more(round_, notice)
 
 
 def test_who_takes_the_row_of_one_who_was_to_tell(place: Place) -> None:
@@ -117,4 +122,4 @@ def test_who_takes_the_row_of_one_who_was_to_tell(place: Place) -> None:
     place.kill_free_rows()
     place.waiting("enter")
     assert notice.taken()
-    notice.close()
+    be_told_no_more(place, notice)

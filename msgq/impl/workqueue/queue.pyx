@@ -327,6 +327,7 @@ cdef class MessageQueue(Handle):
         self._enter()
         self._forget(self._told)
         if wanted is None:
+            self._wish(False)
             return
         notice = exclusive_notice(self) if exclusive else Notice(self)
         if notice is None:
