@@ -101,6 +101,7 @@ static void unwatch(int i) {
 static void watch(void) {
     static mq_futex_many words[MQ_FUTEX_MANY];
     int i = (int)fuzz_below(WITHOUT_SIDE);
+    bool steady;
     int64_t nap_ns;
     fuzz_op = "watch";
     if (!joined[i])
@@ -118,7 +119,7 @@ static void watch(void) {
         if (mq_subscriber_has_more(&subscribers[i]))
             mq_watcher_mark(watched[i]);
     }
-    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns);
+    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &nap_ns, &steady);
     check(count >= 1 && count <= MQ_FUTEX_MANY && nap_ns >= -1, "a sleep that cannot be");
 }
 
