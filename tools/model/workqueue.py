@@ -162,6 +162,10 @@ def workqueue_told(rng: Random, rules: Rules, traced: bool) -> Jobs:
     for number in range(1 + stage.below(2)):
         stage.sender(f"sender {number}", 1 + stage.below(3), batches=0.1)
     stage.drainer("is told")
+    if stage.chance(0.3):  # senders leave messages to one that takes one
+        stage.leaves = False
+        stage.sleeper("sleeper", 1)
+        return stage
     for number in range(stage.below(3)):
         if stage.chance(0.5):
             patience = FOR_EVER * stage.below(2)
@@ -298,7 +302,15 @@ SLEEPING = [
     mutation("queue-bits-first", "workqueue_wakes", "bits, then READY", bits_last=False),
     mutation("queue-sleep-fence", "workqueue_full", "no fence: bit, words", sleeper_fence=RELAXED),
     mutation("queue-look-count", "workqueue_wakes", "`ready` is not loaded", look_loads_count=False, cpu=C11),
-    mutation("queue-leaver-fence", "workqueue_told", "no fence: bit cleared, words", leaver_fence=RELAXED, cpu=C11),
+    mutation("queue-teller-fence", "workqueue_told", "no fence: taken, words", teller_fence=RELAXED, cpu=C11),
+    mutation(
+        "queue-leaver-fence",
+        "workqueue_told",
+        "no fence: bit cleared, words",
+        leaver_fence=RELAXED,
+        teller_fence=RELAXED,
+        cpu=C11,
+    ),
     mutation("queue-clear-first", "workqueue_wakes", "announcements go before the wake", flag_stands=False),
     mutation("queue-due-relaxed", "workqueue_wakes", "bits, flags: loaded relaxed", looks_seq_cst=False, cpu=C11),
     mutation("queue-wake-shared", "workqueue_wakes", "two count one wake", announcement_counts_once=False),

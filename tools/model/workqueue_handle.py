@@ -112,8 +112,11 @@ class Handle(Sleeper):
         yield ("futex_wake_at", ARRIVED)
 
     def tell_if_ready(self) -> Steps[None]:
-        """A sender may have left it to a receiver that waited."""
-        if (yield self.store.look(NOTIFIED)) and (yield from self.survey()):
+        """A sender may have left it to a receiver that waited, or seen the message that this one has just taken."""
+        if not (yield self.store.look(NOTIFIED)):
+            return
+        yield fence(self.rules.teller_fence)
+        if (yield from self.survey()):
             yield from self.tell()
 
     def owe(self) -> Steps[None]:

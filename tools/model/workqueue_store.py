@@ -81,6 +81,7 @@ class Rules:
     notified_looked_at_last: bool = True
     survey_compares_entered: bool = True
     returned_tells: bool = True  # whatever else is there
+    teller_fence: Order = SEQ_CST  # a message is taken, or a bit cleared, then the words are loaded
     leaver_tells: bool = True  # that it waits no more
     taker_tells: bool = True  # one that got a message of several, while senders left them to it
     sweeper_tells: bool = True  # when it has cleared the bit of a dead receiver

@@ -78,7 +78,12 @@ static inline bool mq_queue_sweep_due(const mq_queue_handle *h, int64_t now_ns) 
 
 /* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
 static inline void mq_queue_tell_of_rest(const mq_queue_parts *parts) {
-    if (mq_queue_bits_any(&parts->queue->notified) && mq_queue_has_ready(parts))
+    if (!mq_queue_bits_any(&parts->queue->notified))
+        return;
+    /* EDGE alone: sequentially consistent. A message was taken, then the others are loaded. Partner:
+     * mq_queue_commit_watched, which may have seen that message. If weaker: as there. */
+    mq_fence_seq_cst();
+    if (mq_queue_has_ready(parts))
         mq_queue_arrived(parts->queue);
 }
 
