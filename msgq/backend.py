@@ -80,18 +80,28 @@ def choose(module: ModuleType | None) -> ModuleType | None:
     return former
 
 
-def piece(name: str) -> Any:
-    """Return a class of `PIECES`, as the chosen backend has it.
+def implementation(modules: Mapping[str, str], what: str) -> ModuleType:
+    """Return the module with what not every backend has, of the chosen one.
+
+    Parameters
+    ----------
+    modules : where backends have it, by the backends' own modules.
+    what : it is, for the error.
 
     Raises
     ------
-    BackendNotAvailableError : it has none.
+    BackendNotAvailableError : the backend has none.
     """
-    module = PIECES[name].get(chosen().__name__)
+    module = modules.get(chosen().__name__)
     if module is None:
-        text = f"the backend {naming.backend_name()!r} has no {name}; msgq and fake have (MSGQ_BACKEND)"
+        text = f"the backend {naming.backend_name()!r} has no {what}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
-    return getattr(import_module(module), name)
+    return import_module(module)
+
+
+def piece(name: str) -> Any:
+    """Return a class of `PIECES`, as the chosen backend has it. The errors are those of `implementation`."""
+    return getattr(implementation(PIECES[name], name), name)
 
 
 def lazy(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import backend as backends
 from msgq import naming
-from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
+from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl.ground.liveness import process_name
 from msgq.schema import Schema, schema_diff
 
@@ -26,20 +25,6 @@ SLOTS_MAX = 16384
 SLOT_BYTES_MAX = 1 << 40
 POOL_BYTES_MAX = 1 << 30  # by default
 NODE_BYTES_MAX = 47
-
-
-def implementation() -> ModuleType:
-    """Return the module with the channels of the chosen backend.
-
-    Raises
-    ------
-    BackendNotAvailableError : it has none.
-    """
-    backend = backends.chosen().__name__
-    if backend not in MODULES:
-        text = f"the backend {naming.backend_name()!r} has no channels; msgq and fake have (MSGQ_BACKEND)"
-        raise BackendNotAvailableError(text)
-    return import_module(MODULES[backend])
 
 
 class Channel:
@@ -105,7 +90,7 @@ class Channel:
         self.prefix = naming.checked_prefix(prefix)
         self.node = _checked_node(node, self.name)
         self.closed = False
-        self._module = implementation()
+        self._module = backends.implementation(MODULES, "channels")
         self._claimed: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)

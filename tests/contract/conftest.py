@@ -91,11 +91,16 @@ def collect(sub: Any, count: int) -> list[bytes]:
     return messages
 
 
+def skip_unpromised(request: pytest.FixtureRequest, lacking: dict[str, frozenset[str]]) -> None:
+    """Skip the test if it needs what its backend does not promise."""
+    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
+    if missing := needed & lacking[request.param]:
+        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
-    if missing := needed & BACKENDS[request.param]:
-        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    skip_unpromised(request, BACKENDS)
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # tests that run side by side have no ports to share
     backend = Backend(request.param)
     yield backend
@@ -164,9 +169,7 @@ def channels_of(name: str, token: str) -> Iterator[Channels]:
 
 @pytest.fixture(params=CHANNELS)
 def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
-    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
-    if missing := needed & CHANNELS[request.param]:
-        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    skip_unpromised(request, CHANNELS)
     yield from channels_of(request.param, token)
 
 
@@ -247,9 +250,7 @@ def queues_of(name: str, token: str) -> Iterator[Queues]:
 
 @pytest.fixture(params=QUEUES)
 def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
-    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
-    if missing := needed & QUEUES[request.param]:
-        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    skip_unpromised(request, QUEUES)
     yield from queues_of(request.param, token)
 
 
