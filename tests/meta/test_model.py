@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.model.channel_hub import X86
+from tools.model.channel_hub import AARCH64, CPUS, X86
 from tools.model.machine import Machine
 from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
 from tools.model.ops import (
@@ -25,7 +25,7 @@ from tools.model.ops import (
     rmw_x86,
     store,
 )
-from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RING, WORKQUEUE
+from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RECORDS, RING, WORKQUEUE
 from tools.model.runner import run_schedule, search
 from tools.model.scheduler import Schedule
 from tools.model.task import Steps
@@ -42,8 +42,9 @@ Thread = Callable[[Result], Steps[None]]
 
 SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "doze", "attention_x86", "channel_sleep", "channel_full"]
 SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_told"]
+SLEEPING += ["cell_sleep", "cell_sleep_exclusive", "cell_board"]
 # One of each protocol; the others are of the slow tier.
-QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered"}
+QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered", "cell-read-fence"}
 
 
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
@@ -60,7 +61,7 @@ def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
     rules = BY_SCENARIO[scenario].rules
     if BY_SCENARIO[scenario] is RING:
         rules = replace(rules, stock_loads_strong=False)
-    elif BY_SCENARIO[scenario] is WORKQUEUE:
+    elif BY_SCENARIO[scenario] in (WORKQUEUE, RECORDS):
         rules = replace(rules, cpu=X86)
     found = search(scenario, QUICK_SCHEDULES, rules=rules)
     assert found is None, f"seed {found.seed}: {found.text}"
@@ -70,6 +71,20 @@ def test_only_a_load_of_x86_shows_that_a_release_store_is_too_weak() -> None:
     release = MUTATIONS["many-release"]
     assert search("attention_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
     assert search("attention", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
+
+
+def test_release_store_of_a_version_is_too_weak_on_x86_only() -> None:
+    release = MUTATIONS["cell-sleep-release"].rules
+    assert search("cell_sleep", MUTATION_SCHEDULES, rules=release) is not None
+    assert search("cell_sleep", 2 * QUICK_SCHEDULES, rules=replace(release, cpu=AARCH64)) is None
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_versions_of_a_call_may_be_released_if_a_fence_follows(cpu: tuple[str, str, str]) -> None:
+    """An exchange for each element, or one fence for all: either is an edge to those who sleep."""
+    rules = replace(RECORDS.rules, publish="release", publish_fence=SEQ_CST, cpu=cpu)
+    assert search("cell_sleep", QUICK_SCHEDULES, rules=rules) is None
+    assert search("cell", QUICK_SCHEDULES, rules=rules) is None
 
 
 def test_names_belong_to_one_protocol() -> None:

@@ -86,8 +86,9 @@ Pins = frozenset[Pin]
 
 # How seq_cst loads, changes and exchanges behave: as machine code, and as the language says.
 X86 = ("load_x86", "rmw_x86", "cas_x86")
+AARCH64 = ("load_strong", "rmw", "cas")
 C11 = ("load_c11", "rmw_c11", "cas_c11")
-CPUS = (X86, ("load_strong", "rmw", "cas"), C11)
+CPUS = (X86, AARCH64, C11)
 
 LONGEST = 2  # words of payload
 NOTHING = Word(Message("nobody", 0, 0), 0)

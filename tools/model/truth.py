@@ -31,6 +31,10 @@ PROPERTIES = {
     "robbed": "nobody takes away what a living one holds, before its lease is over",
     "leak": "every place can be had again, and of a dead owner nothing is left for the next one in its row",
     "told": "whoever wants to know is told when an empty queue gets a message that nobody waits for",
+    "back": "who reads an element sees nothing older than before, times included, and in the end the newest",
+    "counted": "the count of an element is the number of its completed writes",
+    "inherited": "whatever a dead writer had can be had by the next one",
+    "together": "a snapshot shows what was there at one instant",
     "stuck": "every operation ends",
 }
 

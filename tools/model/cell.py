@@ -1,0 +1,221 @@
+"""Records (msgq/impl/records/): elements that many read and write, each with a word that says whose it is.
+
+| word | says | who writes |
+|---|---|---|
+| `version[e]` | times that element e was written; row and generation of who writes it | writers; joiners |
+| `part[e][copy][i]` | a part of the value that was written `copy` (modulo copies) times | who has the element |
+| `generation[row]`, `uid[row]` | the owner of a row | joiners, under the file's lock |
+| `owner`, `key_owner[k]` | who alone writes an exclusive vector, or a key's value | that one; claimers, joiners |
+| `key_state[k]`, `key_name[k]` | a name, for ever | who declares it, under the file's lock |
+| `attention` | as in attention.py: of all who wait for changes | sleepers, writers |
+
+Readers store nothing. A writer is killed, or stopped for ever, between any two steps:
+
+| after | is left | who goes on |
+|---|---|---|
+| the lock of an element, or some of its bytes | (n, dead); n can be read | its next writer, or a joiner |
+| the version, before the wake | sleepers | the next wake; their own look |
+| some bytes, of an exclusive element | n, which can be read | the next owner |
+| the row's lock, before its generation | a row of the dead one as before | the next joiner |
+| the row, before the owner's word | a dead one's row | the next joiner |
+| a name, before its state | a free key | the next who declares one |
+| the state, before the key's owner | a key of nobody | the next who declares it |
+| the owner's word, before the row, in leaving | a dead one's row | the next joiner |
+
+One that is stopped with an element keeps it: others give up after a while, and have told of what they wrote before.
+One that is stopped with the file's lock lets nobody join. One to three elements, two or four copies of
+two parts each.
+
+cell_store.py has the words and what really happened, cell_reader.py and cell_writer.py the protocol, cell_stage.py who
+takes part and what must hold at the end.
+"""
+
+from random import Random
+
+from .cell_stage import Records
+from .cell_store import Rules, version
+from .channel_hub import X86
+from .memory import RELAXED
+from .protocol import Scenario, mutations_of
+from .task import Op
+from .workqueue_stage import Cue
+
+PROTOCOL = Rules()
+
+
+def cell(rng: Random, rules: Rules, traced: bool) -> Records:
+    """Two or three writers of one or two elements, killed or stopped anywhere, and two readers."""
+    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
+    stage.ends = 40
+    for number in range(2 + stage.below(2)):
+        stage.writer(f"writer {number}", 2 + stage.below(3), reads=True)
+    for number in range(2):
+        stage.reader(f"reader {number}")
+    return stage
+
+
+def cell_lapped(rng: Random, rules: Rules, traced: bool) -> Records:
+    """One element that two writers write again and again, and nobody dies."""
+    stage = Records(rng, rules, traced, length=1, rows=2)
+    for number in range(1 + stage.below(2)):
+        stage.writer(f"writer {number}", 4 + stage.below(4), reads=True)
+    for number in range(2):
+        stage.reader(f"reader {number}")
+    return stage
+
+
+def cell_rows(rng: Random, rules: Rules, traced: bool) -> Records:
+    """A writer dies with an element, and those who come take its row, while another one asks whether it lives."""
+    stage = Records(rng, rules, traced, length=1, rows=2)
+    stage.writer("short-lived", 1, dies_writing=True)
+    stage.ends, stage.stops = 40 if stage.chance(0.3) else 0, False
+
+    def takes(op: Op) -> bool:
+        return bool(op[0].startswith("cas") and op[1] == version(0))
+
+    def another_has_it() -> bool:
+        newcomers = stage.schedule.tasks[3:-1]
+        return stage.store.holders.get(0) in newcomers or all(task.finished for task in newcomers)
+
+    cues = [Cue("asked", takes, another_has_it)] if stage.chance(0.2) else []
+    stage.writer("writer", 2 + stage.below(3), cues=cues)
+    for number in range(1 + stage.below(2)):
+        stage.writer(f"late writer {number}", 1 + stage.below(2), late=True)
+    stage.reader("reader")
+    return stage
+
+
+def cell_threads(rng: Random, rules: Rules, traced: bool) -> Records:
+    """Two threads of a handle, which die together, beside another handle."""
+    kind = ("shared", "exclusive")[int(rng.random() * 2)]
+    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind=kind)
+    stage.ends, stage.stops = 40, False
+    stage.writer("writer", 2 + stage.below(2))
+    stage.thread("its thread", 0, 2 + stage.below(2))
+    stage.ends = 0
+    stage.writer("other", 2 + stage.below(2), late=kind == "exclusive")
+    stage.reader("reader")
+    return stage
+
+
+def cell_exclusive(rng: Random, rules: Rules, traced: bool) -> Records:
+    """One writer at a time, killed or stopped or gone, and others that want to be the next."""
+    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
+    stage.ends = 40 if stage.chance(0.7) else 0
+    stage.writer("writer", 2 + stage.below(3))
+    for number in range(2):
+        stage.writer(f"late writer {number}", 1 + stage.below(3), late=True)
+    for number in range(1 + stage.below(2)):
+        stage.reader(f"reader {number}")
+    return stage
+
+
+def cell_snapshot(rng: Random, rules: Rules, traced: bool) -> Records:
+    """One or two writers that write all elements in one call or some, and readers that read all at once."""
+    kind = ("shared", "exclusive")[int(rng.random() * 2)]
+    stage = Records(rng, rules, traced, length=2 + int(rng.random() * 2), rows=2, kind=kind)
+    stage.ends = 60 if stage.chance(0.3) else 0
+    for number in range(1 if kind == "exclusive" else 1 + stage.below(2)):
+        stage.writer(f"writer {number}", 2 + stage.below(2), all=stage.chance(0.5))
+    for number in range(1 + stage.below(2)):
+        stage.reader(f"reader {number}", snapshots=True)
+    return stage
+
+
+def cell_sleep(rng: Random, rules: Rules, traced: bool) -> Records:
+    """Two or three writers, killed or stopped, and two readers that sleep."""
+    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=3)
+    stage.ends = 40 if stage.chance(0.5) else 0
+    for number in range(2 + stage.below(2)):
+        stage.writer(f"writer {number}", 1 + stage.below(2))
+    for number in range(2):
+        stage.sleeper(f"sleeper {number}")
+    return stage
+
+
+def cell_sleep_exclusive(rng: Random, rules: Rules, traced: bool) -> Records:
+    """The same of an exclusive vector."""
+    stage = Records(rng, rules, traced, length=1 + int(rng.random() * 2), rows=2, kind="exclusive")
+    stage.ends = 40 if stage.chance(0.5) else 0
+    stage.writer("writer", 1 + stage.below(2))
+    stage.writer("late writer", 1 + stage.below(2), late=True)
+    for number in range(2):
+        stage.sleeper(f"sleeper {number}")
+    return stage
+
+
+def cell_board(rng: Random, rules: Rules, traced: bool) -> Records:
+    """Keys are declared, written, given up, and taken from the dead; some read, some sleep."""
+    stage = Records(rng, rules, traced, length=2, rows=2, kind="board", names=2, copies=2)
+    stage.ends = 60
+    for number in range(2):
+        stage.writer(f"writer {number}", 2 + stage.below(2))
+    for number in range(stage.below(3)):
+        stage.writer(f"late writer {number}", 1 + stage.below(2), late=True)
+    stage.reader("reader")
+    if stage.chance(0.5):
+        stage.sleeper("sleeper")
+    return stage
+
+
+ALL_SCENARIOS: list[Scenario] = [cell, cell_lapped, cell_rows, cell_threads, cell_exclusive, cell_snapshot]
+ALL_SCENARIOS += [cell_sleep, cell_sleep_exclusive, cell_board]
+SCENARIOS = {scenario.__name__: scenario for scenario in ALL_SCENARIOS}
+
+mutation = mutations_of(PROTOCOL)
+BYTES = [
+    mutation("cell-write-fence", "cell_lapped", "no fence: version, bytes", write_fence=RELAXED),
+    mutation("cell-version-store", "cell_lapped", "a version is stored relaxed", publish="relaxed"),
+    mutation("cell-version-load", "cell_lapped", "a version is loaded relaxed", version_load=RELAXED),
+    mutation("cell-read-fence", "cell_lapped", "no fence: bytes, version", read_fence=RELAXED),
+    mutation("cell-one-copy", "cell", "one copy", copies=1),
+    mutation("cell-one-copy-waits", "cell", "one copy, and readers wait", copies=1, waits_for_writer=True),
+    mutation("cell-two-further", "cell_lapped", "with two copies one further is accepted", copies=2, further=1),
+    mutation("cell-four-further", "cell_lapped", "with four copies three further are", copies=4, further=1),
+    mutation("cell-times-back", "cell_lapped", "a time may be before the last one", times_kept=False),
+    mutation("cell-seen-second", "cell_lapped", "the second look is remembered", copies=4, seen_by_second_look=True),
+]
+LOCKS = [
+    mutation("cell-no-asking", "cell", "an element is taken without asking", asks=False),
+    mutation("cell-no-stealing", "cell", "an element is not taken from the dead", steals=False),
+    mutation("cell-no-generation", "cell_rows", "words name a row alone", generation_named=False),
+    mutation("cell-not-given-back", "cell_rows", "a row is handed on as it is", given_back=False),
+    mutation("cell-lock-load", "cell_rows", "a version is loaded relaxed, then the row", lock_load=RELAXED),
+    mutation("cell-lock-store", "cell", "an element is locked by a store", locks_by_exchange=False),
+    mutation("cell-not-loaded-again", "cell", "it is exchanged again as it was", loads_again=False),
+]
+EXCLUSIVE = [
+    mutation("cell-own-write-fence", "cell_exclusive", "exclusive: no fence", write_fence=RELAXED),
+    mutation("cell-own-version", "cell_exclusive", "exclusive: stored relaxed", exclusive_publish=RELAXED),
+    mutation("cell-own-threads", "cell_threads", "exclusive: two threads at once", threads_locked=False),
+    mutation("cell-owner-lives", "cell_exclusive", "a vector is taken from the living", life_asked=False),
+    mutation(
+        "cell-owner-late",
+        "cell_exclusive",
+        "the row is left first, then its owner's word by a store",
+        owner_first=False,
+        owner_by_exchange=False,
+    ),
+    mutation("cell-key-lives", "cell_board", "a key is taken from the living", life_asked=False),
+    mutation("cell-key-count", "cell_board", "an old count is used", count_forgotten=False),
+    mutation("cell-key-not-given-back", "cell_board", "a row's keys stay", given_back=False),
+    mutation("cell-key-store", "cell_board", "a key's state is stored relaxed", key_store=RELAXED),
+    mutation("cell-key-load", "cell_board", "a key's state is loaded relaxed", key_load=RELAXED),
+    mutation("cell-key-first", "cell_board", "a key's state, then its name", name_first=False),
+]
+SNAPSHOT = [
+    mutation("cell-snapshot-once", "cell_snapshot", "versions are not compared", snapshot_looks=0),
+    mutation("cell-snapshot-twice", "cell_snapshot", "they are, but once", snapshot_looks=1),
+    mutation("cell-snapshot-some", "cell_snapshot", "not all are compared again", snapshot_compares_all=False),
+]
+SLEEPING = [
+    mutation("cell-sleep-release", "cell_sleep", "a version is stored by release", publish="release", cpu=X86),
+    mutation("cell-sleep-fence", "cell_sleep", "no fence: attention, versions", sleeper_fence=RELAXED),
+    mutation("cell-sleep-exclusive", "cell_sleep_exclusive", "no fence: version, attention", exclusive_fence=RELAXED),
+    mutation("cell-sleep-first", "cell_sleep", "attention, then the version", attention_last=False),
+    mutation("cell-sleep-no-look", "cell_sleep", "nobody looks before the sleep", look_again=False),
+    mutation("cell-sleep-clear-first", "cell_sleep", "the flag goes before the wake", flag_stands=False),
+    mutation("cell-late-silent", "cell_sleep", "who gives up tells nobody", tells_when_late=False),
+    mutation("cell-wait-silent", "cell_sleep", "who waits has not told", tells_before_wait=False),
+]
+MUTATIONS = {each.name: each for each in BYTES + LOCKS + EXCLUSIVE + SNAPSHOT + SLEEPING}
