@@ -11,7 +11,7 @@ import pytest
 from tests.leftovers import new_token
 from tests.support import SHM
 
-KINDS = ("chan", "pool", "jobs")  # of files of a prefix
+KINDS = ("", "side", "chan", "pool", "jobs", "rec")  # of files of a prefix
 
 
 @pytest.fixture

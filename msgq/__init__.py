@@ -23,11 +23,13 @@ from msgq.schema import Schema
 if typing.TYPE_CHECKING:
     from msgq.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.channel import Channel, Node
+    from msgq.records import Board, RecordQueue, Seqlock, SeqlockVector, Tracker, tracked
     from msgq.workqueue import MessageQueue
 else:
-    __getattr__, __dir__ = backend.lazy(
-        globals(), dict.fromkeys(("Channel", "Node"), "msgq.channel"), pieces=("MessageQueue",)
-    )
+    _ELSEWHERE = dict.fromkeys(("Channel", "Node"), "msgq.channel")
+    _ELSEWHERE |= dict.fromkeys(("RecordQueue", "Tracker", "tracked"), "msgq.records")
+    _PIECES = ("Board", "MessageQueue", "Seqlock", "SeqlockVector")
+    __getattr__, __dir__ = backend.lazy(globals(), _ELSEWHERE, pieces=_PIECES)
 
 __version__ = "0.1.0"
 
@@ -38,6 +40,7 @@ __all__ = [
     "POLLIN",
     "POLLOUT",
     "Again",
+    "Board",
     "Channel",
     "Context",
     "Event",
@@ -49,10 +52,14 @@ __all__ = [
     "Poller",
     "PubMaster",
     "PubSocket",
+    "RecordQueue",
     "Schema",
+    "Seqlock",
+    "SeqlockVector",
     "SocketEventHandle",
     "SubMaster",
     "SubSocket",
+    "Tracker",
     "__version__",
     "context",
     "delete_fake_prefix",
@@ -65,6 +72,7 @@ __all__ = [
     "stats",
     "sub_sock",
     "toggle_fake_events",
+    "tracked",
     "wait_for_one_event",
     "zeromq_address",
 ]

@@ -36,7 +36,12 @@ NO_TRAVERSAL_LIMIT = 2**64 - 1
 
 
 def pub_sock(
-    endpoint: str | bytes, segment_size: int = 0, *, backend: str | None = None, trust: str | None = None
+    endpoint: str | bytes,
+    segment_size: int = 0,
+    *,
+    backend: str | None = None,
+    trust: str | None = None,
+    tracked: bool | None = None,
 ) -> PubSocket:
     """Return a connected publisher.
 
@@ -46,6 +51,7 @@ def pub_sock(
     segment_size : bytes of the ring; 0 takes it as it is, or 1 MiB for a new one.
     backend : "msgq", "zmq" or "fake", for programs that mix them; None: the one that MSGQ_BACKEND names.
     trust : users, by name or id, with commas, whose files are used as one's own and root's are; None: MSGQ_TRUST.
+    tracked : True: each message carries when it was published and what it comes from; None: as the topic is.
 
     Raises
     ------
@@ -53,7 +59,7 @@ def pub_sock(
     """
     module = backends.chosen() if backend is None else backends.load(backend)
     socket: PubSocket = module.PubSocket()
-    socket.connect(backends.context, endpoint, segment_size, trust=trust)
+    socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked)
     return socket
 
 

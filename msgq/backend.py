@@ -20,6 +20,8 @@ NAMES = ("Context", "Poller", "PubSocket", "SubSocket", "context")
 #: Classes that not every backend has: the modules of those that have them.
 PIECES = {"MessageQueue": {"msgq.impl.ring": "msgq.impl.workqueue", "msgq.impl.fake": "msgq.impl.fake.workqueue"}}
 PIECES["Job"] = PIECES["MessageQueue"]
+_RECORDS = {"msgq.impl.ring": "msgq.impl.records", "msgq.impl.fake": "msgq.impl.fake.records"}
+PIECES.update(dict.fromkeys(("Board", "Seqlock", "SeqlockVector"), _RECORDS))
 
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()

@@ -201,6 +201,40 @@ class TooManyHandlesError(IpcError):
     errno = errno.EMFILE
 
 
+class RecordMismatchError(SegmentError):
+    """Records exist with another dtype, length or kind than the one asked for. The text names both."""
+
+
+class RecordIndexError(IpcError, IndexError):
+    """An index of records that is none: out of range, negative, no whole number, of another shape."""
+
+
+class RecordTypeError(IpcError, TypeError):
+    """A dtype that records cannot have, or values of a dtype that theirs cannot take. The text shows both."""
+
+
+class MultipleWritersError(IpcError):
+    """Records that only one handle may write are another's, which lives. The text names its process."""
+
+
+class TooManyWritersError(IpcError):
+    """Records have as many writing handles as they may: 128."""
+
+
+class KeyTakenError(IpcError):
+    """A key of a board is declared by another handle, which lives. The text names its process."""
+
+
+class BoardFullError(IpcError):
+    """A board has no key left that nobody ever declared."""
+
+
+class BoardKeyError(IpcError, KeyError):
+    """A key of a board under which nobody has ever written."""
+
+    __str__ = Exception.__str__  # KeyError's shows the text in quotes
+
+
 class StreamNotFoundError(IpcError, LookupError):
     """A server of frames has no stream of this type."""
 

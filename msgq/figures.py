@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgq.schema import Schema
 
@@ -86,6 +87,21 @@ class SubscriberInfo:
     lag_bytes: int | None
 
 
+class Tracked(NamedTuple):
+    """A message of a tracked topic, as `receive_tracked` returns it.
+
+    Attributes
+    ----------
+    data : the payload.
+    publish_time : when it was published, nanoseconds of the host's clock (docs/clock.md).
+    origin_time : when that came about which it was made from; the same, if its publisher had nothing to make it from.
+    """
+
+    data: bytes
+    publish_time: int
+    origin_time: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicStats:
     """A topic, at one moment; each figure is read on its own.
@@ -101,6 +117,7 @@ class TopicStats:
     stock_subscribers : slots held by living threads that this library knows nothing of.
     created_ns : by the host's clock (docs/clock.md); None when there is no side segment.
     unlisted : whether there are living subscribers besides `subscribers`, which has room for 128.
+    tracked : whether each message carries its publish and origin time (docs/tracking.md).
     """
 
     endpoint: str
@@ -116,6 +133,7 @@ class TopicStats:
     schema: Schema | None
     created_ns: int | None
     unlisted: bool = False
+    tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

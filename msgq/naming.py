@@ -40,11 +40,14 @@ ZMQ = "msgqzmq_"
 FRAMES = "msgqframes_"
 GATE = "msgqgate_"
 CLOCK = "msgqclock"
+ORIGIN = "msgqorigin"
 CHANNEL = "msgqchan_"
 CHANNEL_MARK = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
 POOL = "msgqpool_"
 QUEUE = "msgqjobs_"
 QUEUE_MARK = "queue/"  # before a work queue's name, where topics have theirs
+RECORDS = "msgqrec_"
+RECORDS_MARK = "records/"  # before the name of vectors and boards, where topics have theirs
 FILE_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
 POOL_UID_DIGITS = 16
@@ -167,6 +170,31 @@ def queue_files(in_prefix: str) -> tuple[str, str]:
     return (f"{SHARED_MEMORY}/{QUEUE}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, QUEUE)
 
 
+def records_name(records: str | bytes) -> str:
+    """Return the name of a vector or board, checked: it becomes the name of a file.
+
+    Raises
+    ------
+    EndpointNameError : as `endpoint_name`.
+    """
+    return endpoint_name(records, "records")
+
+
+def records_path(records: str, in_prefix: str) -> str:
+    """Return the path of a vector or board."""
+    return f"{SHARED_MEMORY}/{RECORDS}{in_prefix}/{records}" if in_prefix else f"{SHARED_MEMORY}/{RECORDS}{records}"
+
+
+def records_directories(in_prefix: str) -> tuple[str]:
+    """Return the directory of a prefix, of its vectors and boards."""
+    return (f"{SHARED_MEMORY}/{RECORDS}{in_prefix}",)
+
+
+def records_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds a prefix's vectors and boards, and what their file names start with."""
+    return (f"{SHARED_MEMORY}/{RECORDS}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RECORDS)
+
+
 def pools(in_prefix: str) -> list[tuple[str, int]]:
     """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
     directory, start = (f"{SHARED_MEMORY}/{POOL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL)
@@ -185,11 +213,16 @@ def clock_paths() -> tuple[str, str]:
     return f"{SHARED_MEMORY}/{CLOCK}", f"{SHARED_MEMORY}/{CLOCK}_{os.geteuid()}"
 
 
+def origin_path() -> str:
+    """Return the path of the word with which this user's processes make origins."""
+    return f"{SHARED_MEMORY}/{ORIGIN}_{os.geteuid()}"
+
+
 def prefixes() -> list[str]:
-    """Return the prefixes that have a directory, of topics, channels or work queues; sorted."""
+    """Return the prefixes that have a directory, of topics, channels, work queues or records; sorted."""
     names = set()
     for entry in os.scandir(SHARED_MEMORY):
-        for start in (RING, SIDE, CHANNEL, POOL, QUEUE):
+        for start in (RING, SIDE, CHANNEL, POOL, QUEUE, RECORDS):
             name = entry.name.removeprefix(start)
             if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so

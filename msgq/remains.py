@@ -129,11 +129,11 @@ def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Remov
         return Removal(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
 
 
-def reason(living: Sequence[str], unknown: Sequence[str]) -> str:
-    """Return why something goes or stays that these use, see `Users`."""
+def reason(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
+    """Return why something goes or stays that these use, see `Users`; `nobody` says that there are none."""
     if living:
         return f"in use by {', '.join(living)}"
-    return f"nobody can say whether these live: {', '.join(unknown)}" if unknown else "nobody uses it"
+    return f"nobody can say whether these live: {', '.join(unknown)}" if unknown else nobody
 
 
 def repair(prefix: str) -> Iterator[Removal]:

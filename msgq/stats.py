@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from msgq import naming
 from msgq.errors import EndpointNameError, SegmentError
@@ -22,6 +25,7 @@ from msgq.figures import (
     TopicCounts,
     TopicStats,
 )
+from msgq.record_figures import RecordKeyInfo, RecordStats, RecordWriterInfo
 
 __all__ = [
     "ChannelPublisher",
@@ -34,6 +38,9 @@ __all__ = [
     "PublisherStats",
     "QueueHandleInfo",
     "QueueStats",
+    "RecordKeyInfo",
+    "RecordStats",
+    "RecordWriterInfo",
     "SubscriberInfo",
     "SubscriberStats",
     "TopicCounts",
@@ -44,10 +51,15 @@ __all__ = [
     "queue",
     "queue_inodes",
     "queues",
+    "record",
+    "record_inodes",
+    "records",
     "topic",
     "topic_inodes",
     "topics",
 ]
+
+_Stats = TypeVar("_Stats")
 
 
 def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
@@ -73,14 +85,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
-    where = naming.checked_prefix(prefix)
-    snapshots = []
-    for name in topic_inodes(where):
-        try:
-            snapshots.append(topic(name, where))
-        except (SegmentError, EndpointNameError):
-            continue
-    return snapshots
+    return _each(topic_inodes, topic, prefix)
 
 
 def topic_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -122,14 +127,7 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
     Files that are no channels are left out; what cannot be read (another user's) as well.
     """
-    where = naming.checked_prefix(prefix)
-    snapshots = []
-    for name in channel_inodes(where):
-        try:
-            snapshots.append(channel(name, where))
-        except (SegmentError, EndpointNameError):
-            continue
-    return snapshots
+    return _each(channel_inodes, channel, prefix)
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -168,14 +166,7 @@ def queues(prefix: str | None = None) -> list[QueueStats]:
 
     Files that are no queues are left out; what cannot be read (another user's) as well.
     """
-    where = naming.checked_prefix(prefix)
-    snapshots = []
-    for name in queue_inodes(where):
-        try:
-            snapshots.append(queue(name, where))
-        except (SegmentError, EndpointNameError):
-            continue
-    return snapshots
+    return _each(queue_inodes, queue, prefix)
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -186,6 +177,58 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
     prefix : as in `topics`. No file is opened.
     """
     return _inodes(*naming.queue_files(naming.checked_prefix(prefix)))
+
+
+def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
+    """Return a snapshot of one vector or board, whichever backend is chosen: of its file.
+
+    Parameters
+    ----------
+    name : of the vector or board.
+    prefix : as in `topics`.
+
+    Raises
+    ------
+    SegmentError : there is no such vector or board, or its file cannot be read.
+    """
+    from msgq.impl.records.snapshot import record_stats  # late: few programs look at records
+
+    return record_stats(naming.records_name(name), naming.checked_prefix(prefix))
+
+
+def records(prefix: str | None = None) -> list[RecordStats]:
+    """Return a snapshot of every vector and board, sorted by name.
+
+    Parameters
+    ----------
+    prefix : as in `topics`.
+
+    Files that are none are left out; what cannot be read (another user's) as well. All elements are looked at: of a
+    vector with millions of them that takes some tenths of a second.
+    """
+    return _each(record_inodes, record, prefix)
+
+
+def record_inodes(prefix: str | None = None) -> dict[str, int]:
+    """Return the names that may be vectors or boards, sorted, each with the inode of its file, as `queue_inodes`.
+
+    Parameters
+    ----------
+    prefix : as in `topics`. No file is opened.
+    """
+    return _inodes(*naming.records_files(naming.checked_prefix(prefix)))
+
+
+def _each(
+    inodes: Callable[[str | None], Iterable[str]], read: Callable[[str, str | None], _Stats], prefix: str | None
+) -> list[_Stats]:
+    """Return a snapshot of everything of a kind that is there and can be read."""
+    where = naming.checked_prefix(prefix)
+    snapshots = []
+    for name in inodes(where):
+        with contextlib.suppress(SegmentError, EndpointNameError):
+            snapshots.append(read(name, where))
+    return snapshots
 
 
 def _inodes(directory: str, start: str) -> dict[str, int]:

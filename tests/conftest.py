@@ -79,9 +79,9 @@ def token() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(token: str) -> Iterator[str]:
-    """An endpoint of this test alone, or the name of a channel or queue; the files are removed afterwards."""
+    """An endpoint of this test alone, or the name of a channel, queue or records; the files are removed afterwards."""
     yield token
-    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqjobs_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqjobs_", "msgqrec_"):
         (SHM / f"{kind}{token}").unlink(missing_ok=True)
     for pool in SHM.glob(f"msgqpool_{token}:*"):
         pool.unlink()
@@ -93,5 +93,5 @@ def prefix(token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     name = f"p{token}"
     monkeypatch.setenv("OPENPILOT_PREFIX", name)
     yield name
-    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_", "msgqjobs_"):
+    for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_", "msgqjobs_", "msgqrec_"):
         shutil.rmtree(SHM / f"{kind}{name}", ignore_errors=True)

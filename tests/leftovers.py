@@ -22,10 +22,11 @@ from tests.support import DEADLINE, SHM, wait_until
 
 TMP = Path("/tmp")
 LIBRARY = re.compile("msgq|visionipc")  # in the name of each file that the library makes
-# The host's clock, and what a user has one of: two folders of locks, of which each lock counts, and a cache.
+# The host's clock, and what a user has one of: a word for origins, two folders of locks, of which each lock counts, and
+# a cache.
 LOCKS = ("msgqframes_*", "msgqzmq_*")
 TOKEN = re.compile("t([0-9a-f]{4})[0-9a-f]{8}")  # the word of a run and test, in the names that the test makes
-STAY = re.compile(r"msgqclock|msgq(frames|zmq)_\d+|msgq-\d+|msgq-run-.*")
+STAY = re.compile(r"msgqclock|msgqorigin_\d+|msgq(frames|zmq)_\d+|msgq-\d+|msgq-run-.*")
 
 
 def new_token(folder: str) -> str:

@@ -32,6 +32,7 @@ VERBS = (
     "play",
     "pub",
     "record",
+    "stages",
     "stat",
     "top",
     "version",

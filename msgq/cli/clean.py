@@ -1,8 +1,9 @@
-"""`msgq clean`: removes the topics and channels that nobody alive uses, and queues that are named."""
+"""`msgq clean`: removes the topics and channels that nobody alive uses, and queues and records that are named."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -11,12 +12,15 @@ from msgq.channel_remains import clear_channels, clear_pools
 from msgq.cli.common import options
 from msgq.cli.common.names import choices, missing_error, topic_texts
 from msgq.cli.common.render import echo, echo_json, in_bytes
-from msgq.naming import CHANNEL_MARK, QUEUE_MARK
-from msgq.queue_remains import clear_directory, clear_queues, spared
+from msgq.kept_remains import Kept
+from msgq.naming import CHANNEL_MARK
+from msgq.queue_remains import QUEUES
+from msgq.record_remains import RECORDS
 from msgq.remains import Removal, clear_claims, clear_gates, clear_orphans, clear_topics, orphaned_prefixes
 from msgq.selection import Selection
-from msgq.stats import channels, queues, topics
+from msgq.stats import channels, topics
 
+_KEPT: tuple[Kept[Any], ...] = (QUEUES, RECORDS)
 _EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
     "1 an endpoint that was named could not be removed, or something failed; 2 wrong usage."
@@ -57,7 +61,8 @@ def command(
     Pools of a channel's publishers that are gone and left no messages are removed as well.
 
     Work queues stay, with messages or empty: messages wait in them while nobody is there. One that nobody alive has
-    open is removed when it is named, as queue/NAME or by a pattern that begins so.
+    open is removed when it is named, as queue/NAME or by a pattern that begins so. The same holds for vectors and
+    boards, as records/NAME, that nobody alive writes. Who only reads one cannot be seen: it keeps what it has mapped.
 
     What has lost its ring or its hub, because somebody removed the directory of a prefix for instance, is removed as
     well: under the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated
@@ -79,34 +84,34 @@ def command(
         told = {(one.prefix, one.endpoint) for one in removals if one.removed and dry_run}  # their pools with them
         for one in [where] if where else ["", *naming.prefixes()]:
             removals += [pool for pool in clear_pools(one, not dry_run) if (one, pool.endpoint) not in told]
-            if not dry_run:
-                clear_directory(one)
+            for kind in () if dry_run else _KEPT:
+                kind.clear_directory(one)
     outcomes = list(_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
     if not outcomes and not as_json:
-        echo("no topics, channels or queues")
+        echo("no topics, channels, queues or records")
     if endpoints and any(outcome.action == "kept" for outcome in outcomes):
         sys.exit(1)
 
 
 def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
-    """Remove what a prefix has of those that are named, or of all but queues."""
+    """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     chosen = _chosen(endpoints, prefix)
     yield from clear_topics(topic_texts(chosen), prefix, remove=remove, force=force)
     yield from clear_channels(_marked(CHANNEL_MARK, chosen), prefix, remove=remove, force=force)
-    if endpoints:
-        yield from clear_queues(_marked(QUEUE_MARK, chosen), prefix, remove=remove, force=force)
-    else:
-        yield from spared(prefix)
+    for kind in _KEPT:
+        named = _marked(kind.mark, chosen)
+        yield from kind.clear(named, prefix, remove=remove, force=force) if endpoints else kind.spared(prefix)
 
 
 def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
-    """Return the topics, channels and queues that are meant, all if none is named. Each that is named must be there."""
+    """Return the endpoints that are meant, all if none is named. Each that is named must be there."""
     names = [topic.endpoint for topic in topics(prefix)] + [CHANNEL_MARK + channel.name for channel in channels(prefix)]
-    named = [QUEUE_MARK + queue.name for queue in queues(prefix)]
-    every = [(text, Selection(choices([text])), text.startswith(QUEUE_MARK)) for text in endpoints]
-    meant = {text: [name for name in (named if queue else names) if name in one] for text, one, queue in every}
+    named = [kind.mark + one.name for kind in _KEPT for one in kind.every(prefix)]
+    marks = tuple(kind.mark for kind in _KEPT)
+    every = [(text, Selection(choices([text])), text.startswith(marks)) for text in endpoints]
+    meant = {text: [name for name in (named if kept else names) if name in one] for text, one, kept in every}
     if missing := [text for text, found in meant.items() if not found]:
         raise missing_error(missing, names + named)
     found = set().union(*meant.values())

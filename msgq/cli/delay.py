@@ -28,7 +28,8 @@ FIELD = "publish_time"
     "--offset",
     type=click.IntRange(min=0),
     metavar="BYTE",
-    help=f"Where the payload has its publish time.  [default: the field {FIELD} of the endpoint's struct schema]",
+    help=f"Where the payload has its publish time.  [default: not there on a tracked topic, else the field {FIELD} of "
+    "the endpoint's struct schema]",
 )
 @click.option(
     "--clock",
@@ -41,14 +42,18 @@ FIELD = "publish_time"
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **given: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
-    The publish time is a little-endian u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay;
-    with --spin each message is seen when it comes. `early` counts messages from the future: wrong clock, wrong offset.
+    The publish time is a little-endian u64 of nanoseconds in the payload, or that of a tracked topic's stamps. We look
+    each 50 us, which adds to the delay; with --spin each message is seen when it comes. `early` counts messages from
+    the future: wrong clock, wrong offset.
     """
 
     def make(name: str) -> Meter:
-        where = time_offset(topic(name).schema, FIELD) if offset is None else offset
+        found = topic(name)
+        if offset is None and found.tracked:
+            return Meter(msgq.context, name)  # by its stamps, which are of the host's clock
+        where = time_offset(found.schema, FIELD) if offset is None else offset
         if where is None:
-            text = f"{name} has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
+            text = f"{name} is not tracked, and has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
             raise click.ClickException(text)
         return Meter(msgq.context, name, where, clock)
 

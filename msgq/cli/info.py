@@ -1,4 +1,4 @@
-"""`msgq info`: all that is known of a topic, a channel or a work queue."""
+"""`msgq info`: all that is known of a topic, a channel, a work queue, a vector or a board."""
 
 import os
 import stat
@@ -9,10 +9,10 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.board import Board, Row
 from msgq.cli.common.channels import ChannelRow, Channels
-from msgq.cli.common.names import MARKS, Names, missing_error, topic_texts
+from msgq.cli.common.names import MARKS, Names, marked_names, missing_error, topic_texts
 from msgq.cli.common.queues import QueueRow, Queues
+from msgq.cli.common.records import RecordRow, Records
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
-from msgq.naming import CHANNEL_MARK, QUEUE_MARK
 from msgq.schema import Schema
 from msgq.selection import SIGNS
 from msgq.stats import (
@@ -21,11 +21,14 @@ from msgq.stats import (
     ChannelViewer,
     QueueHandleInfo,
     QueueStats,
+    RecordKeyInfo,
+    RecordStats,
+    RecordWriterInfo,
     SubscriberInfo,
-    channel_inodes,
-    queue_inodes,
 )
 from msgq.units import NS_PER_S
+
+_Other = ChannelRow | QueueRow | RecordRow
 
 LISTED = 64  # subscribers of a channel, with their names
 
@@ -38,15 +41,16 @@ LISTED = 64  # subscribers of a channel, with their names
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
     """Show all that is known of these: files, publishers, schema, and each subscriber with its lag and losses.
 
-    A channel is called channel/NAME, a work queue queue/NAME. Only looks, as `msgq list` does.
+    A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Only looks, as
+    `msgq list` does.
     """
     texts = topic_texts(endpoints)
     names = Names(texts, prefix)
     _check(endpoints, names, prefix)
-    channels, queues = Channels(endpoints, prefix), Queues(endpoints, prefix)
+    channels, queues, records = Channels(endpoints, prefix), Queues(endpoints, prefix), Records(endpoints, prefix)
     rows = Board(names).measure(interval) if texts else []
-    measured: list[Row | ChannelRow | QueueRow] = [*rows, *channels.measure(interval), *queues.measure(interval)]
-    for row in measured:
+    others: list[_Other] = [*channels.measure(interval), *queues.measure(interval), *records.measure(interval)]
+    for row in [*rows, *others]:
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
@@ -56,9 +60,7 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
 
 def _check(endpoints: Sequence[str], names: Names, prefix: str | None) -> None:
     """Raise when one that is named is not there, and say what may be meant."""
-    marked = [CHANNEL_MARK + name for name in channel_inodes(prefix)] + [
-        QUEUE_MARK + name for name in queue_inodes(prefix)
-    ]
+    marked = marked_names(prefix)
     asked = {text for text in endpoints if text.startswith(MARKS) and SIGNS.isdisjoint(text)}
     missing = names.plain - names.existing().keys() | asked - {*marked}
     if missing:
@@ -74,9 +76,11 @@ def _file(path: str) -> dict[str, str | int | None]:
     return {"owner": status.st_uid, "mode": f"{stat.S_IMODE(status.st_mode):o}"}
 
 
-def _lines(row: Row | ChannelRow | QueueRow) -> Iterator[str]:
+def _lines(row: Row | _Other) -> Iterator[str]:
     if isinstance(row, Row):
         return _topic_lines(row)
+    if isinstance(row, RecordRow):
+        return record_lines(row)
     return channel_lines(row) if isinstance(row, ChannelRow) else queue_lines(row)
 
 
@@ -90,6 +94,7 @@ def _topic_lines(row: Row) -> Iterator[str]:
     yield f"  published    {in_units(topic.messages)} messages, {in_bytes(topic.bytes)}"
     yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
     yield f"  schema       {_schema(topic.schema)}"
+    yield f"  tracked      {'each message has its publish and origin time' if topic.tracked else 'no'}"
     yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
     yield f"  subscribers  {len(topic.subscribers)}, and {topic.stock_subscribers} stock"
     for subscriber in topic.subscribers:
@@ -204,3 +209,52 @@ def _handle(one: QueueHandleInfo) -> str:
     has += f"; {one.holds} being filled" if one.holds else ""
     has += f"; {', '.join(one.waits)}" if one.waits else ""
     return f"{one.participant}: {_counts(one)}{has}"
+
+
+def record_lines(row: RecordRow) -> Iterator[str]:
+    """Return what is known of a vector or board, a line each."""
+    record, file = row.stats, _file(row.stats.path)
+    what = "keys, each with a value of up to" if record.kind == "board" else "elements of"
+    alone = "; one handle writes" if record.exclusive else ""
+    copies = f"; {record.copies} copies of each"
+    yield row.endpoint
+    yield f"  file         {record.path}, {in_bytes(record.bytes)}; user {file['owner']}, mode {file['mode']}"
+    yield f"  made         by {record.creator[0]} {record.creator[1]}, age {age(record.created_ns)}"
+    yield f"  {record.kind:12} {in_units(record.length)} {what} {in_bytes(record.item_bytes)}{copies}{alone}"
+    yield f"  written      {_written(record)}"
+    yield f"  rate         {in_rate(row.rate)} elements/s"
+    if record.held:
+        yield f"  held         {record.held} elements are being written, {record.held_by_dead} of them by the dead"
+    yield f"  schema       {_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
+    yield f"  readers      leave no trace; {'somebody may sleep' if record.waits else 'nobody sleeps'} until it changes"
+    yield f"  writers      {len(record.writers)}"
+    for one in record.writers:
+        yield f"    {_writer(one)}"
+    if record.kind == "board":
+        yield f"  keys         {in_units(record.key_count)}"
+    for key in record.keys:
+        yield f"    {_key(key)}"
+    if record.key_count > len(record.keys):
+        yield f"    and {in_units(record.key_count - len(record.keys))} more"
+
+
+def _written(record: RecordStats) -> str:
+    if record.last_age_ns is None:
+        return "nothing so far"
+    which = f", number {record.newest}" if record.kind == "vector" else ""
+    last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{which}"
+    return f"{in_units(record.written)} times, {in_units(record.ever)} elements; {last}"
+
+
+def _writer(one: RecordWriterInfo) -> str:
+    has = f"; {one.holds} being written" if one.holds else ""
+    has += f"; {one.keys} keys" if one.keys else ""
+    return f"{one.participant}: {in_units(one.written)} written by this row{has}"
+
+
+def _key(one: RecordKeyInfo) -> str:
+    owner = "nobody's" if one.owner is None else f"of {one.owner}"
+    if one.age_ns is None:
+        return f"{one.key}: {owner}, {'never written' if not one.count else f'written {in_units(one.count)} times'}"
+    value = f"{in_bytes(one.bytes)}, written {in_units(one.count)} times, {one.age_ns / NS_PER_S:.3g} s ago"
+    return f"{one.key}: {owner}, {value}"

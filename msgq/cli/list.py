@@ -1,4 +1,4 @@
-"""`msgq list`: the topics, channels and work queues, who sends and who receives."""
+"""`msgq list`: the topics, channels, work queues, vectors and boards, who sends and who receives."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,14 +6,17 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from msgq import timing
 from msgq.cli.common import options
 from msgq.cli.common.board import Board, Row
 from msgq.cli.common.channels import ChannelRow, Channels
 from msgq.cli.common.names import Names, topic_texts
 from msgq.cli.common.queues import QueueRow, Queues
+from msgq.cli.common.records import RecordRow, Records
 from msgq.cli.common.render import (
     age,
     console,
+    echo,
     echo_json,
     in_bytes,
     in_rate,
@@ -23,6 +26,8 @@ from msgq.cli.common.render import (
     subscribers,
 )
 from msgq.stats import ChannelPublisher, ChannelSubscriber
+
+_Other = ChannelRow | QueueRow | RecordRow
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -35,30 +40,38 @@ from msgq.stats import ChannelPublisher, ChannelSubscriber
     metavar="SECONDS",
     help="For how long rates are measured; 0 leaves them out.",
 )
+@click.option("-a", "--all", "everything", is_flag=True, help="Timing topics, too, which `msgq stages` reads.")
 @options.as_json
 @options.prefix
-def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show the topics, channels and queues of this machine, or those that are named.
+def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
+    """Show the topics, channels, queues and records of this machine, or those that are named.
 
-    A channel is called channel/NAME, a work queue queue/NAME. Of a queue, those that sent are shown as publishers,
-    those that received or wait for messages as subscribers.
+    A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Of a queue, those that
+    sent are shown as publishers, those that received or wait for messages as subscribers. Of records, those that write
+    are shown as publishers, elements that were written as messages; who reads leaves no trace.
+
+    Timing topics, on which stages say how long they handled messages, are left out, unless names or patterns select
+    them.
 
     Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
     those the bytes a second are what goes through the ring.
     """
-    channels, queues = Channels(endpoints, prefix), Queues(endpoints, prefix)
+    channels, queues, records = Channels(endpoints, prefix), Queues(endpoints, prefix), Records(endpoints, prefix)
     texts = topic_texts(endpoints)
     rows = Board(Names(texts, prefix)).measure(interval) if texts or not endpoints else []
-    channel_rows, queue_rows = channels.measure(interval), queues.measure(interval)
+    listed = rows if everything or endpoints else [row for row in rows if not timing.timed(row.stats.endpoint)]
+    others: list[_Other] = [*channels.measure(interval), *queues.measure(interval), *records.measure(interval)]
     if as_json:
-        measured: list[Row | ChannelRow | QueueRow] = [*rows, *channel_rows, *queue_rows]
+        measured: list[Row | _Other] = [*listed, *others]
         for row in measured:
             echo_json(row.as_json())
     else:
-        console().print(_table(rows, channel_rows, queue_rows))
+        console().print(_table(listed, others))
+        if hidden := len(rows) - len(listed):
+            echo(f"{hidden} timing topics are not shown; `msgq stages` reads them, --all lists them")
 
 
-def _table(rows: Sequence[Row], channels: Sequence[ChannelRow], queues: Sequence[QueueRow]) -> Table:
+def _table(rows: Sequence[Row], others: Sequence[_Other]) -> Table:
     table = Table("endpoint", "kind", "publisher", "subscribers", title=None)
     for column in ("messages", "messages/s", "bytes", "bytes/s", "memory", "age"):
         table.add_column(column, justify="right")
@@ -76,23 +89,31 @@ def _table(rows: Sequence[Row], channels: Sequence[ChannelRow], queues: Sequence
             in_bytes(topic.data_bytes),
             age(topic.created_ns),
         )
-    for one in channels:
-        channel = one.stats
-        table.add_row(
-            one.endpoint,
-            "channel" if channel.kind == "pubsub" else f"channel, {channel.kind}",
-            _named(who for who in channel.publishers if not who.left),
-            _named(channel.subscribers),
-            in_units(channel.messages),
-            in_rate(one.rate),
-            in_bytes(one.bytes),
-            in_bytes(one.byte_rate),
-            in_bytes(channel.hub_bytes + channel.pool_bytes),
-            age(channel.created_ns),
-        )
-    for queue in queues:
-        table.add_row(*_queue_cells(queue))
+    for one in others:
+        table.add_row(*_cells(one))
     return table
+
+
+def _cells(row: _Other) -> tuple[str | Text, ...]:
+    if isinstance(row, RecordRow):
+        return _record_cells(row)
+    return _channel_cells(row) if isinstance(row, ChannelRow) else _queue_cells(row)
+
+
+def _channel_cells(row: ChannelRow) -> tuple[str | Text, ...]:
+    channel = row.stats
+    return (
+        row.endpoint,
+        "channel" if channel.kind == "pubsub" else f"channel, {channel.kind}",
+        _named(who for who in channel.publishers if not who.left),
+        _named(channel.subscribers),
+        in_units(channel.messages),
+        in_rate(row.rate),
+        in_bytes(row.bytes),
+        in_bytes(row.byte_rate),
+        in_bytes(channel.hub_bytes + channel.pool_bytes),
+        age(channel.created_ns),
+    )
 
 
 def _queue_cells(row: QueueRow) -> tuple[str | Text, ...]:
@@ -112,6 +133,23 @@ def _queue_cells(row: QueueRow) -> tuple[str | Text, ...]:
         in_bytes(None),
         in_bytes(queue.bytes),
         age(queue.created_ns),
+    )
+
+
+def _record_cells(row: RecordRow) -> tuple[str | Text, ...]:
+    record = row.stats
+    keys = f"board, {in_units(record.key_count)} of {in_units(record.length)} keys"
+    return (
+        row.endpoint,
+        keys if record.kind == "board" else f"vector of {in_units(record.length)}",
+        stacked([str(one.participant) for one in record.writers] or ["-"]),
+        stacked(["-"]),
+        in_units(record.written),
+        in_rate(row.rate),
+        in_bytes(None),
+        in_bytes(None),
+        in_bytes(record.bytes),
+        age(record.created_ns),
     )
 
 

@@ -1,48 +1,45 @@
-"""The demo's loop from a sensor to a command: messages that say when that happened of which they are a consequence."""
+"""The demo's loop from a sensor to a command: records that say when that happened of which they are a consequence."""
 
-import json
-import struct
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 import msgq
 from msgq.demo import plan
-from msgq.impl.ground import clock
+from msgq.dtypes import struct_schema
 from msgq.tooling.steady import Stop, ticks
 
-FIELDS = [
-    ("published_ns", "<u8"),
-    ("sequence", "<u8"),
-    ("pid", "<u8"),  # as in every message of the demo
-    ("publish_time", "<i8"),
-    ("origin_time", "<i8"),
-    ("value", "<f8"),
-    ("spare", "<u8", 2),
-]
-_MESSAGE = struct.Struct("<QQQqqd16x")
-SCHEMA = msgq.Schema("Step", "struct", json.dumps(FIELDS).encode())
+_SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])  # as all say it
+STEP = msgq.tracked(_SAID)
+SCHEMA = struct_schema(STEP)
+_PATIENCE_S = 0.1
 _SMOOTHING = 0.8
 _ENOUGH = 50.0  # percent, above which the machine should do less
 
 
-def measure(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], float]) -> None:
-    """Publish what `sample` says, at the topic's rate: each message is an origin."""
+def measure(steps: msgq.RecordQueue, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], float]) -> None:
+    """Publish what `sample` says, at the topic's rate: each record is an origin."""
     for sequence in ticks(topic.rate_hz, stop):
-        value, now_ns = sample(), clock.time_ns()
-        socket.send(_MESSAGE.pack(time.monotonic_ns(), sequence, pid, now_ns, now_ns, value))
+        value = sample()
+        steps.produce(_record(sequence, pid, value))
 
 
-def answer(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, cause: msgq.SubSocket) -> None:
-    """Publish a message for each one of `cause`, and pass on its origin."""
+def answer(steps: msgq.RecordQueue, topic: plan.Topic, stop: Stop, pid: int, causes: msgq.RecordQueue) -> None:
+    """Publish a record for each one of `causes`, with its origin, as a stage of this name."""
     sequence, state = 0, 0.0
-    while not stop.is_set():
-        message = cause.receive()
-        if message is None:
-            continue
-        *_, origin_ns, value = _MESSAGE.unpack(message)
-        state = _estimate(state, value) if topic.name == "estimate" else _command(value)
-        socket.send(_MESSAGE.pack(time.monotonic_ns(), sequence, pid, clock.time_ns(), origin_ns, state))
-        sequence += 1
+    with msgq.Tracker(topic.name) as tracker:
+        while not stop.is_set():
+            for cause in tracker.each(causes, timeout=_PATIENCE_S):
+                state = _estimate(state, cause["value"]) if topic.name == "estimate" else _command(cause["value"])
+                steps.produce(_record(sequence, pid, state))
+                sequence += 1
+                if stop.is_set():
+                    break
+
+
+def _record(sequence: int, pid: int, value: float) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    return np.array([(time.monotonic_ns(), sequence, pid, value)], _SAID)
 
 
 def _estimate(before: float, measured: float) -> float:

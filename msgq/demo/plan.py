@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from msgq import naming
+from msgq.timing import timing_topic
 from visionipc import get_endpoint_name
 
 BACKEND = naming.backend_name()
@@ -183,4 +184,11 @@ def report_name(subscriber: str) -> str:
 def endpoints(run: str) -> list[str]:
     """Every endpoint of a run on the backend; those of frames are always on the ring."""
     topics = (name for name, topic in TOPICS.items() if not topic.frames)
-    return [endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))]
+    return [*(endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
+
+
+def timing_topics(run: str) -> dict[str, str]:
+    """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
+    return {
+        timing_topic(one.name, endpoint(run, one.cause)): f"{one.name} handles {one.cause}" for one in LOOP if one.cause
+    }

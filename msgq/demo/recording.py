@@ -25,12 +25,13 @@ def recorder(run: str, path: Path) -> Recorder:
     """Start recording a run, from its first message on."""
     endpoints = [plan.endpoint(run, name) for name, topic in plan.TOPICS.items() if not topic.frames]
     pictures = [FrameChoice(plan.server_name(run, topic.name), plan.STREAM, PICTURES_A_SECOND) for topic in plan.FRAMES]
+    endpoints += plan.timing_topics(run)
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
 def recorded(run: str, path: Path) -> tuple[RecordedFigures, ...]:
     """Read the recording back."""
-    names = {plan.endpoint(run, name): name for name in plan.TOPICS}
+    names = {plan.endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
     log = LogReader(path)
     return tuple(
         RecordedFigures(names.get(info.endpoint, "load, pictures"), info.messages, info.bytes, info.lost or 0)

@@ -27,11 +27,13 @@ from msgq.tooling.steady import Stop, ticks
 from msgq.tooling.terminal import printable
 
 _STEP_S = 0.02
+_NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are
 _PATIENCE_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
 _log = logging.getLogger(__name__)
 
-_STAMP = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding, or what a message has beside it
+_STAMP = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding
+_STEP_STAMP = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
 
 
 def main(run: str, role: str, name: str) -> int:
@@ -81,22 +83,37 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
 
     `pid` is who subscribers take it for.
     """
-    with contextlib.ExitStack() as stack:
-        socket = stack.enter_context(msgq.PubSocket())
-        schema = control_loop.SCHEMA if topic.traced else None
-        socket.connect(msgq.context, plan.endpoint(run, topic.name), topic.ring_bytes, schema=schema)
-        cause = stack.enter_context(_listen(run, plan.TOPICS[topic.cause])) if topic.cause else None
+    if topic.traced:
+        _publish_steps(run, topic, stop, pid, sample)
+        return
+    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
         _await_subscribers(socket, topic, stop)
-        if plan.BACKEND == "msgq":
-            _await_others(run, stop)
+        _await_others(run, stop)
         if topic.burst:
             _publish_bursts(socket, topic, stop, pid)
-        elif cause is not None:
-            control_loop.answer(socket, topic, stop, pid, cause)
-        elif topic.traced:
-            control_loop.measure(socket, topic, stop, pid, sample)
         else:
             _publish_telemetry(socket, topic, stop, pid, sample)
+
+
+def _publish_steps(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]) -> None:
+    """Publish records of the control loop."""
+    endpoint = plan.endpoint(run, topic.name)
+    with contextlib.ExitStack() as stack:
+        causes = None
+        if topic.cause:  # from before we say that we are there
+            causes = stack.enter_context(msgq.RecordQueue(plan.endpoint(run, topic.cause), control_loop.STEP))
+        with msgq.PubSocket() as socket:  # only it knows who listens
+            socket.connect(msgq.context, endpoint, schema=control_loop.SCHEMA)
+            _await_subscribers(socket, topic, stop)
+        steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP))
+        steps.produce([])  # makes its publisher
+        _await_others(run, stop)
+        if causes is not None:
+            control_loop.answer(steps, topic, stop, pid, causes)
+        else:
+            if plan.BACKEND == "msgq":  # others go by their forerunners
+                stop.wait(_NOTICE_S)
+            control_loop.measure(steps, topic, stop, pid, sample)
 
 
 def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
@@ -111,7 +128,7 @@ def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) ->
 
 def _await_others(run: str, stop: Stop) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
-    for name in plan.TOPICS:
+    for name in plan.TOPICS if plan.BACKEND == "msgq" else ():
         while stats.topic(plan.endpoint(run, name)).publisher is None:
             if stop.wait(_STEP_S):
                 return
@@ -240,7 +257,7 @@ def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: 
 
 
 def _drain(socket: msgq.SubSocket, meter: Meter, topic: plan.Topic) -> None:
-    stamp_of = _STAMP.unpack if topic.burst or topic.traced else _json_stamp
+    stamp_of = _STEP_STAMP.unpack if topic.traced else _STAMP.unpack if topic.burst else _json_stamp
     while (message := socket.receive(non_blocking=True)) is not None:
         now_ns = time.monotonic_ns()
         meter.take(stamp_of(message), len(message), now_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from msgq.impl.fake.channel import Publisher
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.workqueue import MessageQueue
 from msgq.naming import QUEUE_MARK
-from msgq.simulation.faults import OF_QUEUES, Injector
+from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.order import Order
 from msgq.simulation.places import consume, publish, subscribe
@@ -123,7 +123,11 @@ class Engine(Bus):
         now_ns = self.clock.now_ns
         self.sent.append(Sent(now_ns, self._current.name, source.endpoint, entry[1]))
         if source.exact:
-            self._enqueue(source, entry)
+            self._settle(source, entry, OF_QUEUES)
+            return
+        if source.shared:
+            self._settle(source, entry, OF_RECORDS)
+            self._restart_if(source, self._injector.scripted(source.endpoint, source.messages, now_ns, ("restart",)))
             return
         scripted = self._injector.scripted(source.endpoint, source.messages, now_ns)
         for inbox in source.inboxes:
@@ -137,16 +141,19 @@ class Engine(Bus):
                     self._busy.append(inbox)
             if "lap" in met:
                 inbox.overtake()
-        if "restart" in scripted or self._injector.drawn(restart=True):
-            self._restart_publisher(source, must="restart" in scripted)
+        self._restart_if(source, scripted)
 
-    def _enqueue(self, source: Source[Any], entry: Entry) -> None:
-        """Put a message into a queue: at once, unless it is late or behind another one that is."""
+    def _settle(self, source: Source[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
+        """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
-        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns, ("delay", "reorder"))
+        asked = tuple(kind for kind in kinds if kind != "restart")
+        scripted = self._injector.scripted(source.endpoint, source.messages, now_ns, asked)
         met = {**self._injector.drawn(restart=False), **scripted}
-        if not inbox.coming and met.keys().isdisjoint(OF_QUEUES):
+        if "drop" in met and "drop" in kinds:
+            inbox.drop(entry)
+            return
+        if not inbox.coming and met.keys().isdisjoint(kinds):
             inbox.sink(entry)
             return
         inbox.coming.append(Delivery(now_ns + met.get("delay", 0), "reorder" in met, entry))
@@ -168,7 +175,11 @@ class Engine(Bus):
             self._restarting.append(taker)
         taker.halt(Wait(lambda: False, None, "its restart"))
 
-    def _restart_publisher(self, source: Source[Any], must: bool) -> None:
+    def _restart_if(self, source: Source[Any], scripted: Collection[Kind]) -> None:
+        """Restart whoever sent the newest message there, if a fault says so."""
+        must = "restart" in scripted
+        if not must and not self._injector.drawn(restart=True):
+            return
         owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
         if must and not owners:
             text = f"node {self._current.name!r} publishes it, which cannot be restarted; programs that were added can"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from msgq.errors import InvalidValueError
-from msgq.naming import QUEUE_MARK
+from msgq.naming import QUEUE_MARK, RECORDS_MARK
 from msgq.simulation.order import Random
 from msgq.units import NS_PER_S
 
@@ -15,10 +15,14 @@ from msgq.units import NS_PER_S
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
 #: it. lap: it and all that the subscriber has not read are overwritten. restart: the node that sent it ends after it,
 #: without notice, and starts from the beginning; what it sent still arrives. Of a work queue's messages there are
-#: delay and reorder, and restart of the node that takes it: what it has taken and not acknowledged comes back.
+#: delay and reorder, and restart of the node that takes it: what it has taken and not acknowledged comes back. Of a
+#: write to a vector or board there are drop, delay and reorder (its writer was killed, or held up, in the middle), and
+#: restart of the node that writes.
 Kind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_QUEUES: tuple[Kind, ...] = ("delay", "reorder", "restart")
+OF_RECORDS: tuple[Kind, ...] = ("drop", *OF_QUEUES)
+_LIMITED = {QUEUE_MARK: ("message of a queue", OF_QUEUES), RECORDS_MARK: ("write to records", OF_RECORDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Fault:
     ----------
     kind : "drop", "delay", "duplicate", "reorder", "lap" (a subscriber that conflates is never lapped), "restart" (of
         the node that sends it, which must be a generator or blocking code).
-    endpoint : the topic, or "channel/" or "queue/" and a name.
+    endpoint : the topic, or "channel/", "queue/" or "records/" and a name.
     message : its number there, from 1 on.
     at : or the first one sent (for "restart" with a queue, taken) at this time or later, in seconds of virtual time.
         One of the two is needed.
@@ -38,7 +42,7 @@ class Fault:
     Raises
     ------
     InvalidValueError : an unknown kind, neither or both of `message` and `at`, a "delay" without a `delay`, or what
-        cannot happen to a message of a queue: to be lost, or to come twice.
+        cannot happen to a message of a queue, which is to be lost, or come twice; or to a write.
     """
 
     kind: Kind
@@ -50,9 +54,10 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
-        if self.endpoint.startswith(QUEUE_MARK) and self.kind not in OF_QUEUES:
-            text = f"a {self.kind} cannot happen to a message of a queue; there is {', '.join(OF_QUEUES)}"
-            raise InvalidValueError(text, self.endpoint)
+        for mark, (what, kinds) in _LIMITED.items():
+            if self.endpoint.startswith(mark) and self.kind not in kinds:
+                text = f"a {self.kind} cannot happen to a {what}; there is {', '.join(kinds)}"
+                raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)
         if (self.kind == "delay") != (self.delay > 0):
@@ -66,7 +71,7 @@ class Faults:
     Attributes
     ----------
     drop, delay, duplicate, reorder, lap, restart : 0 to 1. What cannot be restarted (functions, a recording) is not.
-        Messages of work queues are not dropped, duplicated or lapped.
+        Messages of work queues are not dropped, duplicated or lapped, and writes not duplicated or lapped.
     delay_max : seconds; a delay takes more than 0 and up to so long, all equally probable.
 
     Raises

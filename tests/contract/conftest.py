@@ -18,7 +18,7 @@ from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ground import clock
-from tests.contract import posix_actors, posix_programs
+from tests.contract import posix_actors, posix_programs, record_actors
 from tests.contract.queue_actors import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 
@@ -27,9 +27,10 @@ from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 #: trace. processes: a topic reaches other processes. read: the publisher knows what was read. replay: a restart of the
 #: publisher loses nothing. segment: ``segment_size`` is a bound, and a slow subscriber is lapped. stats: `msgq.stats`
 #: sees it. takeover: the last publisher to connect wins. threads: a thread that waits is woken by what others do.
+#: tracked: messages may carry their publish and origin time.
 BACKENDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
-    "zmq": frozenset({"fork", "lost", "passive", "read", "replay", "segment", "stats", "takeover"}),
+    "zmq": frozenset({"fork", "lost", "passive", "read", "replay", "segment", "stats", "takeover", "tracked"}),
     "fake": frozenset({"fork", "processes", "stats", "threads"}),
 }
 
@@ -43,7 +44,8 @@ class Backend:
         self.Context, self.Poller = module.Context, module.Poller
         self.PubSocket, self.SubSocket = module.PubSocket, module.SubSocket
         self.context = module.Context()
-        #: The clock that the backend's time-outs are about.
+        #: The clock of stamps, and the one that the backend's time-outs are about.
+        self.time_ns = current_bus().clock.time_ns if name == "fake" else clock.time_ns
         self.monotonic_ns = current_bus().clock.monotonic_ns if name == "fake" else time.monotonic_ns
         self._sockets: list[Any] = []
 
@@ -252,6 +254,80 @@ def queues_of(name: str, token: str) -> Iterator[Queues]:
 def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
     skip_unpromised(request, QUEUES)
     yield from queues_of(request.param, token)
+
+
+#: Backend: what it does not promise of vectors and boards, in the words above.
+RECORDS: dict[str, frozenset[str]] = {
+    "msgq": frozenset(),
+    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
+}
+
+
+class Records:
+    """The vectors and boards of one backend, in a process that has chosen it."""
+
+    def __init__(self, name: str, token: str) -> None:
+        self.backend, self.name = name, token
+        module = import_module(record_actors.MODULES[name])
+        self.SeqlockVector, self.Seqlock, self.Board = module.SeqlockVector, module.Seqlock, module.Board
+        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        virtual = current_bus().clock
+        self.monotonic = virtual.monotonic if name == "fake" else time.monotonic
+        self.time_ns = virtual.time_ns if name == "fake" else clock.time_ns
+        self._open: list[Any] = []
+
+    def vector(self, dtype: Any = None, length: int | None = None, *, name: str = "", **options: Any) -> Any:
+        """Open the test's vector, or another one of the test."""
+        self._open.append(vector := self.SeqlockVector(self.name + name, dtype, length, **options))
+        return vector
+
+    def seqlock(self, dtype: Any = None, *, name: str = "", **options: Any) -> Any:
+        """Open the test's vector of one."""
+        self._open.append(seqlock := self.Seqlock(self.name + name, dtype, **options))
+        return seqlock
+
+    def board(self, *sizes: int | None, name: str = "", **options: Any) -> Any:
+        """Open the test's board."""
+        self._open.append(board := self.Board(self.name + name, *sizes, **options))
+        return board
+
+    def poller(self, *waited_for: Any) -> Any:
+        poller = self.Poller()
+        for each in waited_for:
+            poller.registerSocket(each)
+        return poller
+
+    def close(self) -> None:
+        """Close what is open, and remove the test's vectors and boards, in whichever prefix."""
+        for each in self._open:
+            each.close()
+        for prefix, name in self._names():
+            self.Board.unlink_name(name, prefix)
+        shutil.rmtree(SHM / f"msgqrec_p{self.name}", ignore_errors=True)
+
+    def _names(self) -> list[tuple[str, str]]:
+        if self.backend == "fake":
+            return [key for key in current_bus().records if self.name in key[1]]
+        bare = [("", path.name.removeprefix("msgqrec_")) for path in SHM.glob(f"msgqrec_{self.name}*")]
+        prefix = f"p{self.name}"
+        return bare + [(prefix, path.name) for path in SHM.glob(f"msgqrec_{prefix}/*")]
+
+
+def records_of(name: str, token: str) -> Iterator[Records]:
+    """Choose a backend while the caller goes on, and remove its vectors and boards afterwards."""
+    former = backends.choose(backends.load(name))
+    records = Records(name, token)
+    try:
+        yield records
+    finally:
+        records.close()
+        backends.choose(former)
+
+
+@pytest.fixture(params=RECORDS)
+def records(request: pytest.FixtureRequest, token: str) -> Iterator[Records]:
+    skip_unpromised(request, RECORDS)
+    yield from records_of(request.param, token)
 
 
 @pytest.fixture(params=posix_programs.MODULES)

@@ -26,6 +26,12 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def record_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver of vectors and boards, compiled."""
+    return compile_program(HERE / "record.c", tmp_path_factory.mktemp("crash") / "record", "-O1")
+
+
 @pytest.fixture
 def topic(tools: Path, endpoint: str) -> Iterator[Topic]:
     with Topic(tools, endpoint) as topic:

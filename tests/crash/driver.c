@@ -7,6 +7,7 @@
 #include "points.h"
 
 #include "ring/registry.h"
+#include "ring/rows.h"
 
 static mq_ring_header *ring;
 static mq_side *side;
@@ -15,6 +16,7 @@ static int lock_fd;
 static mq_roll roll;
 static mq_publisher publisher;
 static mq_subscriber subscriber;
+static mq_track track; /* what claim wants */
 
 /* As publisher.pyx does it. */
 static void claim(void) {
@@ -28,6 +30,7 @@ static void claim(void) {
     publisher.whole = mq_whole_always();
     publisher.fences = !mq_membarrier_register();
     publisher.roll = &roll;
+    publisher.track = track;
     int row = mq_publisher_row_take(&roll, ring, side, &publisher.hold);
     if (row == MQ_NO_ROW)
         fail("no publisher's row");
@@ -62,18 +65,25 @@ static void fill(uint8_t *message, uint64_t size, uint64_t number) {
         message[i] = (uint8_t)(number >> 8 * (i & 7));
 }
 
-/* send:SIZE:NUMBER */
-static void send_one(uint64_t size, uint64_t number) {
-    uint8_t *message = malloc(size + 1);
-    fill(message, size, number);
-    mq_status status = mq_publisher_send(&publisher, message, size);
-    free(message);
+/* What a send says: somebody is to be woken, or it was refused, which ends us. */
+static void heed(mq_status status) {
     if (status == MQ_NOTIFY)
         mq_publisher_notify(&publisher);
     else if (status != MQ_OK) {
         printf("refused %d by %llu\n", status, (unsigned long long)mq_publisher_current_pid(ring, side));
         exit(0);
     }
+}
+
+/* send:SIZE:NUMBER */
+static void send_one(uint64_t size, uint64_t number) {
+    uint8_t *message = malloc(size + 1);
+    fill(message, size, number);
+    mq_stamps stamps = {.publish_time = (int64_t)number, .origin_time = (int64_t)number};
+    mq_status status = publisher.stamps ? mq_publisher_send_tracked(&publisher, message, size, &stamps)
+                                        : mq_publisher_send(&publisher, message, size);
+    free(message);
+    heed(status);
 }
 
 /* batch:SIZE:NUMBER: three messages, committed as one */
@@ -92,6 +102,22 @@ static void send_batch(uint64_t size, uint64_t number) {
     free(message);
     if (mq_publisher_commit(&publisher) == MQ_NOTIFY)
         mq_publisher_notify(&publisher);
+}
+
+/* rows:SIZE:NUMBER: three messages from an array, committed as one where there is room. As publisher.pyx does it. */
+static void send_rows(uint64_t size, uint64_t number) {
+    uint8_t *payload, *rows = malloc(3 * size);
+    for (uint64_t i = 0; i < 3; i++)
+        fill(rows + i * size, size, number + i);
+    for (uint64_t done = 0, block; done < 3; done += block) {
+        if (publisher.pending)
+            heed(mq_publisher_commit(&publisher));
+        heed(mq_publisher_begin(&publisher, size, &payload));
+        block = 3 - done;
+        heed(mq_publisher_stage_rows(&publisher, rows + done * size, size, &block));
+    }
+    free(rows);
+    heed(mq_publisher_commit(&publisher));
 }
 
 /* schema:SIZE:LETTER: all its letters the same */
@@ -145,10 +171,14 @@ static void doze(void) {
 static void perform(const char *name, uint64_t a, uint64_t b) {
     if (!strcmp(name, "claim"))
         claim();
+    else if (!strcmp(name, "track"))
+        track = MQ_TRACK_YES;
     else if (!strcmp(name, "send"))
         send_one(a, b);
     else if (!strcmp(name, "batch"))
         send_batch(a, b);
+    else if (!strcmp(name, "rows"))
+        send_rows(a, b);
     else if (!strcmp(name, "schema"))
         describe(a, b);
     else if (!strcmp(name, "close"))

@@ -54,10 +54,10 @@ NAMED = {
     "join with a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
     "send": [
         "write_message: half copied to payload",
-        "mq_channel_publish: stored &at->length",
+        "mq_channel_place: stored &at->length",
         "mq_order_publish: exchanged at",
         "mq_order_publish: exchanged order->tail",
-        "mq_channel_publish: stored &p->row->sent",
+        "mq_channel_place: stored &p->row->sent",
         "mq_attention_wake_many: exchanged word",
     ],
     "send of as many as there are slots": ["mq_order_withdraw: exchanged mq_order_at(order, position)"],

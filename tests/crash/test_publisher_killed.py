@@ -20,6 +20,9 @@ SCENES = {
     "batch": (SMALL, "claim arm batch:16:6"),
     "batch that extends the grant": (SMALL, "claim arm batch:120:6"),
     "batch that wraps": ([240, 240, 240], "claim arm batch:96:3"),
+    "rows": (SMALL, "claim arm rows:16:6"),
+    "rows that extend the grant": (SMALL, "claim arm rows:120:6"),
+    "rows that wrap": ([240, 240, 240], "claim arm rows:96:3"),
     "close": (SMALL, "claim send:16:6 join announce arm close"),
 }
 
@@ -44,6 +47,11 @@ NAMED = {
     ],
     "send that extends the grant": ["mq_publisher_announce: stored &side->limit"],
     "send that wraps": ["mq_publisher_extend: stored mark", "mq_publisher_extend: stored &p->ring->write_pointer"],
+    "rows": [
+        "mq_publisher_stage_sized: stored &p->entry->begun",
+        "mq_publisher_stage_sized: stored (mq_u64 *)message",
+        "mq_publisher_stage_sized: half copied to message + 8",
+    ],
     "close": ["mq_publisher_close: exchanged &p->ring->write_uid"],
 }
 

@@ -16,7 +16,8 @@ from tests.crash.victims import RING, WRITES, Driver, Topic, drain, flood, messa
 from tests.stress.roles import publisher
 from tests.support import Child, hear, say, wait_until
 
-MINE = "claim arm send:{size}:0 send:16:1 send:16:2"
+MINE = "claim arm send:16:0 send:16:1 send:16:2", "claim arm send:200:0 send:16:1 send:16:2", "claim arm rows:64:0"
+WRAPPING = "claim send:240:0 send:240:1 send:240:2 send:80:3 arm send:240:4"
 BEGUN, SENT = "mq_publisher_begin: stored &p->entry->begun", "mq_publisher_commit: stored &p->entry->sent"
 
 
@@ -35,8 +36,8 @@ def in_progress(names: list[str]) -> list[bool]:
     return states
 
 
-@pytest.mark.parametrize("size", [16, 200])
-def test_stopped_at_every_step_of_a_send(topic: Topic, size: int) -> None:
+@pytest.mark.parametrize("operations", MINE)
+def test_stopped_at_every_step_of_a_send(topic: Topic, operations: str) -> None:
     """What: the owner stops at a step of a send, another publisher connects, the owner goes on.
 
     Why: a newcomer may not write while the owner may still do so, and cannot know when it will.
@@ -44,7 +45,6 @@ def test_stopped_at_every_step_of_a_send(topic: Topic, size: int) -> None:
     Failure would mean: two publishers wrote the same bytes; or the newcomer hung, or did not say who is in the way; or
     the owner lost its place to one that gave up.
     """
-    operations = MINE.format(size=size)
     with topic.another("trace") as trial:
         names = trial.points(operations)
     with ThreadPoolExecutor(len(names)) as pool:  # a newcomer waits a whole second, so they wait side by side
@@ -114,19 +114,19 @@ def write_uid(topic: Topic) -> int:
         return int.from_bytes(file.read(8), "little")
 
 
-def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic) -> None:
+@pytest.mark.parametrize(("operations", "publishes"), [(WRAPPING, 2), ("claim arm rows:8:0", 1)])
+def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic, operations: str, publishes: int) -> None:
     """What: the owner stops at each step of a send that wraps, before it publishes; write_uid becomes a stranger's.
 
     Why: a stock publisher asks nobody, and ours may be delayed for as long as the scheduler likes.
 
     Failure would mean: it publishes into a ring that is another one's.
     """
-    operations = "claim send:240:0 send:240:1 send:240:2 send:80:3 arm send:240:4"
     with topic.another("trace") as trial:
         names = trial.points(operations)
     published = [at for at, name in enumerate(names, 1) if "stored &p->ring->write_pointer" in name]
-    assert len(published) == 2, names  # the wrap mark, and the message
-    for at in range(1, published[1]):
+    assert len(published) == publishes, names  # the wrap mark, and the message
+    for at in range(1, published[-1]):
         with topic.another(at) as place:
             owner = stopped(place, operations, at=at)
             before = msgq.stats.topic(place.endpoint).write_position

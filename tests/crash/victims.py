@@ -59,8 +59,8 @@ class Topic:
     def side_bytes(self) -> bytes:
         return Path(self.files[1]).read_bytes()
 
-    def pub(self) -> msgq.PubSocket:
-        return self._stack.enter_context(msgq.pub_sock(self.endpoint))
+    def pub(self, tracked: bool | None = None) -> msgq.PubSocket:
+        return self._stack.enter_context(msgq.pub_sock(self.endpoint, tracked=tracked))
 
     def sub(self, **options: Any) -> msgq.SubSocket:
         socket = self._stack.enter_context(msgq.SubSocket())

@@ -49,6 +49,7 @@ def test_python_survives_hostile_bytes(level: Any, seed: int) -> None:
     check(fuzz_in_python(level, seed_of(seed), SECONDS))
 
 
+LENGTH = "value->length = length;"
 CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;"
 
 
@@ -96,6 +97,18 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ),
         ("queues", "HEADERS", "workqueue/receiver.h", "--*patience;", ""),
         ("queues", "HEADERS", "workqueue/sender.h", "place = place < max ? place : 0;", ""),
+        ("records", "HEADERS", "records/layout.h", "!needed || needed > bytes ||", "!needed ||"),
+        ("records", "HEADERS", "records/layout.h", "(shape->copies == 2 || shape->copies == 4) &&", "shape->copies &&"),
+        ("records", "HEADERS", "records/layout.h", "|| shape->item_bytes > sizeof(mq_u64)", "|| true"),
+        ("records", "HEADERS", "records/board.h", "value->length = value->nonsense ? 0 : length;", LENGTH),
+        ("records", "HEADERS", "records/board.h", "while (i < parts->shape.length && ", "while ("),
+        ("records", "HEADERS", "records/cell.h", "(times & (parts->shape.copies - 1))", "(times & 7)"),
+        ("records", "HEADERS", "records/cell.h", "& MQ_CELL_TIMES_MAX) <= parts", "& MQ_CELL_TIMES_MAX) != parts"),
+        ("records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""),
+        ("records", "HEADERS", "records/writer.h", "mq_now_ns() >= deadline_ns", "deadline_ns < 0"),
+        ("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
+        ("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
+        ("records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= these.count", "i < these.count"),
     ],
     ids=[
         "size",
@@ -120,6 +133,18 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         "block",
         "patience",
         "round",
+        "short file",
+        "copies",
+        "value",
+        "length of a value",
+        "keys",
+        "copy",
+        "same",
+        "row of an owner",
+        "deadline",
+        "tries",
+        "changes",
+        "step",
     ],
 )
 def test_fuzzer_finds_a_bound_that_is_missing(

@@ -44,7 +44,7 @@ NAMES: dict[Any, dict[str, str]] = {
         "close": "(self, /)",
         "loan": "(self, size, /, *, timeout=0.0)",
         "send": "(self, data, /, *, timeout=0.0, origin_time=0)",
-        "send_many": "(self, messages, /)",
+        "send_many": "(self, messages, /, *, origin_time=0)",
     },
     Loan: {"position": "", "origin_time": "", "publish": "(self, /, size=None)", "discard": "(self, /)"},
     Subscriber: {
@@ -54,7 +54,7 @@ NAMES: dict[Any, dict[str, str]] = {
         "close": "(self, /)",
         "fileno": "(self, /)",
         "receive": "(self, /, timeout=None)",
-        "receive_array": "(self, /, dtype, limit=None)",
+        "receive_array": "(self, /, dtype, limit=None, *, timeout=0.0, publishers=None)",
         "receive_into": "(self, /, buffer, timeout=None)",
         "receive_many": "(self, /, limit=None)",
         "receive_view": "(self, /, timeout=None)",

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.impl.ground import clock
+from msgq.impl.ground import clock, origin
 from msgq.impl.ring import PubSocket
 from tools.fuzz.build import ROOT, compile_program
 
@@ -52,7 +52,8 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "schema_bytes": (200, 8),
         "schema_spare": (208, 8),
         "ring_tail": (216, 8),
-        "schema_pad": (224, 32),
+        "tracked": (224, 8),
+        "schema_pad": (232, 24),
         "publishers": (256, 2048),
         "readers": (2304, 16384),
         "schema_name": (18688, 192),
@@ -71,6 +72,8 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
     },
     "mq_roster_row": {"who": (0, 64), "generation": (64, 8), "": (0, 72)},
     "mq_clock": {"magic": (0, 8), "version": (8, 8), "offset_ns": (16, 8), "reserved": (24, 40), "": (0, 64)},
+    "mq_origin": {"magic": (0, 8), "version": (8, 8), "last": (16, 8), "reserved": (24, 40), "": (0, 64)},
+    "mq_stamps": {"publish_time": (0, 8), "origin_time": (8, 8), "": (0, 16)},
     "mq_milestone_words": {"position": (0, 8), "sequence": (8, 8), "era": (16, 8), "": (0, 24)},
     "mq_publisher_entry": {
         "who": (0, 64),
@@ -127,6 +130,7 @@ CONSTANTS = {
     "MQ_SIDE_BYTES": 65536,
     "MQ_PUBLISHERS": 16,
     "MQ_READERS": 128,
+    "MQ_TRACKED": 1,
     "MQ_NAME": 16,
     "MQ_SCHEMA_NAME": 192,
     "MQ_SCHEMA_ENCODING": 48,
@@ -139,6 +143,8 @@ CONSTANTS = {
     "MQ_ATTENTION_WAKE": 4,
     "MQ_CLOCK_MAGIC": 0x314B434C43515347,
     "MQ_CLOCK_VERSION": 1,
+    "MQ_ORIGIN_MAGIC": 0x314E47524F515347,
+    "MQ_ORIGIN_VERSION": 1,
     "MQ_GATE_MAGIC": 0x3145544147515347,
     "MQ_GATE_VERSION": 1,
     "MQ_GATE_BYTES": 192,
@@ -148,12 +154,14 @@ CONSTANTS = {
 # Sections of docs/layout.md, and the struct that each has a table of.
 SECTIONS = {
     "The ring's header": "mq_ring_header",
+    "Stamps": "mq_stamps",
     "The side segment": "mq_side",
     "Who a participant is": "mq_identity",
     "A publisher's entry": "mq_publisher_entry",
     "A subscriber's entry": "mq_reader_entry",
     "A schema's spare": "mq_schema_spare",
     "The host's clock": "mq_clock",
+    "A user's origins": "mq_origin",
     "The gate": "mq_gate",
     "An event": "mq_event",
 }
@@ -291,10 +299,30 @@ def test_golden_bytes_of_a_topic(prefix: str) -> None:
     assert milestone <= write_pointer
     assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[milestone], 0)
     assert words(side, 192, 2)[0] % 2 == 0
+    assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, schema_pad"
     assert words(side, 200) == (len(schema.data),)
     assert side[18688:18694] == b"Point\0"
     assert side[18880:18885] == b"json\0"
     assert side[18928 : 18928 + 8] == schema.data
+
+
+def test_golden_bytes_of_a_tracked_topic(prefix: str) -> None:
+    with msgq.pub_sock("golden", segment_size=1024, tracked=True) as pub:
+        pub.send(b"abc", origin_time=0x0102030405060708)
+        pub.send(b"")
+        stats = pub.stats()
+        side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
+    ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
+    assert words(side, 224, 4) == (1, 0, 0, 0), "tracked, schema_pad"
+    assert words(side, 256 + 64, 3) == (2, 2, 3), "begun, sent, bytes: payload only"
+    assert (stats.messages, stats.bytes) == (2, 3)
+    size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384)
+    assert (size, origin_time) == (16 + 3, 0x0102030405060708)
+    assert abs(publish_time - clock.time_ns()) < 60e9
+    assert ring[384 + 24 : 384 + 27] == b"abc"
+    size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384 + 32)
+    assert (size, publish_time) == (16, origin_time)
+    assert words(ring, 8) == (position(0, 32 + 24),)
 
 
 def test_golden_bytes_of_a_bridge(prefix: str) -> None:
@@ -328,6 +356,18 @@ def test_golden_bytes_of_the_clock() -> None:
     assert found[:8] == b"GSQCLCK1"
     assert words(found, 8) == (1,)
     assert struct.unpack_from("<q", found, 16) == (clock.offset_ns(),)
+    assert not any(found[24:])
+
+
+def test_golden_bytes_of_origins() -> None:
+    made = origin.new_origin_time()
+    path = Path(f"/dev/shm/msgqorigin_{os.geteuid()}")
+    found = path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(found) == 64
+    assert found[:8] == b"GSQORGN1"
+    assert words(found, 8) == (1,)
+    assert made <= words(found, 16)[0] <= clock.time_ns() + 10**9
     assert not any(found[24:])
 
 

@@ -14,7 +14,19 @@ import pytest
 
 import msgq
 import visionipc
-from msgq import api, backend, bridge, errors, fake_events, figures, recording, selection, simulation, stats
+from msgq import (
+    api,
+    backend,
+    bridge,
+    errors,
+    fake_events,
+    figures,
+    record_figures,
+    recording,
+    selection,
+    simulation,
+    stats,
+)
 from msgq.impl.ground import poller
 from msgq.recording.format import recover
 
@@ -25,6 +37,7 @@ TOP = {
     "POLLIN",
     "POLLOUT",
     "Again",
+    "Board",
     "Channel",
     "Context",
     "Event",
@@ -36,10 +49,14 @@ TOP = {
     "Poller",
     "PubMaster",
     "PubSocket",
+    "RecordQueue",
     "Schema",
+    "Seqlock",
+    "SeqlockVector",
     "SocketEventHandle",
     "SubMaster",
     "SubSocket",
+    "Tracker",
     "context",
     "delete_fake_prefix",
     "drain_sock_raw",
@@ -51,6 +68,7 @@ TOP = {
     "stats",
     "sub_sock",
     "toggle_fake_events",
+    "tracked",
     "wait_for_one_event",
     "zeromq_address",
     "__version__",
@@ -83,6 +101,14 @@ ERRORS = {
     "QueueMismatchError": "SegmentError",
     "LeaseExpiredError": "IpcError",
     "TooManyHandlesError": "IpcError",
+    "RecordMismatchError": "SegmentError",
+    "RecordIndexError": "IpcError IndexError",
+    "RecordTypeError": "IpcError TypeError",
+    "MultipleWritersError": "IpcError",
+    "TooManyWritersError": "IpcError",
+    "KeyTakenError": "IpcError",
+    "BoardFullError": "IpcError",
+    "BoardKeyError": "IpcError KeyError",
     "StreamNotFoundError": "IpcError LookupError",
     "MissingLibraryError": "MsgqError ImportError",
     "ForkedSocketError": "IpcError",
@@ -104,7 +130,7 @@ RECORDS = {
     stats.SubscriberStats: "endpoint received lost resets",
     stats.SubscriberInfo: "participant received lost resets lag_bytes",
     stats.TopicStats: "endpoint path data_bytes publisher publisher_kind messages bytes write_position subscribers "
-    "stock_subscribers schema created_ns unlisted",
+    "stock_subscribers schema created_ns unlisted tracked",
     stats.TopicCounts: "messages bytes position_bytes subscribers lost",
     stats.ChannelPublisher: "participant node slots slot_bytes sent bytes refused withdrawn messages path pool_bytes "
     "left superseded",
@@ -116,13 +142,17 @@ RECORDS = {
     stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
     "in_flight held free nonsense astray oldest_ns oldest_age_ns priorities redelivered most_deliveries leases overdue "
     "sent received acknowledged returned refused handles",
+    stats.RecordWriterInfo: "participant row written holds keys",
+    stats.RecordKeyInfo: "key owner count bytes time_ns age_ns",
+    stats.RecordStats: "name prefix path bytes mode kind creator created_ns length item_bytes copies exclusive schema "
+    "written ever held held_by_dead last_ns last_age_ns newest waits key_count keys writers",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
     figures.PublisherInfo: "name pid",
     figures.ChannelMessage: "position publish_time origin_time publisher",
     msgq.Schema: "name encoding data identity layout version",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
-    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked",
     recording.Problem: "path offset reason errno",
     recording.Undecoded: "data reason",
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
@@ -138,7 +168,7 @@ RECORDS = {
     recording.Tolerance: "absolute relative",
 }
 FUNCTIONS = {
-    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None)",
+    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None, tracked=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
     "backend=None, trust=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
@@ -160,6 +190,9 @@ FUNCTIONS = {
     stats.queue: "(name, prefix=None)",
     stats.queues: "(prefix=None)",
     stats.queue_inodes: "(prefix=None)",
+    stats.record: "(name, prefix=None)",
+    stats.records: "(prefix=None)",
+    stats.record_inodes: "(prefix=None)",
     stats.topic: "(endpoint, prefix=None)",
     stats.topics: "(prefix=None)",
     stats.topic_inodes: "(prefix=None)",
@@ -272,13 +305,14 @@ METHODS = {
         "all_readers_updated": "(self, /)",
         "close": "(self, /)",
         "closed": "",
-        "connect": "(self, /, context, endpoint, segment_size=0, *, mode=None, schema=None, trust=None)",
+        "connect": "(self, /, context, endpoint, segment_size=0, *, mode=None, schema=None, trust=None, tracked=None)",
         "endpoint": "",
         "linger": "",
-        "reserve": "(self, /, size)",
-        "send": "(self, data, /, flags=0)",
-        "send_many": "(self, /, messages)",
+        "reserve": "(self, /, size, *, origin_time=0)",
+        "send": "(self, data, /, flags=0, *, origin_time=0)",
+        "send_many": "(self, /, messages, *, origin_time=0)",
         "stats": "(self, /)",
+        "tracked": "",
         "wait_for_readers": "(self, /, timeout=1.0, interval=0.001, n=None)",
     },
     msgq.SubSocket: {
@@ -298,10 +332,12 @@ METHODS = {
         "receive_array": "(self, /, dtype, max_messages=None, wait_for_one=False)",
         "receive_into": "(self, /, buffer, non_blocking=False)",
         "receive_many": "(self, /, max_messages=None, wait_for_one=False)",
+        "receive_tracked": "(self, /, non_blocking=False)",
         "recv": "(self, /, flags=0)",
         "recv_into": "(self, /, buffer, flags=0)",
         "setTimeout": "(self, /, timeout)",
         "stats": "(self, /)",
+        "tracked": "",
     },
     msgq.Event: {
         "clear": "(self, /)",
@@ -375,9 +411,19 @@ def test_names_of_recordings() -> None:
     comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
     recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats"}
     assert set(recording.__all__) == reading | playing | comparing | recorded
-    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema")
+    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema", "origin_time")
     assert recording.Message._fields == names
-    members = {"array", "batches", "between", "decoded", "end_time", "endpoints", "is_counted", "messages"}
+    members = {
+        "array",
+        "batches",
+        "between",
+        "decoded",
+        "end_time",
+        "endpoints",
+        "is_counted",
+        "is_tracked",
+        "messages",
+    }
     members |= {"channels", "size", "split", "start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
@@ -386,12 +432,16 @@ def test_names_of_recordings() -> None:
 
 def test_names_of_stats() -> None:
     records = {record.__name__ for record in RECORDS if record.__module__ == figures.__name__}
-    assert defined_in(figures) == records
+    assert defined_in(figures) == records | {"Tracked"}  # a tuple: one is made for each message
+    assert figures.Tracked._fields == ("data", "publish_time", "origin_time")
     records -= {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
-    kinds = ("topic", "channel", "queue")
+    of_records = {record.__name__ for record in RECORDS if record.__module__ == record_figures.__name__}
+    assert defined_in(record_figures) == of_records
+    records |= of_records
+    kinds = ("topic", "channel", "queue", "record")
     assert defined_in(stats) == {f"{kind}{what}" for kind in kinds for what in ("", "s", "_inodes")}
     assert set(stats.__all__) == records | defined_in(stats)
-    assert all(getattr(stats, name) is getattr(figures, name) for name in records)
+    assert all(getattr(stats, name) is getattr(figures, name, None) for name in records - of_records)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

@@ -24,7 +24,9 @@ PAGES = (
     "docs/playing.md",
     "docs/queues.md",
     "docs/recording.md",
+    "docs/records.md",
     "docs/simulation.md",
+    "docs/tracking.md",
     "docs/visionipc.md",
 )
 DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
@@ -75,6 +77,10 @@ def test_the_guide_to_channels_holds_on_the_fake_backend(environment: dict[str, 
 
 def test_the_guide_to_queues_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
     check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/queues.md", without="posix_ipc")
+
+
+def test_the_guide_to_records_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+    check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/records.md")
 
 
 def check_python_blocks(environment: dict[str, str], document: str, without: str = MARK) -> None:

@@ -3,9 +3,10 @@
 from typing import Any, assert_type
 
 import numpy as np
+import numpy.typing as npt
 
 import msgq
-from msgq import errors, stats, workqueue
+from msgq import errors, records, stats, workqueue
 
 
 def publish() -> int:
@@ -103,6 +104,46 @@ async def work_in_a_loop(queue: msgq.MessageQueue) -> int:
     return (await queue.areceive()).priority
 
 
+def share() -> float:
+    with msgq.SeqlockVector("quotes", [("bid", "f8"), ("ask", "f8")], 100, exclusive=True, copies=4) as quotes:
+        quotes[3] = (99.5, 100.0)
+        quotes[np.arange(3)] = quotes[0:3]
+        quotes.write([1, 2], (1.0, 2.0), timeout=None)
+        assert_type(quotes.read(range(1, 3)).ndim, int)
+        assert_type(quotes.times(), npt.NDArray[np.int64])
+        assert_type(quotes.wait(0.5), bool)
+        indices, rows, _, counts = quotes.changes()
+        assert_type(indices, npt.NDArray[np.int64])
+        assert_type(counts, npt.NDArray[np.uint64])
+        quotes.snapshot(atomic=True, out=rows)
+        poller = msgq.Poller()
+        poller.registerSocket(quotes)
+    with msgq.Seqlock("pose", np.dtype("f8"), passive=True) as pose:
+        pose.value = 1.5
+        pose.write(np.float64(2.5), timeout=0)
+        assert_type(pose.count, int)
+        return float(pose.value)
+
+
+def show(board: msgq.Board) -> str:
+    with board.declare("speed") as entry:
+        entry.write(np.zeros(3))
+    observed = board.observe("speed")
+    if observed.changed and (value := observed.read()) is not None:
+        assert_type(value, msgq.records.Value)
+        return value.data.decode()
+    assert_type(observed.read_into(bytearray(8)), int | None)
+    return (observed.data() or board["speed"]).decode()
+
+
+async def share_in_a_loop(quotes: msgq.SeqlockVector, board: msgq.Board) -> int:
+    async for value in board.observe("speed"):
+        assert_type(value, records.Value)
+        return value.age_ns
+    assert_type(await board.achanged(), dict[str, records.Value])
+    return len((await quotes.achanged()).indices)
+
+
 def control() -> None:
     msgq.toggle_fake_events(True)
     msgq.set_fake_prefix("run")
@@ -129,3 +170,13 @@ def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket, queue: msgq.MessageQueue)
     queue.max_messages = 5  # type: ignore[misc]
     print(queue.receive(0).data)  # type: ignore[union-attr]
     queue.notify("text")  # type: ignore[arg-type]
+
+
+def mistakes_with_records(quotes: msgq.SeqlockVector, board: msgq.Board) -> None:
+    print(quotes["bid"])  # type: ignore[index]
+    quotes.write(0, 1.0)  # type: ignore[arg-type]
+    quotes.length = 5  # type: ignore[attr-defined]
+    msgq.Seqlock("pose", "f8", length=1)  # type: ignore[call-arg]
+    board["speed"] = b"5"  # type: ignore[index]
+    board.declare("speed").write("text")  # type: ignore[arg-type]
+    print(board.observe("speed").read().data)  # type: ignore[union-attr]

@@ -49,9 +49,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, bytes]]:
     found: list[tuple[int, str, bytes]] = []
 
     class Recorded(fake.PubSocket):
-        def send(self: Any, data: Any, /, flags: int = 0) -> None:
+        def send(self: Any, data: Any, /, flags: int = 0, *, origin_time: int = 0) -> None:
             found.append((CLOCKS[-1].now, self.endpoint, data))
-            super().send(data)
+            super().send(data, flags, origin_time=origin_time)
 
     monkeypatch.setattr(fake, "PubSocket", Recorded)
     return found

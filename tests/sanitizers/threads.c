@@ -202,7 +202,7 @@ static void sleep_until_more(mq_subscriber *s) {
 /* Receive one message, with the checks that follow from its number. False: the end. */
 static bool receive(mq_subscriber *s, bool conflate, uint64_t *next, _Atomic uint64_t *cursor) {
     uint8_t copy[MESSAGE_MAX];
-    mq_message m;
+    mq_message m = {0};
     while (!stop) {
         mq_status status = mq_subscriber_next(s, conflate, &m);
         *cursor = s->cursor;
@@ -295,7 +295,7 @@ int main(int argc, char **argv) {
     side = aligned_alloc(64, MQ_SIDE_BYTES);
     memset((void *)ring, 0, MQ_RING_HEADER + DATA_BYTES);
     memset((void *)side, 0, MQ_SIDE_BYTES);
-    mq_side_init(side, ring, 1, DATA_BYTES, 1);
+    mq_side_init(side, ring, 1, DATA_BYTES, 1, false);
     for (int i = 0; i < THREADS; i++)
         progress[i] = AWAY;
     for (int i = 0; i < THREADS; i++)

@@ -76,7 +76,24 @@ def drive(path: Path) -> None:
         wait_until(lambda: recorder.stats().messages >= 4 * FRAMES)
 
 
-def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path) -> None:
+def drive_tracked(path: Path) -> None:
+    """Record the same on tracked topics, whose payloads say nothing."""
+    pubs = {name: msgq.pub_sock(name, tracked=True) for name in CHAIN}
+    beside = msgq.pub_sock("beside")
+    subs = {name: msgq.sub_sock(name, timeout=10_000) for name in CHAIN[:-1]}
+    with Recorder(path, chunk_seconds=0.02) as recorder:
+        for _ in range(FRAMES):
+            pubs["camera"].send(b"a picture")
+            for before, after in pairwise(CHAIN):
+                cause = subs[before].receive_tracked()
+                assert cause is not None
+                pubs[after].send(b"what comes of it", origin_time=cause.origin_time)
+            beside.send(b"nobody knows")
+        wait_until(lambda: recorder.stats().messages >= 4 * FRAMES)
+
+
+@pytest.mark.parametrize("drive", [drive, drive_tracked])
+def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path, drive: Any) -> None:
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")
     columns = pa.schema([MESSAGES.field(name) for name in ("endpoint", "publish_time", "origin_time")])

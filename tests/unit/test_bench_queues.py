@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_bench import LIMIT_S, PROJECT
+from tests.unit.test_bench import LIMIT_S, PROJECT, await_nothing
 
 
 def measure(folder: Path, cases: str, peers: str) -> Any:
@@ -23,7 +23,7 @@ def measure(folder: Path, cases: str, peers: str) -> Any:
         check=False,
     )
     assert run.returncode == 0, run.stderr + run.stdout
-    assert list(Path("/dev/shm").glob("*bench-*")) == []
+    await_nothing("*bench-*")
     return run.stdout, json.loads((folder / "out").read_text())
 
 

@@ -71,7 +71,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
 
 def test_people_get_a_line_a_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
-    assert len(result.output.splitlines()) == len(machine.CHECKS) + 8
+    assert len(result.output.splitlines()) == len(machine.CHECKS) + 9
     assert "ok    kernel" in result.output
 
 

@@ -17,6 +17,7 @@ from msgq import naming, queue_remains, remains, stats
 from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.errors import SegmentError
+from msgq.kept_remains import Kept
 from msgq.workqueue import Job, MessageQueue
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
@@ -169,7 +170,10 @@ def test_a_queue_is_no_topic_and_who_takes_it_for_one_is_told(prefix: str) -> No
     Channel("jobs").close()
     assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
     for verb in ("echo", "hz"):
-        assert "only list, info and clean know channels and queues" in command.run(verb, "queue/jobs", code=2).output
+        assert (
+            "only list, info and clean know channels, queues and records"
+            in command.run(verb, "queue/jobs", code=2).output
+        )
 
 
 def test_queues_of_another_prefix(prefix: str) -> None:
@@ -233,7 +237,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
     users = remains.Users((), ("python 17",))
-    monkeypatch.setattr(queue_remains, "users", lambda queue: users)
+    monkeypatch.setattr(Kept, "users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "nobody can say whether these live: python 17; --force removes it"
     assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
@@ -255,7 +259,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
-    tasks = [Task(lambda: list(queue_remains.clear_queues(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(queue_remains.QUEUES.clear(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"queue/{name}" for name in names)
     assert files(prefix) == []

@@ -71,6 +71,15 @@ def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:
     assert issubclass(errors.QueueMismatchError, SegmentError)
 
 
+def test_errors_of_records_are_caught_as_the_built_in_ones() -> None:
+    for cls, kind in ((errors.RecordIndexError, IndexError), (errors.RecordTypeError, TypeError)):
+        with pytest.raises(kind, match="'quotes': no"):
+            raise cls("no", "quotes")
+    with pytest.raises(KeyError) as caught:
+        raise errors.BoardKeyError("nobody has ever written 'x'", "status")
+    assert str(caught.value) == "'status': nobody has ever written 'x'"
+
+
 @pytest.mark.parametrize("cls", [IpcError, MultiplePublishersError])
 def test_stocks_arguments_are_nothing_or_the_endpoint_as_bytes(cls: type[IpcError]) -> None:
     assert (str(cls()), cls().endpoint) == ("messaging failure", "")

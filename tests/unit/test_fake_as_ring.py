@@ -22,15 +22,17 @@ SIZES = [0, 1, 8, 60, 64, 100, 200, 330, 336, 400]
 class Program:
     """One publisher, and subscribers that come and go, on one backend."""
 
-    def __init__(self, module: ModuleType, endpoint: str, segment_size: int, steps: list[str]) -> None:
+    def __init__(
+        self, module: ModuleType, endpoint: str, segment_size: int, steps: list[str], tracked: bool | None = None
+    ) -> None:
         self.module, self.endpoint, self.steps = module, endpoint, steps
         self.context = module.Context()
-        self.pub = self._connected(module.PubSocket(), segment_size)
+        self.pub = self._connected(module.PubSocket(), segment_size, tracked=tracked)
         self.subs: list[Any] = []
         self.number = 0
 
-    def _connected(self, socket: Any, *args: Any) -> Any:
-        socket.connect(self.context, self.endpoint, *args)
+    def _connected(self, socket: Any, *args: Any, **options: Any) -> Any:
+        socket.connect(self.context, self.endpoint, *args, **options)
         return socket
 
     def message(self, size: int) -> bytes:
@@ -76,6 +78,21 @@ class Program:
     def _receive(self, rng: random.Random) -> Any:
         return self._seen(rng, lambda sub: sub.receive(non_blocking=True))
 
+    def _send_with_origin(self, rng: random.Random) -> Any:
+        try:
+            self.pub.send(self.message(rng.choice(SIZES)), origin_time=self.number)
+        except MessageTooLargeError as error:
+            return str(error)
+        return self.pub.stats()
+
+    def _receive_tracked(self, rng: random.Random) -> Any:
+        def receive(sub: Any) -> Any:
+            found = sub.receive_tracked(non_blocking=True)
+            own = found is not None and found.origin_time == found.publish_time  # by a clock of its own
+            return found and (found.data, "its own" if own else found.origin_time)
+
+        return self._seen(rng, receive)
+
     def _receive_into(self, rng: random.Random) -> Any:
         buffer = bytearray(500)
         return self._seen(rng, lambda sub: buffer[: sub.receive_into(buffer, non_blocking=True) or 0])
@@ -113,6 +130,19 @@ STEPS = ["send"] * 8 + ["burst", "many", "join", "leave"] + ["receive"] * 3 + ["
 def test_a_random_program_sees_the_same_on_both(endpoint: str, seed: int, segment_size: int, more: list[str]) -> None:
     ring, fake = (Program(backend.load(name), endpoint, segment_size, STEPS + more) for name in ("msgq", "fake"))
     rngs = random.Random(seed), random.Random(seed)
+    for step in range(1000):
+        assert fake.do(rngs[0]) == ring.do(rngs[1]), f"step {step}"
+    assert ring.pub.stats().messages > 500
+    ring.close()
+    fake.close()
+
+
+@pytest.mark.parametrize("more", [["poll", "restart"], ["join_conflating"]], ids=["plain", "conflating"])
+@pytest.mark.parametrize("segment_size", [1024, 1168, 4096])
+def test_so_it_does_on_a_tracked_topic(endpoint: str, segment_size: int, more: list[str]) -> None:
+    steps = [*STEPS, *more, "send_with_origin", "send_with_origin", "receive_tracked", "receive_tracked"]
+    ring, fake = (Program(backend.load(name), endpoint, segment_size, steps, True) for name in ("msgq", "fake"))
+    rngs = random.Random(segment_size), random.Random(segment_size)
     for step in range(1000):
         assert fake.do(rngs[0]) == ring.do(rngs[1]), f"step {step}"
     assert ring.pub.stats().messages > 500

@@ -93,6 +93,22 @@ def test_other_slashes_are_refused(name: str) -> None:
         naming.queue_name(name)
 
 
+def test_records_have_one_file() -> None:
+    assert naming.records_path("quotes", "") == "/dev/shm/msgqrec_quotes"
+    assert naming.records_path("quotes", "p") == "/dev/shm/msgqrec_p/quotes"
+    assert naming.records_directories("p") == ("/dev/shm/msgqrec_p",)
+    assert naming.records_files("") == ("/dev/shm", "msgqrec_")
+    assert naming.records_files("p") == ("/dev/shm/msgqrec_p", "")
+
+
+@pytest.mark.parametrize("name", ["", "/quotes", "a/b", "..", "a\0b", "x" * 247])
+def test_names_that_records_cannot_have(name: str) -> None:
+    with pytest.raises(EndpointNameError, match="records"):
+        naming.records_name(name)
+    assert naming.records_name(b"quotes") == "quotes"
+    assert len(os.path.basename(naming.records_path(naming.records_name("x" * 246), ""))) <= 255
+
+
 class TestPrefix:
     def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
@@ -132,6 +148,14 @@ class TestPrefix:
     def test_one_that_only_queues_have_is_found(self, prefix: str) -> None:
         msgq.MessageQueue("jobs")
         assert prefix in naming.prefixes()
+
+    def test_one_that_only_records_have_is_found(self, prefix: str) -> None:
+        directory = SHM / f"msgqrec_{prefix}"
+        directory.mkdir()
+        try:
+            assert prefix in naming.prefixes()
+        finally:
+            directory.rmdir()
 
     @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
     def test_an_endpoint_in_its_way_is_named(self, prefix: str, kind: str) -> None:

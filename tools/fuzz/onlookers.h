@@ -83,7 +83,7 @@ static void record(void) {
     if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
         mq_subscriber_reset(sources[capture.stuck].from);
     uint64_t size = fuzz_below(64);
-    mq_log_chunk_append(&chunk, 1, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
+    mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
     check_chunk(&chunk);
     free(chunk.bytes);

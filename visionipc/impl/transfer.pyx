@@ -92,7 +92,7 @@ cdef class Outgoing:
         mq_copy_in((<Region> self._regions[buffer]).address + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
         packet.generation = self._leases.publish(buffer)
-        self._publisher._send_bytes(&packet, sizeof(packet))
+        self._publisher._send_bytes(&packet, sizeof(packet), 0)
         self.published += 1
         return 0
 

@@ -7,13 +7,14 @@ from typing import Generic, TypeVar
 import click
 
 from msgq.errors import InvalidValueError, SegmentError
-from msgq.naming import CHANNEL_MARK, QUEUE_MARK, endpoint_name
+from msgq.naming import CHANNEL_MARK, QUEUE_MARK, RECORDS_MARK, endpoint_name
 from msgq.selection import Choice, Selection, chosen
-from msgq.stats import topic_inodes
+from msgq.stats import channel_inodes, queue_inodes, record_inodes, topic_inodes
 
 _T = TypeVar("_T")
 
-MARKS = (CHANNEL_MARK, QUEUE_MARK)  # of what is no topic
+_MARKED = {CHANNEL_MARK: channel_inodes, QUEUE_MARK: queue_inodes, RECORDS_MARK: record_inodes}
+MARKS = tuple(_MARKED)  # of what is no topic
 
 
 def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
@@ -32,6 +33,11 @@ def choices(texts: Sequence[str]) -> tuple[Choice, ...]:
 def topic_texts(texts: Iterable[str]) -> list[str]:
     """Return the texts that may mean topics."""
     return [text for text in texts if not text.startswith(MARKS)]
+
+
+def marked_names(prefix: str | None) -> list[str]:
+    """Return the names of all that is there and no topic, with their marks."""
+    return [mark + name for mark, inodes in _MARKED.items() for name in inodes(prefix)]
 
 
 def missing_error(missing: Iterable[str], marked: Iterable[str]) -> click.ClickException:
@@ -54,7 +60,7 @@ class Names:
     def __init__(self, texts: Sequence[str], prefix: str | None) -> None:
         self._selection = Selection(choices(texts) or None)
         if marked := [name for name in self._selection.names if name.startswith(MARKS)]:
-            known = "only list, info and clean know channels and queues"
+            known = "only list, info and clean know channels, queues and records"
             raise click.UsageError(f"{', '.join(marked)}: {known}; this is for topics")
         self.plain = {endpoint_name(name) for name in self._selection.names}
         self.prefix = prefix

@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from msgq import timing
+from msgq.cli.common.names import marked_names
 from msgq.errors import InvalidValueError
-from msgq.naming import CHANNEL_MARK, QUEUE_MARK, endpoint_name
+from msgq.naming import endpoint_name
 from msgq.selection import expression
-from msgq.stats import channel_inodes, queue_inodes, topic_inodes
+from msgq.stats import topic_inodes
 
 EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
 EXIT_CODES_RUNNING = (
@@ -47,12 +49,17 @@ def complete_endpoint(context: click.Context, _parameter: click.Parameter, incom
 
 
 def complete_any(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the topics, channels and queues that are there and begin so, for the shell."""
-    prefix = context.params.get("prefix")
-    marked = [CHANNEL_MARK + name for name in channel_inodes(prefix)] + [
-        QUEUE_MARK + name for name in queue_inodes(prefix)
-    ]
+    """Return the endpoints of every kind that are there and begin so, for the shell."""
+    marked = marked_names(context.params.get("prefix"))
     return complete_endpoint(context, _parameter, incomplete) + _items(marked, incomplete)
+
+
+def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the stages that there are and begin so, or with --tree the topics, for the shell."""
+    topics = topic_inodes(context.params.get("prefix"))
+    if context.params.get("tree"):
+        return _items((name for name in topics if not name.startswith(timing.PREFIX)), incomplete)
+    return _items(sorted({found[0] for found in map(timing.timed, topics) if found}), incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.reader.decoders import Decoders, as_json, struct_dtype
+from msgq.dtypes import struct_dtype
+from msgq.recording.reader.decoders import Decoders, as_json
 from msgq.recording.reader.message import Message
 from msgq.schema import Schema
 

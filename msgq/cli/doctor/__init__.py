@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import click
 
 import msgq
-from msgq import channel_remains, naming, queue_remains, remains
+from msgq import channel_remains, naming, queue_remains, record_remains, remains
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, styled
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.errors import MsgqError
 from msgq.impl.ground import clock
 from msgq.impl.ring.topic import unlink_topic
-from msgq.stats import channels, queues, topics
+from msgq.stats import channels, queues, records, topics
 
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
@@ -52,7 +52,7 @@ def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield from (check() for check in CHECKS)
     yield stamps()
     yield round_trip()
-    for look in (segments, files, participants, channel_state, queue_state, left_behind):
+    for look in (segments, files, participants, channel_state, queue_state, record_state, left_behind):
         yield look(where)
 
 
@@ -83,7 +83,8 @@ def round_trip() -> Check:
 
 def segments(prefix: str) -> Check:
     """Look for files in the place of a topic that are damaged (wrong), or that this user cannot read (a note)."""
-    every = remains.unreadable(prefix) + channel_remains.unreadable(prefix) + queue_remains.unreadable(prefix)
+    kept = queue_remains.QUEUES.unreadable(prefix) + record_remains.RECORDS.unreadable(prefix)
+    every = remains.unreadable(prefix) + channel_remains.unreadable(prefix) + kept
     flaws = sorted(every, key=lambda flaw: not flaw.wrong)
     return _judged("segments", flaws, "every one can be read")
 
@@ -136,6 +137,14 @@ def queue_state(prefix: str) -> Check:
     flaws = sorted((flaw for one in found for flaw in queue_remains.ailments(one)), key=lambda flaw: not flaw.wrong)
     sizes = f"{len(found)} queues, {in_bytes(sum(one.bytes for one in found))} of {naming.SHARED_MEMORY}"
     return _judged("queues", flaws, f"{sizes}; the dead left nothing in them")
+
+
+def record_state(prefix: str) -> Check:
+    """Look at vectors and boards: full rows (wrong: nobody else can write), and the dead."""
+    found = records(prefix)
+    flaws = sorted((flaw for one in found for flaw in record_remains.ailments(one)), key=lambda flaw: not flaw.wrong)
+    sizes = f"{len(found)} vectors and boards, {in_bytes(sum(one.bytes for one in found))} of {naming.SHARED_MEMORY}"
+    return _judged("records", flaws, f"{sizes}; nobody dead in them")
 
 
 def left_behind(prefix: str) -> Check:

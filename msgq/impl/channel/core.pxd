@@ -113,6 +113,8 @@ cdef extern from "channel/publisher.h" nogil:
     uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_t slot)
     mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t origin_time,
                                          uint64_t *position)
+    uint64_t mq_channel_publish_rows(mq_channel_publisher *p, const uint8_t *rows, uint64_t size, uint64_t count,
+                                     uint64_t origin_time, uint64_t *first)
     void mq_channel_refuse(mq_channel_publisher *p)
 
 
@@ -145,6 +147,8 @@ cdef extern from "channel/subscriber.h" nogil:
     mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m)
     void mq_channel_pass(mq_channel_subscriber *s, const mq_channel_message *m)
     bint mq_channel_accept(mq_channel_subscriber *s, const mq_channel_message *m)
+    uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
+                                  mq_channel_message *last, const mq_u64 *whole)
     bint mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
     int mq_channel_has_more(const void *outlook)
 

@@ -183,22 +183,58 @@ static inline uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_
     return mq_slot_payload(mq_slot_at(&p->slots, slot));
 }
 
-/* Give what is in the slot a position. The slot is not the caller's any more, unless this says MQ_CHANNEL_CORRUPT. */
-static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
-                                                   uint64_t origin_time, uint64_t *position) {
+/* Give what is in the slot a position, and wake nobody. The slot is not the caller's any more, unless this says
+ * MQ_NO_POSITION: the order is corrupt. `now` is the host's time, which channels without stamps leave out. */
+static inline uint64_t mq_channel_place(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
+                                        uint64_t origin_time) {
     mq_slot *at = mq_slot_at(&p->slots, slot);
-    uint64_t now = p->stamps ? (uint64_t)(mq_now_ns() + p->clock_offset) : 0;
     mq_store_relaxed_u64(&at->length, length); /* relaxed, all: the exchange of the entry releases them */
-    mq_store_relaxed_u64(&at->publish_time, now);
+    mq_store_relaxed_u64(&at->publish_time, p->stamps ? now : 0);
     mq_store_relaxed_u64(&at->origin_time, origin_time);
-    *position = mq_order_publish(&p->order, p->number, slot);
-    if (mq_unlikely(*position == MQ_NO_POSITION))
-        return MQ_CHANNEL_CORRUPT;
+    uint64_t position = mq_order_publish(&p->order, p->number, slot);
+    if (mq_unlikely(position == MQ_NO_POSITION))
+        return position;
     uint32_t last = p->first + p->published_count++;
-    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_sent){*position, slot};
+    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_sent){position, slot};
     mq_store_relaxed_u64(&p->row->sent, ++p->sent); /* relaxed: counters */
     mq_store_relaxed_u64(&p->row->bytes, p->bytes += length);
+    return position;
+}
+
+/* What a message is stamped with that is published now. */
+static inline uint64_t mq_channel_now(const mq_channel_publisher *p) {
+    return p->stamps ? (uint64_t)(mq_now_ns() + p->clock_offset) : 0;
+}
+
+/* Publish what is in the slot. It is the caller's still if this says MQ_CHANNEL_CORRUPT. */
+static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
+                                                   uint64_t origin_time, uint64_t *position) {
+    *position = mq_channel_place(p, slot, length, mq_channel_now(p), origin_time);
+    if (mq_unlikely(*position == MQ_NO_POSITION))
+        return MQ_CHANNEL_CORRUPT;
     return mq_attention_due_many(&p->hub->attention) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
+}
+
+/* Publish up to `count` messages of `size` bytes each, stamped alike; *first is the position of the first one. Returns
+ * how many were: fewer when no slot is free at once, or the order is corrupt. The caller asks whether somebody is due
+ * to be woken. */
+static inline uint64_t mq_channel_publish_rows(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
+                                               uint64_t count, uint64_t origin_time, uint64_t *first) {
+    uint64_t now = mq_channel_now(p), done = 0;
+    for (; done < count; done++) {
+        int slot = mq_channel_take(p);
+        if (slot == MQ_NO_SLOT)
+            break;
+        mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);
+        uint64_t position = mq_channel_place(p, (uint32_t)slot, size, now, origin_time);
+        if (mq_unlikely(position == MQ_NO_POSITION)) {
+            mq_channel_give_back(p, (uint32_t)slot);
+            break;
+        }
+        if (!done)
+            *first = position;
+    }
+    return done;
 }
 
 static inline void mq_channel_refuse(mq_channel_publisher *p) {

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.ownpool cimport OwnPool
@@ -15,6 +15,9 @@ cdef class Publisher:
     cdef uint64_t _sent, _bytes, _refused, _withdrawn  # from pools that were outgrown
     cdef object __weakref__
     cdef int _refuse(self) except -1
+    cdef Py_ssize_t _send_rows(self, const Py_buffer *view, uint64_t origin_time) except -1
+    cdef bint _publish_rows(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
+                            uint64_t *done) except -1
     cdef object _send(self, object data, object timeout, uint64_t origin_time)
     cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time)
     cdef object _publish(self, OwnPool own, uint64_t slot, uint64_t size, uint64_t origin_time)

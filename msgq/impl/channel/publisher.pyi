@@ -76,7 +76,8 @@ class Publisher:
         ----------
         data : anything with contiguous bytes, also none at all. It is copied, so it may change as soon as this returns.
         timeout : seconds to wait for a slot when views or loans have all of them; None waits for ever.
-        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md); 0: not told.
+        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md). 0: the thread's
+            origin (tracking.md), or not told.
 
         Returns
         -------
@@ -102,11 +103,26 @@ class Publisher:
         handlers run then. Growing takes as long as it takes to make a file of the new size: say `slot_bytes` before.
         """
 
-    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
-        """Publish several messages, and return how many.
+    def send_many(
+        self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
+    ) -> int:
+        """Publish several messages.
 
-        Each is published before the next is asked for; the rows of an array are messages. It raises what `send` raises
-        without a time-out; what came before the error is published.
+        Each is published before the next is asked for; up to 256 rows of an array at a time are stamped alike, and wake
+        those who sleep once.
+
+        Parameters
+        ----------
+        messages : what `send` takes, one after another. The rows of an array are messages, too.
+        origin_time : that of all of them, as in `send`.
+
+        Returns
+        -------
+        How many it published.
+
+        Raises
+        ------
+        As `send` without a time-out. What came before the error is published.
         """
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:

@@ -1,6 +1,9 @@
 """A channel's publisher: a Python face on publisher.h. Its row and pool are in ownpool.pyx."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cython cimport no_gc_clear
@@ -8,16 +11,18 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_CORRUPT, MQ_CHANNEL_NOTIFY, MQ_NO_SLOT, MQ_VIEWERS, mq_channel_clear_dead, mq_channel_give_back,
-    mq_channel_payload, mq_channel_publish, mq_channel_refuse, mq_channel_take, mq_channel_used,
-    mq_channel_used_slot, mq_pin_holders, mq_pool_stride, mq_store_release_u64,
+    mq_channel_payload, mq_channel_publish, mq_channel_publish_rows, mq_channel_refuse, mq_channel_take,
+    mq_channel_used, mq_channel_used_slot, mq_pin_holders, mq_pool_stride, mq_store_release_u64,
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.ownpool cimport OwnPool, enter_channel
 from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_attention_announce_many, mq_attention_wake_many, mq_copy_in, mq_futex_wait, mq_futex_word, mq_now_ns,
+    mq_attention_announce_many, mq_attention_due_many, mq_attention_wake_many, mq_copy_in, mq_futex_wait, mq_futex_word,
+    mq_now_ns,
 )
 from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.origin cimport current_origin
 
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageTooLargeError, PoolExhaustedError, StateError,
@@ -27,7 +32,22 @@ from msgq.impl.sockets.checks import timeout_ns
 
 cdef enum:
     FEW_SLOTS = 4               # as many as a pool that grows should have, rather than larger ones
+    BLOCK_ROWS = 256            # of an array: so many are published before those who sleep are woken
     LOOK_AGAIN_NS = 100000000   # while it waits for a slot: nobody tells that a holder died
+
+
+cdef bint rows_of(messages, Py_buffer *view) except -1:
+    """Get the bytes of an array of several messages; False: it is something else, or has gaps."""
+    if not PyObject_CheckBuffer(messages) or getattr(getattr(messages, "dtype", None), "hasobject", False):
+        return False
+    try:
+        PyObject_GetBuffer(messages, view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+    except (BufferError, ValueError):
+        return False
+    if view.ndim > 1 or view.ndim == 1 and view.itemsize > 1:
+        return True
+    PyBuffer_Release(view)
+    return False
 
 
 cdef class Publisher:
@@ -110,14 +130,50 @@ cdef class Publisher:
             self._refuse()
         return self._send(data, timeout, origin_time)
 
-    def send_many(self, messages, /):
+    def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
+        cdef Py_buffer view
+        if rows_of(messages, &view):
+            try:
+                return self._send_rows(&view, origin_time)
+            finally:
+                PyBuffer_Release(&view)
         for message in messages:
             if self._ticket != fork_generation:
                 self._refuse()
-            self._send(message, 0.0, 0)
+            self._send(message, 0.0, origin_time)
             count += 1
         return count
+
+    cdef Py_ssize_t _send_rows(self, const Py_buffer *view, uint64_t origin_time) except -1:
+        """Publish the rows of an array, block by block, each of which wakes those who sleep once."""
+        cdef const uint8_t *data = <const uint8_t *> view.buf
+        cdef uint64_t done = 0, count = view.shape[0], size = view.len // count if count else 0, block, wanted
+        if self._ticket != fork_generation:
+            self._refuse()
+        if size > self._own.c.slots.slot_bytes:
+            self._grow(size)
+        cdef uint64_t origin = origin_time or current_origin()
+        block = max(<uint64_t> 1, min(<uint64_t> BLOCK_ROWS, <uint64_t> LARGE_BYTES // max(size, <uint64_t> 1)))
+        while done < count:
+            wanted = min(block, count - done)
+            if size >= LARGE_BYTES or not self._publish_rows(data + done * size, size, wanted, origin, &done):
+                self._send_bytes(data + done * size, size, 0.0, origin)  # which copes with what stands in the way
+                done += 1
+        return count
+
+    cdef bint _publish_rows(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
+                            uint64_t *done) except -1:
+        """Publish so many rows, and add how many were to `done`; False: not all."""
+        cdef uint64_t first = 0
+        cdef uint64_t sent = mq_channel_publish_rows(&self._own.c, rows, size, count, origin_time, &first)
+        done[0] += sent
+        if sent and mq_attention_due_many(&self._own.c.hub.attention):
+            mq_attention_wake_many(&self._own.c.hub.attention)
+        if not (is_whole(self._hub.whole) and is_whole(self._own.pool.whole)):
+            self._hub.check_whole()
+            self._own.pool.check_whole(self.endpoint)
+        return sent == count
 
     cdef object _send(self, object data, object timeout, uint64_t origin_time):
         cdef Py_buffer view
@@ -153,7 +209,7 @@ cdef class Publisher:
 
     cdef object _publish(self, OwnPool own, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
-        status = mq_channel_publish(&own.c, slot, size, origin_time, &position)
+        status = mq_channel_publish(&own.c, slot, size, origin_time or current_origin(), &position)
         if not (is_whole(self._hub.whole) and is_whole(own.pool.whole)):
             self._hub.check_whole()  # afterwards: a page that was cut off is found when it is touched
             own.pool.check_whole(self.endpoint)

@@ -188,6 +188,25 @@ static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_
     return true;
 }
 
+/* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns how
+ * many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
+static inline uint64_t mq_channel_take_rows(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
+                                            mq_channel_message *last, const mq_u64 *whole) {
+    mq_channel_message m;
+    uint64_t lost = s->lost, done = 0;
+    while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
+           m.pool_uid == last->pool_uid && m.length == size) {
+        mq_copy_out(out + done * size, mq_slot_payload(m.slot), size);
+        if (whole && mq_load_relaxed_u64(whole) != 1) /* relaxed: it changes once, before what was read does */
+            break;
+        if (!mq_channel_accept(s, &m))
+            break;
+        *last = m;
+        done++;
+    }
+    return done;
+}
+
 /* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
 static inline bool mq_channel_hold(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
     const mq_slots *pool = &s->pools[m->row];

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from msgq.impl.channel.core cimport mq_channel_message, mq_channel_outlook, mq_channel_status, mq_channel_subscriber
 from msgq.impl.channel.hub cimport Hub
@@ -27,6 +27,7 @@ cdef class Subscriber(Waitable):
     cdef bint _takes_views(self) noexcept
     cdef object _receive(self, object timeout)
     cdef bytes _copy(self, const mq_channel_message *message)
+    cdef uint64_t _take_more(self, uint8_t *out, uint64_t size, uint64_t most) noexcept
     cdef uint64_t _most(self, object limit) except? 0
 
 

@@ -151,13 +151,22 @@ class Subscriber(Waitable):
         InvalidValueError : a negative `limit`.
         """
 
-    def receive_array(self, dtype: npt.DTypeLike, limit: int | None = None) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the messages that are there, each of which is one element, as an array. Wait for none.
+    def receive_array(
+        self,
+        dtype: npt.DTypeLike,
+        limit: int | None = None,
+        *,
+        timeout: float | None = 0.0,
+        publishers: list[PublisherInfo] | None = None,
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Take the messages that are there, each of which is one element, as an array.
 
         Parameters
         ----------
         dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
         limit : at most so many; None takes all that were published before the call.
+        timeout : seconds to wait for the first one; 0 looks once, None waits for ever.
+        publishers : a list to which who published each of them is added.
 
         Returns
         -------

@@ -5,13 +5,13 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from msgq.impl.channel.core cimport (
     MQ_CHANNEL_EMPTY, MQ_CHANNEL_OK, MQ_CHANNEL_UNMAPPED, MQ_PUBLISHERS, mq_channel_accept, mq_channel_cursor,
     mq_channel_has_more, mq_channel_hold, mq_channel_join, mq_channel_message, mq_channel_next, mq_channel_outlook,
-    mq_channel_pass, mq_channel_show_joined, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
+    mq_channel_pass, mq_channel_show_joined, mq_channel_take_rows, mq_load_relaxed_u64, mq_order_tail, mq_slot_payload,
 )
 from msgq.impl.channel.hub cimport Hub, is_whole
 from msgq.impl.channel.membership cimport MappedPool, Membership
@@ -285,17 +285,23 @@ cdef class Subscriber(Waitable):
             self._enter()
         return messages
 
-    def receive_array(self, dtype, limit=None):
+    def receive_array(self, dtype, limit=None, *, timeout=0.0, list publishers=None):
         import numpy
         cdef mq_channel_message message
-        cdef uint64_t size, told, lost = self.c.lost, count = 0, most = self._most(limit)
+        cdef uint64_t size, told, taken, lost, most, count = 0
+        cdef Py_buffer view
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+        most = self._most(limit)
+        if most == 0 and limit != 0 and timeout != 0 and self._find(&message, timeout):
+            most = self._most(limit)
+        lost = self.c.lost
         most = min(most, self.c.order.capacity)  # more cannot be there, however far behind we are
         out = numpy.empty(most, dtype)
-        cdef size_t address = <size_t> out.ctypes.data
+        PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+        PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
         self._enter()  # that was Python code, and so may have run anything
         while count < most:
             told = self._told
@@ -315,11 +321,18 @@ cdef class Subscriber(Waitable):
                     break
                 text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
-            mq_copy_out(<void *> (address + count * size), mq_slot_payload(message.slot), size)
+            mq_copy_out(<uint8_t *> view.buf + count * size, mq_slot_payload(message.slot), size)
             if self._take(&message):
-                count += 1
+                taken = 1 + self._take_more(<uint8_t *> view.buf + (count + 1) * size, size, most - count - 1)
+                count += taken
+                if publishers is not None:
+                    publishers += [self._last_from.publisher] * <Py_ssize_t> taken
         self._settle_fd()
         return out[:count]
+
+    cdef uint64_t _take_more(self, uint8_t *out, uint64_t size, uint64_t most) noexcept:
+        """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
+        return mq_channel_take_rows(&self.c, out, size, most, &self._last, self._last_from.pool.whole)
 
     def __iter__(self):
         return self
@@ -375,6 +388,10 @@ cdef class Subscriber(Waitable):
             self._end_if_closing()
             self._pools = [None] * MQ_PUBLISHERS  # they are mapped anew, with pins that can be written
             memset(self.c.pools, 0, sizeof(self.c.pools))
+
+    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
+        published[0], origin[0] = self._last.publish_time, self._last.origin_time
+        return self._last_from is not None
 
     # ---- waiting ----
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgq import naming
@@ -24,9 +25,10 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.fake.clock import Clock
+from msgq.schema import Schema
 
-#: A message under way: the cursor of a subscriber that reads it next, and its bytes.
-Entry = tuple[int, bytes]
+#: A message under way: the cursor of who reads it next, its bytes; on a tracked topic, its publish and origin time.
+Entry = tuple[int, bytes] | tuple[int, bytes, int, int]
 #: Takes each message that is sent.
 Sink = Callable[[Entry], object]
 
@@ -34,6 +36,7 @@ DATA_BYTES = 1 << 20
 DATA_BYTES_MIN = 128
 DATA_BYTES_MAX = 2**32 - 1
 CHUNK_MAX = 65536
+STAMPS_BYTES = 16  # on a tracked topic, before each payload
 WRITERS_MAX = 16
 LAP = 1 << 32  # a position is a lap, and below it the offset
 OFFSET = LAP - 1
@@ -108,19 +111,20 @@ To = TypeVar("To", bound=Arrivals)
 
 
 class Source(Generic[To]):
-    """What messages come from: a topic, a channel or a work queue.
+    """What messages come from: a topic, a channel, a work queue, or records (whose messages are writes).
 
     Attributes
     ----------
     endpoint : its name in a simulation.
     exact : each message goes to one of those who take, exactly once: nothing is lost, and nobody is lapped.
+    shared : each message changes what all see.
     messages : published so far.
     inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
     inboxes : of its subscribers.
     deliver : what each message is given to. The bus chooses it: the subscribers, or a simulation.
     """
 
-    exact = False
+    exact = shared = False
 
     def __init__(self, endpoint: str, route: Callable[[Source[Any]], Sink]) -> None:
         self.endpoint = endpoint
@@ -168,6 +172,8 @@ class Topic(Source["Inbox"]):
     granted : the publisher needs no `extend` up to here.
     limit : everything older than a lap before this is overwritten.
     bytes : published so far.
+    stamps : bytes of the ring that each message takes besides: 0, unless the topic is tracked.
+    schema : what the messages are, as the publisher said that said it last.
     """
 
     def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Source[Any]], Sink]) -> None:
@@ -177,9 +183,10 @@ class Topic(Source["Inbox"]):
         self._chunk = min(data_bytes // 16 & ~7, CHUNK_MAX)
         self.need_max = data_bytes // 3 & ~7
         self.position = self.granted = self.limit = 0
-        self.bytes = 0
+        self.bytes = self.stamps = 0
         self.writer: Writer | None = None
         self.writers = 0
+        self.schema: Schema | None = None
 
     def claim(self, writer: Writer) -> None:
         """Make this the publisher; who had the topic finds out at its next send."""
@@ -213,15 +220,15 @@ class Topic(Source["Inbox"]):
 
     def start(self, cursor: int, size: int) -> int:
         """Return where a message is that a reader at `cursor` finds: there, or in the next lap if that has no room."""
-        wraps = (cursor & OFFSET) + need(size) > self._lap_end
+        wraps = (cursor & OFFSET) + need(size + self.stamps) > self._lap_end
         return (cursor & ~OFFSET) + LAP if wraps else cursor
 
     def check_size(self, size: int) -> int:
         """Return what a message of `size` bytes needs, if it may be sent at all."""
-        wanted = need(size)
+        wanted = need(size + self.stamps)
         if wanted > self.need_max:
             text = (
-                f"a message of {size} bytes does not fit: at most {self.need_max - 8} with segment_size "
+                f"a message of {size} bytes does not fit: at most {self.need_max - 8 - self.stamps} with segment_size "
                 f"{self.data_bytes}; this one needs {3 * wanted}"
             )
             raise MessageTooLargeError(text, self.endpoint)
@@ -314,8 +321,8 @@ class Inbox(Arrivals):
             self.sink = self._arrive
             self.topic.rewire()
         if self.queue:
-            cursor, data = self.queue[0]
-            self.queue[0] = (self.topic.start(cursor, len(data)), data)
+            cursor, data, *times = self.queue[0]
+            self.queue[0] = (self.topic.start(cursor, len(data)), data, *times)  # type: ignore[assignment]
         else:
             self._settle()
         return bool(self.queue)
@@ -376,7 +383,7 @@ class Bus:
 
     Attributes
     ----------
-    channels, queues : by prefix and name; see channel_order.py and workqueue_store.py.
+    channels, queues, records : by prefix and name; see channel_order.py, workqueue_store.py and records_store.py.
     """
 
     def __init__(self) -> None:
@@ -384,6 +391,7 @@ class Bus:
         self._topics: dict[tuple[str, str], Topic] = {}
         self.channels: dict[tuple[str, str], Source[Any]] = {}
         self.queues: dict[tuple[str, str], Source[Any]] = {}
+        self.records: dict[tuple[str, str], Source[Any]] = {}
 
     def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
@@ -407,10 +415,11 @@ class Bus:
         return topic
 
     def disown(self) -> None:
-        """In a forked child: leave all topics, channels and queues to the parent."""
-        for source in (*self._topics.values(), *self.channels.values(), *self.queues.values()):
+        """In a forked child: leave all there is to the parent."""
+        kinds = self._topics, self.channels, self.queues, self.records
+        for source in chain.from_iterable(kind.values() for kind in kinds):
             source.disown()
-        for kept in (self._topics, self.channels, self.queues, self.clock.alarms):
+        for kept in (*kinds, self.clock.alarms):
             kept.clear()
 
     def existing_topic(self, endpoint: str) -> Topic:
@@ -430,7 +439,7 @@ class Bus:
         return fan_out([inbox.sink for inbox in source.inboxes])
 
     def opened(self, socket: Closable) -> None:
-        """Take notice of a socket that was connected, a side of a channel, or a handle of a queue."""
+        """Take notice of a socket that was connected, a side of a channel, or a handle of a queue or of records."""
 
     def took(self, source: Source[Any], number: int) -> None:
         """Take notice of a message of a queue that somebody has taken: the one of this number, from 1 on."""

@@ -19,6 +19,7 @@ from msgq.errors import (
 from msgq.impl.fake.bus import Source
 from msgq.impl.fake.channel_order import Hub, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
+from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import closed_error, timeout_ns
 
 DEFAULT_SLOT_BYTES = 4096
@@ -158,18 +159,18 @@ class Publisher:
         slot = self._slot_for(len(message), timeout)
         return self.publish(self._pool, slot, message, checked_origin)
 
-    def send_many(self, messages: Iterable[Any], /) -> int:
+    def send_many(self, messages: Iterable[Any], /, *, origin_time: int = 0) -> int:
         """Publish several messages, and return how many."""
         count = 0
         for message in messages:
-            self.send(message)
+            self.send(message, origin_time=origin_time)
             count += 1
         return count
 
     def publish(self, pool: Pool, slot: int, message: Message, origin_time: int) -> int:
         """Give the message in a slot its position. (For loans, too.)"""
         publish_time = self._line.bus.clock.now_ns if self._line.geometry["stamps"] else 0
-        position = pool.publish(slot, message, publish_time, origin_time)
+        position = pool.publish(slot, message, publish_time, origin_time or thread_origin())
         if pool is not self._pool:  # a loan of one that was outgrown since
             self._former["sent"] += 1
             self._former["bytes"] += len(message)

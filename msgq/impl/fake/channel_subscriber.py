@@ -243,15 +243,25 @@ class Subscriber(Waitable):
             self._cursor.told = told
             return None
 
-    def receive_array(self, dtype: npt.DTypeLike, limit: int | None = None) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    def receive_array(
+        self,
+        dtype: npt.DTypeLike,
+        limit: int | None = None,
+        *,
+        timeout: float | None = 0.0,
+        publishers: list[PublisherInfo] | None = None,
+    ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the messages that are there, each of which is one element, as an array. It ends before a loss."""
         import numpy  # the only method that needs it
 
-        most, lost = self._most(limit), self.lost
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
+        most = self._most(limit)
+        if not most and limit != 0 and timeout != 0 and self._find(timeout) is not None:
+            most = self._most(limit)
+        lost = self.lost
         messages: list[bytes] = []
         while len(messages) < most and (entry := self._find_more(bool(messages))) is not None:
             if messages and self.lost != lost:
@@ -264,6 +274,8 @@ class Subscriber(Waitable):
                 text = f"the next message has {size} bytes, the dtype {element.itemsize}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
             messages.append(self._take(entry).data)
+            if publishers is not None and self._last is not None:
+                publishers.append(self._last.publisher)
         self._settle_fd()
         array = numpy.empty(len(messages), element)
         fill(array, b"".join(messages))

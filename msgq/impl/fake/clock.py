@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from msgq.impl.ground import clock as host
+from msgq.impl.ground import origin
 from msgq.units import NS_PER_S
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
@@ -28,6 +29,7 @@ class Clock:
         self.now_ns = 0
         self.alarms: dict[object, tuple[int, Callable[[], object]]] = {}
         self._sleep = sleep
+        self._last_origin = -1
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -41,6 +43,12 @@ class Clock:
         return self.now_ns
 
     monotonic_ns = time_ns
+
+    def new_origin_time(self, count: int = 1) -> int:
+        """Return the virtual time in nanoseconds as an origin that nothing else here has; `count`: so many follow."""
+        first = max(self.now_ns, self._last_origin + 1)
+        self._last_origin = first + count - 1
+        return first
 
     def sleep(self, seconds: float) -> None:
         """Let `seconds` pass; in a simulation the other nodes go on meanwhile.
@@ -81,6 +89,7 @@ class Clock:
             (time, "perf_counter_ns"): self.time_ns,
             (time, "sleep"): self.sleep,
             (host, "time_ns"): self.time_ns,
+            (origin, "new_origin_time"): self.new_origin_time,
         }
         real = {place: getattr(*place) for place in virtual}
         try:

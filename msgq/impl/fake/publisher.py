@@ -9,10 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
 from msgq.figures import PublisherStats
-from msgq.impl.fake.bus import WRITERS_MAX, Entry, Source, Topic, Writer, current_bus, forked_error
+from msgq.impl.fake.bus import (
+    STAMPS_BYTES,
+    WRITERS_MAX,
+    Entry,
+    Source,
+    Topic,
+    Writer,
+    current_bus,
+    forked_error,
+    need,
+)
 from msgq.impl.fake.socket import Socket, check_connect
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import check_readers_wait, check_send_flags, closed_error
+from msgq.impl.ground.origin import origin_time as thread_origin
+from msgq.impl.sockets.checks import (
+    check_origin,
+    check_readers_wait,
+    check_send_flags,
+    closed_error,
+    untracked_error,
+    wrong_tracking_error,
+)
 from msgq.impl.sockets.publishing import Reservation, messages_of
 from msgq.impl.sockets.pyzmq_names import NothingLingers
 from msgq.schema import Schema
@@ -42,6 +60,14 @@ def _own_bytes(data: Any) -> bytes:
     return b"".join((data,))
 
 
+def _settle_tracking(topic: Topic, wanted: bool | None) -> None:
+    """Let a topic be tracked from its first message on, or never."""
+    if wanted is not None and bool(wanted) != bool(topic.stamps):
+        if not wanted or topic.position:
+            raise wrong_tracking_error(topic.endpoint, bool(wanted))
+        topic.stamps = STAMPS_BYTES
+
+
 class PubSocket(NothingLingers, Socket):
     """Publishes messages on one endpoint. See publisher.pyi for the contract of each method.
 
@@ -65,6 +91,11 @@ class PubSocket(NothingLingers, Socket):
         """Whether the socket is closed, or was never connected."""
         return self._claim is _CLOSED
 
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time."""
+        return not self.closed and self._topic.stamps != 0
+
     def connect(
         self,
         context: Context,
@@ -74,8 +105,9 @@ class PubSocket(NothingLingers, Socket):
         mode: int | None = None,
         schema: Schema | None = None,
         trust: str | None = None,
+        tracked: bool | None = None,
     ) -> None:
-        """Become the endpoint's publisher. `schema` is checked and forgotten: nobody else could look at it."""
+        """Become the endpoint's publisher."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
@@ -90,9 +122,11 @@ class PubSocket(NothingLingers, Socket):
             if former.reserved:
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
+        _settle_tracking(topic, tracked)
         self._bus, self._topic, self._endpoint = bus, topic, name
         self._writer = self._claim = Writer()
         topic.writers += 1
+        topic.schema = topic.schema if schema is None else schema
         topic.claim(self._writer)
         bus.opened(self)
 
@@ -121,10 +155,13 @@ class PubSocket(NothingLingers, Socket):
         who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
         return MultiplePublishersError(f"another publisher took over: {who}; nothing was sent", self._endpoint)
 
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, *, origin_time: int = 0) -> None:
         """Publish one message."""
         if flags:
             check_send_flags(flags, self._endpoint)
+        if origin_time or self._topic.stamps:
+            self._send_tracked(data, origin_time)
+            return
         message = data if type(data) is bytes else _own_bytes(data)
         topic = self._topic
         if topic.writer is not self._claim:
@@ -139,21 +176,46 @@ class PubSocket(NothingLingers, Socket):
         topic.bytes += size
         topic.deliver((cursor, message))
 
-    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
+    def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
+        self._check()
+        self._check_origin(origin_time)
+        message = data if type(data) is bytes else _own_bytes(data)
+        self._check()
+        topic, clock = self._topic, self._bus.clock
+        cursor, size = topic.position, len(message)
+        position = cursor + need(size + STAMPS_BYTES)
+        topic.position = topic.extend(size) if position > topic.granted else position
+        topic.messages += 1
+        topic.bytes += size
+        origin = origin_time or thread_origin()
+        publish_time = clock.now_ns if origin else clock.new_origin_time()
+        topic.deliver((cursor, message, publish_time, origin or publish_time))
+
+    def _check_origin(self, origin_time: int) -> None:
+        if origin_time:
+            if not self._topic.stamps:
+                raise untracked_error(self._endpoint)
+            check_origin(origin_time, self._endpoint)
+
+    def send_many(
+        self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
+    ) -> int:
         """Publish several messages, and return how many."""
         self._check()
+        self._check_origin(origin_time)
         count = 0
         for message in messages_of(messages):
-            self.send(message)
+            self.send(message, origin_time=origin_time)
             count += 1
         return count
 
-    def reserve(self, size: int) -> Reservation:
+    def reserve(self, size: int, *, origin_time: int = 0) -> Reservation:
         """Write one message in place: ``with pub.reserve(size) as view: ...``."""
         self._check()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
-        return Reservation(self, size)
+        self._check_origin(origin_time)
+        return Reservation(self, size, origin_time)
 
     def _begin_reservation(self, size: int) -> None:
         self._check()

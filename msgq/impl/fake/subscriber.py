@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures import SubscriberStats
-from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error
+from msgq.figures import SubscriberStats, Tracked
+from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error, need
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, closed_error, timeout_ms
+from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, closed_error, timeout_ms, untracked_error
 from msgq.impl.sockets.pyzmq_names import NothingLingers, PyzmqReceiver
 from msgq.units import FOR_EVER, NS_PER_MS
 
@@ -70,6 +70,11 @@ class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
     def lost(self) -> int | None:
         """Messages that were published after `connect` and passed over, by conflating, being lapped, or a fault."""
         return 0 if self._inbox is None else self._inbox.lost
+
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time; settled with the first message at the latest."""
+        return self._inbox is not None and not self._inbox.closed and self._inbox.topic.stamps != 0
 
     def stats(self) -> SubscriberStats:
         """Return what this socket has received and lost since it connected."""
@@ -130,6 +135,19 @@ class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
         data = inbox.take()
         self._settle_fd()
         return data
+
+    def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
+        """Take the next message, or the newest if the socket conflates, with its times."""
+        inbox = self._find(non_blocking)
+        if inbox is None:
+            return None
+        if not inbox.topic.stamps:
+            raise untracked_error(self._endpoint)
+        inbox.peek()
+        _, _, publish_time, origin_time = inbox.queue[0]  # type: ignore[misc]  # there are four
+        message = Tracked(inbox.take(), publish_time, origin_time)
+        self._settle_fd()
+        return message
 
     def _enter(self) -> Inbox:
         """Return the inbox, if this socket may be used now."""
@@ -243,8 +261,12 @@ class SubSocket(PyzmqReceiver, NothingLingers, Waitable):
             raise InvalidValueError(text, self._endpoint)
         inbox = self._find(False) if wait_for_one and most else self._enter()
         messages: list[bytes] = []
+        end = 0  # where the next message begins, if none is dropped
         while inbox is not None and len(messages) < most and inbox.look():
             pending, size = len(inbox.peek()), element.itemsize
+            if messages and not inbox.conflate and inbox.cursor() != inbox.topic.start(end, pending):
+                break  # what was between the two was dropped
+            end = inbox.cursor() + need(pending + inbox.topic.stamps)
             if pending != size and not messages:
                 text = f"the next message has {pending} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)

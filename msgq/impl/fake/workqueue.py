@@ -23,6 +23,7 @@ from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
+from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import closed_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
@@ -285,7 +286,7 @@ class MessageQueue(Waitable):
             self._wait(queue.has_room, patience_ns, "room for a message")
         if not queue.has_room():
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
-        queue.send(data, priority, origin_time)
+        queue.send(data, priority, origin_time or thread_origin())
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait until there is room for a message; tell whether there is."""

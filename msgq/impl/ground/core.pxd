@@ -12,6 +12,11 @@ cdef extern from "ground/layout.h" nogil:
     uint64_t MQ_CLOCK_MAGIC
     ctypedef struct mq_clock:
         pass
+    enum:
+        MQ_ORIGIN_VERSION
+    uint64_t MQ_ORIGIN_MAGIC
+    ctypedef struct mq_origin:
+        pass
 
 
 cdef extern from "ground/atomics.h" nogil:
@@ -19,8 +24,27 @@ cdef extern from "ground/atomics.h" nogil:
         pass
     ctypedef struct mq_u32:
         pass
+    uint64_t mq_load_relaxed_u64(const mq_u64 *word)
+    uint64_t mq_load_acquire_u64(const mq_u64 *word)
     void mq_copy_in(void *shared, const void *source, size_t n)
     void mq_copy_out(void *to, const void *shared, size_t n)
+
+
+cdef extern from "ground/origin.h" nogil:
+    mq_u64 *mq_origin_last(mq_origin *origin)
+    int64_t mq_origin_next(mq_u64 *last, int64_t now_ns, uint64_t count)
+
+
+cdef extern from "ground/layout.h" nogil:
+    enum:
+        MQ_NAME
+    ctypedef struct mq_identity:
+        mq_u64 uid, pid, thread_id, start_time
+        char name[16]
+    ctypedef struct mq_roster_row:
+        mq_identity who
+    ctypedef struct mq_schema:
+        pass
 
 
 cdef extern from "ground/liveness.h" nogil:
@@ -57,12 +81,22 @@ cdef extern from "ground/life.h" nogil:
     mq_life mq_owner_life(mq_inquiry *inquiry, uint64_t row, uint64_t pid, uint64_t pid_namespace)
 
 
+cdef extern from "ground/roster.h" nogil:
+    enum:
+        MQ_NO_ROW
+    ctypedef struct mq_roster:
+        pass
+    int mq_roster_find(const mq_roster *roster, const mq_roll *roll, void **hold)
+    mq_life mq_identity_life(mq_inquiry *inquiry, const mq_identity *who, int byte)
+
+
 cdef extern from "ground/schema.h" nogil:
     enum:
         MQ_SCHEMA_NAME
         MQ_SCHEMA_ENCODING
     ctypedef struct mq_schema_parts:
         uint64_t room
+    mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
     void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
                          uint64_t size)
     bint mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *size)

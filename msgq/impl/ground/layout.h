@@ -55,6 +55,14 @@ typedef struct {
 } mq_schema_spare;
 _Static_assert(sizeof(mq_schema_spare) == 248, "bump MQ_SIDE_VERSION");
 
+/* What each message of a tracked topic begins with, before its payload, and each value of a tracked dtype. Nanoseconds of
+ * the host's clock. */
+typedef struct {
+    int64_t publish_time;
+    int64_t origin_time; /* of what it comes from */
+} mq_stamps;
+_Static_assert(sizeof(mq_stamps) == 16, "bump MQ_SIDE_VERSION");
+
 /* ---- the host's clock: /dev/shm/msgqclock, ours (docs/clock.md). Constant once the file has a name ---- */
 
 enum {
@@ -70,5 +78,21 @@ typedef struct {
     mq_u64 reserved[5];
 } mq_clock;
 _Static_assert(sizeof(mq_clock) == 64, "bump MQ_CLOCK_VERSION");
+
+/* ---- a user's origins: /dev/shm/msgqorigin_<uid>, ours (docs/tracking.md) ---- */
+
+enum {
+    MQ_ORIGIN_VERSION = 1,
+};
+
+#define MQ_ORIGIN_MAGIC 0x314e47524f515347ull /* "GSQORGN1" read as little-endian */
+
+typedef struct {
+    mq_u64 magic;
+    mq_u64 version;
+    mq_u64 last; /* the newest origin that was made, ns of the host's clock. Any process of the user, by exchange */
+    mq_u64 reserved[5];
+} mq_origin;
+_Static_assert(sizeof(mq_origin) == 64, "bump MQ_ORIGIN_VERSION");
 
 #endif

@@ -37,6 +37,7 @@ cdef class Waitable:
     cdef void _vacate(self) noexcept
     cdef void _announce_fd(self) noexcept
     cdef int _leave(self) except -1
+    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept
 
     # Its own:
     cdef int _end_if_closing(self) except -1

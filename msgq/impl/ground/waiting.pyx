@@ -10,6 +10,7 @@ while this thread occupies the object; a receive that finds something calls none
     _nap_ns      see to it that somebody can wake us; how long to sleep at most before another look, in ns. `slept_ns`:
                  how long this wait has lasted.
     _lookout     the same for the watcher thread, without the GIL (lookout.h).
+    _stamps_of_last   when the message received last was published, and that which it comes from; False: nobody said
     _awake       the sleep that _announce told of is over, or did not come to be. Not every kind needs it.
     _give_back   leave all places: it is closed. `__dealloc__` of the kind calls _leave when it is still open.
 
@@ -106,6 +107,9 @@ cdef class Waitable:
 
     cdef void _awake(self) noexcept:
         pass
+
+    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
+        return False
 
     cdef void _announce_fd(self) noexcept:
         """Say in the place of the watcher thread that it sleeps."""

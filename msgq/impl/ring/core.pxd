@@ -24,6 +24,20 @@ cdef extern from "ring/layout.h" nogil:
         pass
     ctypedef struct mq_side:
         pass
+    ctypedef struct mq_stamps:
+        int64_t publish_time
+        int64_t origin_time
+
+
+cdef extern from "ring/stamps.h" nogil:
+    ctypedef enum mq_track:
+        MQ_TRACK_AS_IT_IS
+        MQ_TRACK_YES
+        MQ_TRACK_NO
+    bint mq_side_tracked(const mq_side *side)
+    bint mq_can_track(const mq_ring_header *ring, const mq_side *side, mq_track wanted)
+    void mq_stamps_put(uint8_t *payload, const mq_stamps *stamps)
+    void mq_stamps_get(mq_stamps *stamps, const uint8_t *payload)
 
 
 cdef extern from "ring/position.h" nogil:
@@ -55,6 +69,7 @@ cdef extern from "ring/publisher.h" nogil:
         MQ_EMPTY
         MQ_TOO_LARGE
         MQ_CORRUPT
+        MQ_UNTRACKED
     ctypedef struct mq_publisher_entry:
         pass
     ctypedef struct mq_publisher:
@@ -65,6 +80,8 @@ cdef extern from "ring/publisher.h" nogil:
         uint8_t *data
         mq_whole whole
         uint32_t data_bytes
+        uint32_t stamps
+        mq_track track
         bint after_stock
         bint unordered
         bint for_bridge
@@ -76,6 +93,7 @@ cdef extern from "ring/publisher.h" nogil:
         uint64_t bytes
         uint32_t stock_count
     mq_status mq_publisher_send(mq_publisher *p, const void *data, uint64_t size)
+    mq_status mq_publisher_send_tracked(mq_publisher *p, const void *data, uint64_t size, const mq_stamps *stamps)
     mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload)
     bint mq_publisher_has_room(const mq_publisher *p, uint64_t size)
     void mq_publisher_stage(mq_publisher *p, uint64_t size)
@@ -97,6 +115,7 @@ cdef extern from "ring/subscriber.h" nogil:
         const char *path
         uint64_t inode
         uint32_t data_bytes
+        uint32_t stamps
         bint outgrown
         bint passive
         bint announced
@@ -118,10 +137,10 @@ cdef extern from "ring/subscriber.h" nogil:
     mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message)
     bint mq_subscriber_accept(mq_subscriber *s, const mq_message *message)
     mq_status mq_subscriber_doubt(mq_subscriber *s)
+    uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size)
     uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s)
     mq_status mq_subscriber_refresh(mq_subscriber *s)
     mq_status mq_subscriber_reset(mq_subscriber *s)
-    int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     void mq_subscriber_refresh_survey(mq_subscriber *s)
     void mq_subscriber_survey_again(mq_subscriber *s)
     void mq_subscriber_survey(mq_subscriber *s)
@@ -138,11 +157,17 @@ cdef extern from "ring/subscriber.h" nogil:
     mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outlook *outlook)
 
 
+cdef extern from "ring/rows.h" nogil:
+    mq_status mq_publisher_stage_rows(mq_publisher *p, const uint8_t *rows, size_t size, uint64_t *count)
+    int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
+
+
 cdef extern from "ring/registry.h" nogil:
     enum:
         MQ_NO_ROW
     void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                      uint64_t created_ns)
+                      uint64_t created_ns, bint tracked)
+    bint mq_ring_was_tracked(const mq_side *side, uint64_t inode)
     int mq_side_check(const mq_side *side, uint64_t inode, uint32_t data_bytes)
     bint mq_ring_wiped(const mq_ring_header *ring, const mq_side *side, uint32_t data_bytes)
     void mq_side_follow(mq_side *side, const mq_ring_header *ring, uint32_t data_bytes)

@@ -16,6 +16,7 @@ enum {
     MQ_SIDE_BYTES = 65536,
     MQ_PUBLISHERS = 16, /* publisher entries: the current one, and losers that were not closed yet */
     MQ_READERS = 128,   /* subscriber entries; subscribers beyond work as well, unseen by stats */
+    MQ_TRACKED = 1,     /* what `tracked` is of a topic whose messages begin with stamps */
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
@@ -104,7 +105,8 @@ typedef struct {
     mq_u64
         schema_spare; /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
     mq_u64 ring_tail; /* what the ring's tail is (whole.h). Under the lock. 0: the release before, which has none */
-    mq_u64 schema_pad[4];
+    mq_u64 tracked;   /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
+    mq_u64 schema_pad[3];
 
     mq_publisher_entry publishers[MQ_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
@@ -117,6 +119,7 @@ _Static_assert(offsetof(mq_side, attention) == 64, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, limit) == 128, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, turn) == 160, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, tracked) == 224, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_name) == 18688, "bump MQ_SIDE_VERSION");

@@ -67,7 +67,7 @@ typedef struct {
     uint64_t undated;          /* messages too short to hold a time */
     uint64_t early;            /* messages with a time to come: their delay counts as 0 */
     int64_t first_ns, last_ns; /* CLOCK_MONOTONIC, of the looks that found the first and the last message; 0: none */
-    int64_t stamp_offset;      /* where in the payload the publish time is, a u64 of ns; negative: nowhere */
+    int64_t stamp_offset;      /* where in the payload the publish time is, a u64 of ns; negative: in stamps, if any */
     int64_t stamp_clock;       /* which clock it is from, as clock_gettime has it ... */
     int64_t clock_offset_ns;   /* ... and what is to be added to that */
 } mq_meter;
@@ -82,19 +82,23 @@ static inline void mq_meter_date(mq_meter *m, int64_t now_ns, uint64_t stamp_ns)
 static inline bool mq_meter_take(mq_meter *m, mq_subscriber *s, int64_t wall_ns, mq_status *status) {
     mq_message message;
     uint64_t stamp = 0;
+    mq_stamps stamps;
     *status = mq_subscriber_peek(s, &message);
     if (*status != MQ_OK)
         return false;
+    bool stamped = m->stamp_offset < 0 && s->stamps;
     bool dated = m->stamp_offset >= 0 && message.size >= 8 && (uint64_t)m->stamp_offset <= message.size - 8;
     if (dated)
         mq_copy_out(&stamp, message.payload + m->stamp_offset, sizeof stamp);
+    if (stamped)
+        mq_stamps_get(&stamps, message.payload);
     if (!mq_subscriber_accept(s, &message)) { /* overwritten while we looked: go on at the present */
         *status = mq_subscriber_reset(s);
         return false;
     }
     mq_histogram_add(&m->sizes, message.size, 1);
-    if (dated)
-        mq_meter_date(m, wall_ns, stamp);
+    if (dated || stamped)
+        mq_meter_date(m, wall_ns, dated ? stamp : (uint64_t)stamps.publish_time);
     else
         m->undated += m->stamp_offset >= 0;
     return true;
@@ -108,7 +112,8 @@ static inline int64_t mq_meter_look(mq_meter *m, mq_subscriber *s) {
         return status == MQ_EMPTY ? 0 : -1;
     /* After the refresh: all that it shows was published before now. */
     int64_t now = mq_now_ns();
-    int64_t wall_ns = m->stamp_offset < 0 ? 0 : mq_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
+    bool dates = m->stamp_offset >= 0 || s->stamps;
+    int64_t wall_ns = dates ? mq_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns : 0;
     /* Not beyond `published`, and so never for longer than a lap takes. */
     while (s->cursor != s->published && mq_meter_take(m, s, wall_ns, &status))
         found++;

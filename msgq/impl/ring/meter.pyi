@@ -17,7 +17,8 @@ class Meter:
     ----------
     context : of the connection.
     endpoint : the topic's name; it must exist.
-    stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: it does not.
+    stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: it does not, but
+        the stamps of a tracked topic do.
     clock : which clock that time is from: "host" (docs/clock.md), "realtime" or "monotonic".
     """
 

@@ -7,6 +7,7 @@
 
 #include "ground/attention.h"
 #include "ring/slots.h"
+#include "ring/stamps.h"
 #include "ring/whole.h"
 
 typedef enum {
@@ -16,6 +17,7 @@ typedef enum {
     MQ_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
     MQ_TOO_LARGE,  /* three messages of this size do not fit */
     MQ_CORRUPT,    /* the ring's bytes make no sense */
+    MQ_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
 } mq_status;
 
 typedef struct {
@@ -35,6 +37,8 @@ typedef struct {
     uint8_t *data;
     mq_whole whole; /* whether the ring is still all there */
     uint32_t data_bytes;
+    uint32_t stamps;  /* bytes before each payload: sizeof(mq_stamps) on a tracked topic, else 0 */
+    mq_track track;   /* what is wanted */
     bool after_stock; /* while starting: the former publisher was a stock one */
     bool unordered;   /* while starting: no membarrier, so the former publisher's `begun` may be seen late */
     bool for_bridge;  /* what it publishes came over a bridge, and no other takes it out */
@@ -156,13 +160,15 @@ static inline mq_status mq_publisher_extend(mq_publisher *p, uint64_t need) {
 }
 
 static inline bool mq_publisher_has_room(const mq_publisher *p, uint64_t size) {
-    return mq_likely(mq_offset(p->head) + mq_need(size) <= p->granted_offset);
+    return mq_likely(mq_offset(p->head) + mq_need(size + p->stamps) <= p->granted_offset);
 }
 
-/* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload, then stage and commit, or
- * discard. The caller commits what is staged before it begins a message for which there is no room. */
+/* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload (and on a tracked topic the
+ * stamps before it), then stage and commit, or discard. The caller commits what is staged before it begins a message for
+ * which there is no room. */
 static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8_t **payload) {
-    if (mq_unlikely(size > p->data_bytes || mq_need(size) > mq_need_max(p->data_bytes)))
+    uint64_t whole = size + p->stamps;
+    if (mq_unlikely(whole > p->data_bytes || mq_need(whole) > mq_need_max(p->data_bytes)))
         return MQ_TOO_LARGE;
     if (!mq_publisher_owns(p)) /* with nothing staged the send is over, and the entry not to be touched any more */
         return p->pending ? mq_publisher_discard(p, MQ_TAKEN_OVER) : MQ_TAKEN_OVER;
@@ -175,19 +181,19 @@ static inline mq_status mq_publisher_begin(mq_publisher *p, uint64_t size, uint8
     if (!mq_publisher_owns(p))
         return mq_publisher_discard(p, MQ_TAKEN_OVER);
     if (!mq_publisher_has_room(p, size)) {
-        mq_status status = mq_publisher_extend(p, mq_need(size));
+        mq_status status = mq_publisher_extend(p, mq_need(whole));
         if (status != MQ_OK)
             return status;
     }
     uint8_t *message = p->data + mq_offset(p->head);
-    mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
-    *payload = message + 8;
+    mq_store_relaxed_u64((mq_u64 *)message, whole); /* relaxed: published by commit */
+    *payload = message + 8 + p->stamps;
     return MQ_OK;
 }
 
 /* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
 static inline void mq_publisher_stage(mq_publisher *p, uint64_t size) {
-    p->head += mq_need(size);
+    p->head += mq_need(size + p->stamps);
     p->pending += 1;
     p->pending_bytes += size;
 }
@@ -291,6 +297,19 @@ static inline mq_status mq_publisher_send(mq_publisher *p, const void *bytes, ui
     mq_status status = mq_publisher_begin(p, size, &payload);
     if (mq_unlikely(status != MQ_OK))
         return status;
+    mq_copy_in(payload, bytes, size);
+    mq_publisher_stage(p, size);
+    return mq_publisher_commit(p);
+}
+
+/* The same on a tracked topic. */
+static inline mq_status mq_publisher_send_tracked(mq_publisher *p, const void *bytes, uint64_t size,
+                                                  const mq_stamps *stamps) {
+    uint8_t *payload;
+    mq_status status = mq_publisher_begin(p, size, &payload);
+    if (mq_unlikely(status != MQ_OK))
+        return status;
+    mq_stamps_put(payload, stamps);
     mq_copy_in(payload, bytes, size);
     mq_publisher_stage(p, size);
     return mq_publisher_commit(p);

@@ -1,6 +1,6 @@
-from libc.stdint cimport uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint64_t, uint8_t
 
-from msgq.impl.ring.core cimport mq_publisher
+from msgq.impl.ring.core cimport mq_publisher, mq_stamps
 from msgq.impl.ground.segment cimport Segment
 from msgq.impl.ring.topic cimport Topic
 
@@ -12,19 +12,25 @@ cdef class PubSocket:
     cdef Segment _ring
     cdef Segment _side
     cdef mq_publisher _publisher
+    cdef int64_t _clock_offset_ns  # of the host's clock
     cdef public bint _for_bridge  # see bridge.py
     cdef object __weakref__
-    cdef int _start(self, Topic topic) except -1
+    cdef int _start(self, Topic topic, tracked) except -1
     cdef int _await_former(self, uint64_t uid) except -1
     cdef int _refuse(self) except -1
     cdef int _settle(self, int status, uint64_t size) except -1
     cdef int _check_whole(self) except -1
     cdef object _too_large(self, object size)
-    cdef int _send_bytes(self, const void *data, uint64_t size) except -1
-    cdef int _send_buffer(self, object data) except -1
-    cdef Py_ssize_t _send_batch(self, object messages) except -1
-    cdef Py_ssize_t _send_rows(self, object array) except -1
-    cdef int _stage(self, const void *data, uint64_t size) except -1
+    cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
+    cdef int _check_origin(self, int64_t origin_time) except -1
+    cdef int _send_any(self, object data, int64_t origin_time) except -1
+    cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1
+    cdef int _send_buffer(self, object data, int64_t origin_time) except -1
+    cdef Py_ssize_t _send_batch(self, object messages, int64_t origin_time) except -1
+    cdef Py_ssize_t _send_rows(self, object array, int64_t origin_time) except -1
+    cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1
+    cdef int _stage_rows(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
+    cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
     cdef int _flush(self) except -1
     cdef int _check_empty(self) except -1
 
@@ -34,4 +40,5 @@ cdef class Reservation:
     cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
     cdef uint8_t *_payload
     cdef uint64_t _size
+    cdef int64_t _origin_time
     cdef object _view

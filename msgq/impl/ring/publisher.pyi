@@ -34,6 +34,10 @@ class PubSocket:
     def closed(self) -> bool:
         """Whether the socket is closed, or was never connected."""
 
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time, 16 bytes more in the ring."""
+
     def connect(
         self,
         context: Context,
@@ -43,6 +47,7 @@ class PubSocket:
         mode: int | None = None,
         schema: Schema | None = None,
         trust: str | None = None,
+        tracked: bool | None = None,
     ) -> None:
         """Become the endpoint's publisher; creates the topic if there is none.
 
@@ -56,11 +61,14 @@ class PubSocket:
         schema : what the messages are, kept beside the ring for tools; None leaves a former publisher's in place.
         trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
             MSGQ_TRUST.
+        tracked : True: each message carries when it was published and what it comes from (tracking.md), from the
+            topic's first message on. None takes the topic as it is, False refuses a tracked one.
 
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint.
-        StateError : the context was terminated, or the socket is connected.
+        StateError : the context was terminated, the socket is connected; or the topic is tracked, or has messages
+            that are not, and the other is wanted.
         InvalidValueError : a size, mode or user that is not possible.
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of this library made the side segment.
@@ -86,13 +94,15 @@ class PubSocket:
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
-    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0) -> None:
+    def send(self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, *, origin_time: int = 0) -> None:
         """Publish one message.
 
         Parameters
         ----------
         data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
         flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
+        origin_time : when that came about which the message is made from, nanoseconds of the host's clock; 0: as this
+            thread's origin (tracking.md), and if it has none, now. On a tracked topic only.
 
         Raises
         ------
@@ -101,6 +111,8 @@ class PubSocket:
         MessageSizeError : an empty message, while a stock subscriber is attached (it would abort); nothing was sent.
         TypeError, BufferError, ValueError : `data` has no contiguous bytes (what its exporter raises), or is an array
             of Python objects.
+        StateError : an `origin_time`, and the topic is not tracked.
+        InvalidValueError : an `origin_time` that is negative.
 
         Notes
         -----
@@ -108,7 +120,9 @@ class PubSocket:
         The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
         """
 
-    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any]) -> int:
+    def send_many(
+        self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], *, origin_time: int = 0
+    ) -> int:
         """Publish several messages, and return how many.
 
         Parameters
@@ -116,6 +130,7 @@ class PubSocket:
         messages : a list or tuple of buffers, which are published up to 64 at a time; any other iterable of buffers,
             each of which is published before the next is asked for; or a C-contiguous array (or buffer of more than
             one dimension), whose rows along the first axis are the messages.
+        origin_time : of all of them, as in `send`. Without any, each is an origin of its own.
 
         Raises
         ------
@@ -123,12 +138,13 @@ class PubSocket:
         TypeError : one `bytes` or the like: that is one message, for `send`.
         """
 
-    def reserve(self, size: int) -> AbstractContextManager[memoryview]:
+    def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Write one message in place: ``with pub.reserve(size) as view: ...``.
 
         Parameters
         ----------
         size : bytes of the message.
+        origin_time : as in `send`. (The publish time is that of the end of the block.)
 
         Returns
         -------

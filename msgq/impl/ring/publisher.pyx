@@ -15,16 +15,20 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
+from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.context cimport BUSY, CLOSED, LARGE_BYTES, RESERVED, Context, check_open, misuse, remember
 from msgq.impl.ground.core cimport MQ_DEAD, mq_copy_in, mq_now_ns, mq_schema_parts, mq_self, mq_thread_life
 from msgq.impl.ground.descriptor cimport write_schema
+from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
 from msgq.impl.ring.core cimport (
-    MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, mq_is_whole, mq_need_max,
+    MQ_BRIDGE_NAME, MQ_NOTIFY, MQ_NO_ROW, MQ_OK, MQ_RING_HEADER, MQ_TOO_LARGE, MQ_TRACK_AS_IT_IS, MQ_TRACK_NO,
+    MQ_TRACK_YES, MQ_UNTRACKED, mq_can_track, mq_is_whole, mq_need_max,
     mq_other_send_in_progress, mq_publisher_begin, mq_publisher_claim, mq_publisher_close, mq_publisher_commit,
     mq_publisher_current_pid, mq_publisher_discard, mq_publisher_entry, mq_publisher_forget_stock,
     mq_publisher_has_room, mq_publisher_notify, mq_publisher_pid, mq_publisher_row_take, mq_publisher_send,
-    mq_publisher_stage, mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count, mq_ring_header,
-    mq_side, mq_side_schema,
+    mq_publisher_send_tracked, mq_publisher_stage, mq_publisher_stage_rows,
+    mq_publisher_start, mq_publisher_survey, mq_publisher_unclaim, mq_readers_count, mq_ring_header,
+    mq_side, mq_side_schema, mq_stamps, mq_stamps_put,
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
 from msgq.impl.ring.topic cimport open_topic, resized, Topic
@@ -38,7 +42,9 @@ from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, MessageSizeError, MessageTooLargeError,
     MultiplePublishersError, StateError, WaitTimeoutError,
 )
-from msgq.impl.sockets.checks import check_linger, check_readers_wait, check_send_flags
+from msgq.impl.sockets.checks import (
+    check_linger, check_origin, check_readers_wait, check_send_flags, untracked_error, wrong_tracking_error,
+)
 from msgq.schema import Schema
 from msgq.figures import PublisherStats
 
@@ -80,7 +86,12 @@ cdef class PubSocket:
     def closed(self):
         return self._ticket == CLOSED
 
-    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None):
+    @property
+    def tracked(self):
+        return self._ticket != CLOSED and self._publisher.stamps != 0
+
+    def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
+                tracked=None):
         cdef str name = naming.endpoint_name(endpoint)
         cdef Topic topic
         cdef mq_schema_parts at
@@ -95,7 +106,7 @@ cdef class PubSocket:
             with naming.chosen(trust=trust):
                 topic = open_topic(name, naming.prefix(), segment_size, mode)
             try:
-                self._start(topic)
+                self._start(topic, tracked)
                 if schema is not None:
                     at = mq_side_schema(self._publisher.side)
                     write_schema(&at, schema)
@@ -106,8 +117,10 @@ cdef class PubSocket:
             if self._ticket == BUSY:
                 self._ticket = CLOSED
         remember(self)
+        if self._publisher.stamps:
+            prepare_origins()  # now, for it runs Python code: not between two steps of a send
 
-    cdef int _start(self, Topic topic) except -1:
+    cdef int _start(self, Topic topic, tracked) except -1:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
         cdef mq_self us
@@ -122,6 +135,10 @@ cdef class PubSocket:
         self._publisher.whole = topic.whole
         self._publisher.fences = not can_order_stores()
         self._publisher.roll = &topic.side.roll
+        self._publisher.track = MQ_TRACK_AS_IT_IS if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
+        self._clock_offset_ns = host_offset_ns()
+        if not mq_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
+            raise wrong_tracking_error(self._endpoint, tracked)
         row = mq_publisher_row_take(self._publisher.roll, self._publisher.ring, self._publisher.side,
                                     &self._publisher.hold)
         if row == MQ_NO_ROW:
@@ -130,7 +147,10 @@ cdef class PubSocket:
         former = mq_publisher_claim(&self._publisher, &us, random_word(), row)
         try:
             self._await_former(former)
-            if mq_publisher_start(&self._publisher, &us) != MQ_OK:
+            status = mq_publisher_start(&self._publisher, &us)
+            if status == MQ_UNTRACKED:
+                raise wrong_tracking_error(self._endpoint, tracked)
+            if status != MQ_OK:
                 self._check_whole()
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -206,9 +226,10 @@ cdef class PubSocket:
         return 0
 
     cdef object _too_large(self, object size):
-        most = mq_need_max(self._publisher.data_bytes) - 8
+        stamps = self._publisher.stamps
+        most = mq_need_max(self._publisher.data_bytes) - 8 - stamps
         text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
-                f"{self._publisher.data_bytes}; this one needs {3 * (size + 15 & ~7)}")
+                f"{self._publisher.data_bytes}; this one needs {3 * (size + stamps + 15 & ~7)}")
         return MessageTooLargeError(text, self._endpoint)
 
     @property
@@ -219,12 +240,31 @@ cdef class PubSocket:
     def linger(self, milliseconds):
         check_linger(milliseconds, self._endpoint)
 
-    def send(self, data, /, int flags=0):
+    cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
+        """What a message begins with that is published now, on a tracked topic."""
+        stamps.publish_time = mq_now_ns() + self._clock_offset_ns
+        stamps.origin_time = origin_time or current_origin()
+        if not stamps.origin_time:  # it is one itself
+            stamps.publish_time = stamps.origin_time = new_origin(stamps.publish_time)
+        return 0
+
+    cdef int _check_origin(self, int64_t origin_time) except -1:
+        if origin_time:
+            if not self._publisher.stamps:
+                raise untracked_error(self._endpoint)
+            check_origin(origin_time, self._endpoint)
+        return 0
+
+    def send(self, data, /, int flags=0, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()
         if flags:
             check_send_flags(flags, self._endpoint)
+        if self._publisher.stamps or origin_time:
+            self._check_origin(origin_time)
+            self._send_any(data, origin_time)
+            return
         if PyBytes_CheckExact(data):
             size = PyBytes_GET_SIZE(data)
             if 0 < size < LARGE_BYTES:
@@ -232,23 +272,34 @@ cdef class PubSocket:
                 if status != MQ_OK:
                     self._settle(status, size)
                 return
-        self._send_buffer(data)
+        self._send_buffer(data, 0)
 
-    cdef int _send_buffer(self, object data) except -1:
+    cdef int _send_any(self, object data, int64_t origin_time) except -1:
+        if self._ticket != fork_generation:
+            self._refuse()
+        if PyBytes_CheckExact(data):
+            return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), origin_time)
+        return self._send_buffer(data, origin_time)
+
+    cdef int _send_buffer(self, object data, int64_t origin_time) except -1:
         cdef Py_buffer view
         refuse_objects(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._ticket != fork_generation:  # an exporter may run any code
                 self._refuse()
-            self._send_bytes(view.buf, view.len)
+            self._send_bytes(view.buf, view.len, origin_time)
         finally:
             PyBuffer_Release(&view)
         return 0
 
-    cdef int _send_bytes(self, const void *data, uint64_t size) except -1:
+    cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1:
         cdef uint8_t *payload = NULL
+        cdef mq_stamps stamps
         if size < LARGE_BYTES:
+            if self._publisher.stamps:
+                self._fill_stamps(&stamps, origin_time)
+                return self._settle(mq_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
             if size == 0:
                 self._check_empty()
             return self._settle(mq_publisher_send(&self._publisher, data, size), size)
@@ -257,45 +308,57 @@ cdef class PubSocket:
         with nogil:
             mq_copy_in(payload, data, size)
         self._ticket = self._generation
-        mq_publisher_stage(&self._publisher, size)
+        self._finish(payload, size, origin_time)
         return self._settle(mq_publisher_commit(&self._publisher), size)
+
+    cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
+        """The payload is there: put the stamps before it, if any, and stage the message."""
+        cdef mq_stamps stamps
+        if self._publisher.stamps:
+            self._fill_stamps(&stamps, origin_time)
+            mq_stamps_put(payload, &stamps)
+        mq_publisher_stage(&self._publisher, size)
+        return 0
 
     cdef int _check_empty(self) except -1:
         """Stock subscribers abort on an empty message."""
+        if self._publisher.stamps:
+            return 0
         mq_publisher_survey(&self._publisher)
         if self._publisher.stock_count:
             text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
             raise MessageSizeError(text, self._endpoint)
         return 0
 
-    def send_many(self, messages):
+    def send_many(self, messages, *, int64_t origin_time=0):
         if self._ticket != fork_generation:
             self._refuse()
+        self._check_origin(origin_time)
         try:
             if type(messages) is list or type(messages) is tuple:  # a subclass may run code between two messages
-                return self._send_batch(messages)
+                return self._send_batch(messages, origin_time)
             if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
-                return self._send_rows(messages)
+                return self._send_rows(messages, origin_time)
         finally:
             self._flush()
         count = 0
         for message in messages:  # one by one: the next one may take its time
-            self.send(message)
+            self._send_any(message, origin_time)
             count += 1
         return count
 
-    cdef Py_ssize_t _send_batch(self, object messages) except -1:
+    cdef Py_ssize_t _send_batch(self, object messages, int64_t origin_time) except -1:
         cdef Py_ssize_t count = 0
         for message in messages:
             if PyBytes_CheckExact(message):
-                self._stage(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message))
+                self._stage(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message), origin_time)
             else:
                 self._flush()
-                self._send_buffer(message)
+                self._send_buffer(message, origin_time)
             count += 1
         return count
 
-    cdef Py_ssize_t _send_rows(self, object array) except -1:
+    cdef Py_ssize_t _send_rows(self, object array, int64_t origin_time) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t i, count, size
         refuse_objects(array)
@@ -308,24 +371,39 @@ cdef class PubSocket:
                 self._refuse()
             count = view.shape[0]
             size = view.len // count if count else 0
-            for i in range(count):
-                self._stage(<const char *> view.buf + i * size, size)
+            if 0 < size < LARGE_BYTES and not self._publisher.stamps:
+                self._stage_rows(<const uint8_t *> view.buf, size, count)
+            else:
+                for i in range(count):
+                    self._stage(<const char *> view.buf + i * size, size, origin_time)
         finally:
             PyBuffer_Release(&view)
         return count
 
-    cdef int _stage(self, const void *data, uint64_t size) except -1:
+    cdef int _stage_rows(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1:
+        """What _stage does, for so many messages on a topic without stamps."""
+        cdef uint8_t *payload = NULL
+        cdef uint64_t done = 0, block
+        while done < count:
+            if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
+                self._flush()
+            self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
+            block = min(count - done, BATCH - self._publisher.pending)
+            self._settle(mq_publisher_stage_rows(&self._publisher, rows + done * size, size, &block), size)
+            done += block
+        return 0
+
+    cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1:
         """Write a message, to be published with the next flush."""
         cdef uint8_t *payload = NULL
         if not 0 < size < LARGE_BYTES:
             self._flush()
-            return self._send_bytes(data, size)
+            return self._send_bytes(data, size, origin_time)
         if self._publisher.pending == BATCH or not mq_publisher_has_room(&self._publisher, size):
             self._flush()
         self._settle(mq_publisher_begin(&self._publisher, size, &payload), size)
         mq_copy_in(payload, data, size)
-        mq_publisher_stage(&self._publisher, size)
-        return 0
+        return self._finish(payload, size, origin_time)
 
     cdef int _flush(self) except -1:
         """Publish what is staged."""
@@ -333,7 +411,7 @@ cdef class PubSocket:
             self._settle(mq_publisher_commit(&self._publisher), 0)
         return 0
 
-    def reserve(self, size):
+    def reserve(self, size, *, int64_t origin_time=0):
         cdef Reservation reservation = Reservation.__new__(Reservation)
         if self._ticket != fork_generation:
             self._refuse()
@@ -341,8 +419,10 @@ cdef class PubSocket:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         if size >= 2**32:
             raise self._too_large(size)
+        self._check_origin(origin_time)
         reservation._socket = self
         reservation._size = size
+        reservation._origin_time = origin_time
         return reservation
 
     def all_readers_updated(self):
@@ -394,6 +474,7 @@ cdef class Reservation:
 
     def __exit__(self, kind, *_):
         cdef PubSocket socket = self._socket
+        cdef uint8_t *payload = self._payload
         self._payload = NULL
         try:
             self._view.release()
@@ -408,7 +489,7 @@ cdef class Reservation:
         if kind is not None:
             mq_publisher_discard(&socket._publisher, MQ_OK)
             return
-        mq_publisher_stage(&socket._publisher, self._size)
+        socket._finish(payload, self._size, self._origin_time)
         socket._settle(mq_publisher_commit(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):

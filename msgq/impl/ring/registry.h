@@ -37,7 +37,7 @@ static inline int mq_reader_row_take(const mq_roll *roll, mq_side *side, void **
 
 /* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
 static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                                uint64_t created_ns) {
+                                uint64_t created_ns, bool tracked) {
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
     mq_store_relaxed_u64(&side->version, MQ_SIDE_VERSION); /* relaxed, all: the release of magic publishes them */
     mq_store_relaxed_u64(&side->total_bytes, MQ_SIDE_BYTES);
@@ -46,6 +46,7 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
     mq_store_relaxed_u64(&side->ring_inode, inode);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->created_ns, created_ns);
+    mq_store_relaxed_u64(&side->tracked, tracked ? MQ_TRACKED : 0);
     mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
     mq_store_relaxed_u64(&side->milestone_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
@@ -93,6 +94,11 @@ static inline void mq_ring_shorten(mq_ring_header *ring, const mq_side *side, ui
     mq_compare_exchange_u64(&ring->write_pointer, now, mq_next_lap(now));
     for (int i = 0; i < MQ_SLOTS; i++)
         mq_store_release_u64(&ring->read_valids[i], 0);
+}
+
+/* Were the messages of this ring tracked? Of a side segment that is stale, for its successor. */
+static inline bool mq_ring_was_tracked(const mq_side *side, uint64_t inode) {
+    return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_side_tracked(side); /* relaxed: constant */
 }
 
 static inline uint64_t mq_side_version(const mq_side *side) {
@@ -224,7 +230,8 @@ static inline void mq_sweep(mq_publisher *p) {
     mq_inquiry_end(&inquiry);
 }
 
-/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense. */
+/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_CORRUPT: the ring's header makes no sense.
+ * MQ_UNTRACKED: see mq_can_track; the caller has asked before, so something was sent since. */
 static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self) {
     mq_side *side = p->side;
     mq_milestone m;
@@ -233,6 +240,9 @@ static inline mq_status mq_publisher_start(mq_publisher *p, const mq_self *self)
     p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
     if (!mq_position_possible(p->position, p->data_bytes))
         return MQ_CORRUPT;
+    if (!mq_can_track(p->ring, side, p->track))
+        return MQ_UNTRACKED;
+    p->stamps = mq_settle_stamps(side, p->track);
     bool readable = mq_milestone_read(side, &m) && mq_position_possible(m.position, p->data_bytes);
     if (!p->after_stock && readable)
         walked = mq_walk(p->data, p->data_bytes, m.position, p->position, &last);

@@ -7,8 +7,8 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.ground.descriptor cimport read_schema
 from msgq.impl.ring.core cimport (
-    MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema, mq_subscriber,
-    mq_whole,
+    MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema, mq_side_tracked,
+    mq_subscriber, mq_whole,
 )
 from msgq.impl.ground.liveness cimport is_alive
 from msgq.impl.ring.topic cimport find_side, Topic, watch_topic
@@ -154,7 +154,7 @@ cdef class TopicWatch:
         cdef mq_inquiry inquiry
         publisher = messages = size = schema = created = None
         subscribers = ()
-        unlisted = False
+        unlisted = tracked = False
         if side != NULL:
             inquiry = mq_inquire(&self._topic.side.roll)
             try:
@@ -165,7 +165,8 @@ cdef class TopicWatch:
                 mq_inquiry_end(&inquiry)
             schema = _schema(side)
             created = mq_read_created_ns(side)
+            tracked = bool(mq_side_tracked(side))
         kind = "ours" if publisher is not None else "stock" if uid else "none"
         return TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
                           messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
-                          mq_count_stock(ring, side), schema, created, unlisted)
+                          mq_count_stock(ring, side), schema, created, unlisted, tracked)

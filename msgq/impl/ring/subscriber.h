@@ -21,9 +21,10 @@ typedef struct {
     const char *path; /* of the ring's file; NULL: it never changes its size */
     uint64_t inode;   /* of the file that is mapped */
     uint32_t data_bytes;
-    bool outgrown;  /* a stock publisher writes beyond what is mapped */
-    bool passive;   /* writes nothing to shared memory */
-    bool announced; /* the publisher announces its limit: it is ours */
+    uint32_t stamps; /* bytes before each payload, as in mq_publisher. Settled when there is a message */
+    bool outgrown;   /* a stock publisher writes beyond what is mapped */
+    bool passive;    /* writes nothing to shared memory */
+    bool announced;  /* the publisher announces its limit: it is ours */
     bool lost_unknown;
     bool sequence_known;
     uint64_t cursor;       /* next message to read */
@@ -148,6 +149,7 @@ static inline bool mq_subscriber_validate(mq_subscriber *s) {
 /* ---- counting ---- */
 
 static inline uint64_t mq_subscriber_sequence(const mq_subscriber *s) { return s->sequence_base + s->received; }
+static inline uint64_t mq_subscriber_need(const mq_subscriber *s, uint64_t size) { return mq_need(size + s->stamps); }
 
 /* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
 static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
@@ -159,6 +161,7 @@ static inline bool mq_subscriber_lacks_side(mq_subscriber *s) {
 }
 static inline void mq_subscriber_adopt(mq_subscriber *s, mq_side *side) {
     s->side = side;
+    s->stamps = mq_side_stamps(s->side);
     mq_subscriber_survey_again(s);
 }
 
@@ -242,6 +245,7 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
         if (!mq_position_possible(now, s->data_bytes))
             return MQ_CORRUPT;
         s->cursor = s->published = now;
+        s->stamps = mq_side_stamps(s->side);
         s->sequence_known = false;
         if (mq_subscriber_locate(s) != MQ_EMPTY)
             return MQ_OK; /* when the bytes before it make no sense, the present is still where to go on */
@@ -255,6 +259,7 @@ static inline mq_status mq_subscriber_to_present(mq_subscriber *s) {
             !mq_subscriber_certain(s, m.position) || !mq_subscriber_intact(s, now))
             continue;
         s->cursor = s->published = m.position;
+        s->stamps = mq_side_stamps(s->side);
         s->sequence_base = m.sequence - s->received;
         s->era = m.era;
         s->sequence_known = true;
@@ -296,6 +301,11 @@ static inline mq_status mq_subscriber_refresh(mq_subscriber *s) {
     }
     if (mq_unlikely(!mq_position_possible(now, s->data_bytes) || mq_ahead(now, s->cursor) < 0))
         return MQ_CORRUPT;
+    if (mq_unlikely(s->cursor == 0)) { /* the first messages of all: their publisher says whether they are tracked */
+        if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->sideless_uid)
+            return MQ_EMPTY; /* and where it says so, the next call finds */
+        s->stamps = mq_side_stamps(s->side);
+    }
     s->published = now;
     return MQ_OK;
 }
@@ -317,11 +327,11 @@ static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message
                 return status;
         }
         uint64_t size = mq_message_size(s->data, s->cursor), offset = mq_offset(s->cursor);
-        /* relaxed, and perhaps of a newer lap: it is bounded here and validated by accept. */
-        if (mq_likely(size <= s->data_bytes && offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&
+        /* relaxed, and perhaps of a newer lap: it is bounded here (also below: the difference wraps), validated by accept. */
+        if (mq_likely(size - s->stamps <= s->data_bytes && offset + mq_need(size) <= mq_lap_end(s->data_bytes) &&
                       mq_ahead(s->published, s->cursor + mq_need(size)) >= 0)) {
-            message->payload = s->data + offset + 8;
-            message->size = size;
+            message->payload = s->data + offset + 8 + s->stamps;
+            message->size = size - s->stamps;
             return MQ_OK;
         }
         mq_status status = mq_subscriber_doubt(s);
@@ -341,7 +351,7 @@ static inline mq_status mq_subscriber_peek(mq_subscriber *s, mq_message *message
 static inline bool mq_subscriber_accept(mq_subscriber *s, const mq_message *message) {
     if (mq_unlikely(!mq_subscriber_validate(s)))
         return false;
-    s->cursor += mq_need(message->size);
+    s->cursor += mq_subscriber_need(s, message->size);
     s->received += 1;
     mq_subscriber_show(s);
     if (mq_unlikely(!s->announced && s->slot >= 0))
@@ -395,31 +405,6 @@ static inline mq_status mq_subscriber_next(mq_subscriber *s, bool conflate, mq_m
 static inline uint64_t mq_subscriber_pending_bytes(const mq_subscriber *s) {
     uint32_t from = mq_offset(s->cursor), to = mq_offset(s->published);
     return mq_cycle(s->cursor) == mq_cycle(s->published) ? to - from : mq_lap_end(s->data_bytes) - from + to;
-}
-
-/* Copy up to `max` messages of exactly `size` bytes to `out`, validated as one. Returns how many; 0 also when the next
- * message has another size; -1 when the copies are torn (see mq_subscriber_accept). */
-static inline int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t max) {
-    uint64_t position = s->cursor, need = mq_need(size), lap_end = mq_lap_end(s->data_bytes);
-    int64_t count = 0;
-    while (count < max && mq_ahead(s->published, position) > 0) {
-        uint64_t found = mq_message_size(s->data, position), offset = mq_offset(position);
-        if (found == size && offset + need <= lap_end) {
-            mq_copy_out(out + (uint64_t)count++ * size, s->data + offset + 8, size);
-            position += need;
-        } else if (found == (uint64_t)MQ_WRAP_MARK && offset != 0)
-            position = mq_next_lap(position);
-        else
-            break;
-    }
-    if (!mq_subscriber_validate(s))
-        return -1;
-    s->cursor = position;
-    s->received += (uint64_t)count;
-    mq_subscriber_show(s);
-    if (!s->announced && s->slot >= 0)
-        mq_slot_update(s->ring, s->slot, s->cursor);
-    return count;
 }
 
 /* ---- sleeping ---- */

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from _typeshed import WriteableBuffer
 
-from msgq.figures import SubscriberStats
+from msgq.figures import SubscriberStats, Tracked
 from msgq.impl.ring.connection import Connection
 
 class SubSocket(Connection):
@@ -40,6 +40,10 @@ class SubSocket(Connection):
         stock publisher lapped us, which counts nothing.
         """
 
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time. Settled with the first message at the latest."""
+
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits for a message.
 
@@ -68,6 +72,26 @@ class SubSocket(Connection):
         -----
         Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. The GIL is also
         released while a message of 256 KiB or more is copied.
+        """
+
+    def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
+        """Take the next message with its times. The other methods leave them out.
+
+        Parameters
+        ----------
+        non_blocking : do not wait, whatever the time-out.
+
+        Returns
+        -------
+        The message, its publish and its origin time in nanoseconds. None when there was none in time.
+
+        Raises
+        ------
+        StateError : the message that is there has no times: the topic is not tracked. It stays for the next call.
+
+        Notes
+        -----
+        As `receive`.
         """
 
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:

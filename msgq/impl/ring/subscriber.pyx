@@ -10,21 +10,32 @@ from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.ground.core cimport mq_copy_out
 from msgq.impl.ground.waiting cimport deadline_after, wait_ready
 from msgq.impl.ring.core cimport (
-    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_status, mq_subscriber_accept, mq_subscriber_doubt,
-    mq_subscriber_next, mq_subscriber_peek, mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset,
-    mq_subscriber_take_block,
+    MQ_CORRUPT, MQ_EMPTY, MQ_OK, mq_message, mq_need, mq_side_tracked, mq_stamps, mq_stamps_get, mq_status,
+    mq_subscriber_accept, mq_subscriber_doubt, mq_subscriber_need, mq_subscriber_next, mq_subscriber_peek,
+    mq_subscriber_pending_bytes, mq_subscriber_refresh, mq_subscriber_reset, mq_subscriber_take_block,
 )
 
 from msgq.errors import CorruptSegmentError, InvalidValueError, IpcError, MessageSizeError, MessageTooLargeError
-from msgq.impl.sockets.checks import NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms
+from msgq.impl.sockets.checks import (
+    NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms, untracked_error,
+)
 from msgq.impl.sockets.pyzmq_names import again
-from msgq.figures import SubscriberStats
+from msgq.figures import SubscriberStats, Tracked
 
 
 cdef enum:
     BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
 
 cdef int NOBLOCK = _NOBLOCK
+
+
+cdef inline bytes copied(SubSocket self, const mq_message *message):
+    cdef bytes out
+    if message.size >= LARGE_BYTES:
+        return self._copy_large(message)
+    out = PyBytes_FromStringAndSize(NULL, message.size)
+    mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
+    return out
 
 
 cdef class SubSocket(Connection):
@@ -42,6 +53,10 @@ cdef class SubSocket(Connection):
     @property
     def lost(self):
         return None if self._subscriber.lost_unknown else self._subscriber.lost
+
+    @property
+    def tracked(self):
+        return self._ticket != CLOSED and self._subscriber.side != NULL and mq_side_tracked(self._subscriber.side)
 
     def stats(self):
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
@@ -74,15 +89,30 @@ cdef class SubSocket(Connection):
                 if not self._find(&message, non_blocking):
                     self._settle_fd()
                     return None
-            if message.size >= LARGE_BYTES:
-                out = self._copy_large(&message)
-            else:
-                out = PyBytes_FromStringAndSize(NULL, message.size)
-                mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
+            out = copied(self, &message)
             if mq_subscriber_accept(&self._subscriber, &message):
                 self._settle_fd()
                 return out
             self._torn()
+
+    def receive_tracked(self, bint non_blocking=False):
+        cdef mq_message message
+        cdef mq_stamps stamps
+        enter(self)
+        if self._gate is not None:
+            self._at_gate()
+        try:
+            while self._find(&message, non_blocking):
+                if not self._subscriber.stamps:
+                    raise untracked_error(self._endpoint)
+                mq_stamps_get(&stamps, message.payload)
+                out = copied(self, &message)
+                if mq_subscriber_accept(&self._subscriber, &message):
+                    return Tracked(out, stamps.publish_time, stamps.origin_time)
+                self._torn()
+            return None
+        finally:
+            self._settle_fd()
 
     cdef bytes _copy_large(self, const mq_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
@@ -254,15 +284,18 @@ cdef class SubSocket(Connection):
     cdef object _take_array(self, numpy, dtype, uint64_t size, uint64_t most):
         """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
         cdef mq_message message
-        cdef size_t address
+        cdef uint64_t need
+        cdef Py_buffer view
         if self._conflate:  # passes over all but the newest
             most = min(most, <uint64_t> (mq_subscriber_next(&self._subscriber, True, &message) == MQ_OK))
         elif mq_subscriber_refresh(&self._subscriber) == MQ_CORRUPT:
             self._corrupt()
-        out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // mq_need(size)), dtype)
-        address = <size_t> out.ctypes.data
+        need = mq_subscriber_need(&self._subscriber, size)
+        out = numpy.empty(min(most, mq_subscriber_pending_bytes(&self._subscriber) // need), dtype)
+        PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+        PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
         enter(self)  # that was Python code, and so may have run anything
-        taken = self._take(<uint8_t *> address, size, len(out))
+        taken = self._take(<uint8_t *> view.buf, size, len(out))
         if taken < len(out):
             out.resize((taken, *dtype.shape), refcheck=False)
         if not taken and most:
@@ -272,7 +305,7 @@ cdef class SubSocket(Connection):
     cdef int64_t _take(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
         cdef int64_t taken = 0, block = 0
-        cdef int64_t fitting = BLOCK_BYTES // mq_need(size)
+        cdef int64_t fitting = BLOCK_BYTES // mq_subscriber_need(&self._subscriber, size)
         cdef int64_t block_most = max(fitting, 1)
         while taken < most:
             block = mq_subscriber_take_block(&self._subscriber, out + taken * size, size, min(block_most, most - taken))

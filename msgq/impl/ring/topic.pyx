@@ -19,8 +19,8 @@ from msgq.impl.ground.segment cimport (
 )
 from msgq.impl.ring.core cimport (
     MQ_DEFAULT_DATA_BYTES, mq_file_outgrows, MQ_RING_HEADER, mq_ring_header, mq_ring_shorten, mq_ring_sign,
-    mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow, mq_side_init, mq_side_version,
-    MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
+    mq_ring_was_tracked, mq_ring_wiped, mq_side, MQ_SIDE_BYTES, mq_side_check, mq_side_follow, mq_side_init,
+    mq_side_version, MQ_SIDE_VERSION, mq_whole_always, mq_whole_ring,
 )
 
 import contextlib
@@ -104,7 +104,7 @@ cdef int _check_ring_size(const struct_stat *found, object segment_size, str end
     return 0
 
 
-cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
+cdef Segment _make_side(str endpoint, str path, Segment ring, int mode, bint tracked):
     """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
@@ -113,14 +113,17 @@ cdef Segment _make_side(str endpoint, str path, Segment ring, int mode):
         check_file(fd, &found, endpoint, path)
         side = map_file(fd, &found, True, endpoint, path)
         mq_side_init(<mq_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
-                     ring.size - MQ_RING_HEADER, host_time_ns())
+                     ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
         return side if name_file(fd, endpoint, path) else None
     finally:
         close(fd)
 
 
-cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
-    """Return the side segment if there is one for this ring, else None; a stale one is removed."""
+cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
+    """Return the side segment if there is one for this ring, else None; a stale one is removed.
+
+    *was_tracked: set when a stale one says that the ring's messages are tracked.
+    """
     cdef struct_stat found
     cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
     cdef Segment side
@@ -141,6 +144,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable):
         check = MQ_SIDE_STALE
     if check == MQ_SIDE_STALE:
         if writable:
+            was_tracked[0] |= mq_ring_was_tracked(<mq_side *> side.address, ring.inode)
             mq_ring_shorten(<mq_ring_header *> ring.address, <mq_side *> side.address, ring.inode, data_bytes)
             remove_file(endpoint, path)
         return None
@@ -201,7 +205,7 @@ cdef int _abandon(Topic topic) except -1:
 
 cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
     cdef Topic topic = Topic.__new__(Topic)
-    cdef bint made = False
+    cdef bint made = False, tracked = False
     if in_prefix:
         sharing.make_directories(endpoint, naming.directories(in_prefix), permissions)
     path = naming.ring_path(endpoint, in_prefix)
@@ -211,10 +215,10 @@ cdef Topic _open_topic(str endpoint, str in_prefix, object segment_size, size_t 
         made = _make_ring(topic, path, wanted, permissions)
     try:
         while topic.side is None:
-            topic.side = _open_side(endpoint, side_path, topic.ring, True)
+            topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
             _sign(topic)  # not before: a tail that is missing tells what befell the ring
             if topic.side is None:
-                topic.side = _make_side(endpoint, side_path, topic.ring, permissions)
+                topic.side = _make_side(endpoint, side_path, topic.ring, permissions, tracked)
         mq_side_follow(<mq_side *> topic.side.address, <mq_ring_header *> topic.ring.address, topic.data_bytes)
         _find_whole(topic)
     except BaseException:
@@ -307,7 +311,7 @@ cdef int await_side(Topic topic, str in_prefix) except -1:
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
-    return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False)
+    return _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False, NULL)
 
 
 cdef class TopicLock:

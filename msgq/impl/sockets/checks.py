@@ -12,6 +12,7 @@ from msgq.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 NOBLOCK = 1
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
+_WORD_MAX = 2**63 - 1
 
 
 def timeout_ms(timeout: float, endpoint: str = "") -> int:
@@ -72,6 +73,40 @@ def check_send_flags(flags: int, endpoint: str) -> None:
         raise InvalidValueError(text, endpoint)
     if flags & ~NOBLOCK:
         raise InvalidValueError(f"flags are {flags}; a send takes 0 or NOBLOCK", endpoint)
+
+
+def check_origin(origin_time: int, endpoint: str) -> int:
+    """Return the origin that a message is given: nanoseconds, 0 for the thread's own.
+
+    Raises
+    ------
+    InvalidValueError : below 0, or beyond 63 bits.
+    """
+    if not 0 <= origin_time <= _WORD_MAX:
+        text = f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
+        raise InvalidValueError(text, endpoint)
+    return origin_time
+
+
+def untracked_error(endpoint: str) -> StateError:
+    """Return the error for a call that needs a tracked topic."""
+    text = "the topic is not tracked: its messages carry no times. Let its first publisher connect with tracked=True"
+    return StateError(text, endpoint)
+
+
+def no_stamps_error(endpoint: str) -> StateError:
+    """Return the error for what the ZMQ backend cannot do."""
+    text = "ZMQ messages carry no times: tracked topics, and origin_time, are there with the backends msgq and fake"
+    return StateError(text, endpoint)
+
+
+def wrong_tracking_error(endpoint: str, wanted: bool) -> StateError:
+    """Return the error for a publisher that wants stamps on a topic without them, or none where there are."""
+    if wanted:
+        what = "cannot be tracked any more: there were messages without stamps"
+        return StateError(f"{what}. Use another endpoint, or remove it when nobody uses it (msgq clean)", endpoint)
+    what = "is tracked, and stays so: connect with tracked=None to take it as it is"
+    return StateError(f"{what}, or remove it when nobody uses it (msgq clean)", endpoint)
 
 
 def check_option(name: str, value: int, least: int, endpoint: str) -> int:

@@ -62,18 +62,11 @@ class PythonPoller:
 class PyzmqPoller(Generic[Ready]):
     """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
 
-    A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. One
-    thread at a time.
+    A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. So is
+    what reads by a subscriber of its own, its `_reader`. One thread at a time.
     """
 
     if TYPE_CHECKING:  # of the backend's poller
-
-        def registerSocket(self, socket: Any) -> None:
-            """See subscriber.pyi."""
-
-        def unregisterSocket(self, socket: Any) -> None:
-            """See subscriber.pyi."""
-
         _stepped: bool
 
         def _subscribers(self) -> list[Any]: ...
@@ -81,7 +74,19 @@ class PyzmqPoller(Generic[Ready]):
     def __init__(self) -> None:
         super().__init__()
         self._pairs: list[Any] = []  # subscribers that were registered by `register`
+        self._faces: list[Any] = []  # what was registered, and reads by a subscriber of its own
         self._foreign: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
+
+    def registerSocket(self, socket: Any) -> None:
+        """See poller.pyi."""
+        super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
+        if hasattr(socket, "_reader") and not any(socket is known for known in self._faces):
+            self._faces.append(socket)
+
+    def unregisterSocket(self, socket: Any) -> None:
+        """See poller.pyi."""
+        super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
+        self._faces = [known for known in self._faces if known is not socket]
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
         """Wait for this one, too; registering it again changes its flags.
@@ -97,7 +102,7 @@ class PyzmqPoller(Generic[Ready]):
         TypeError : a socket of pyzmq, whose descriptor says little.
         EndpointClosedError : the subscriber is closed.
         """
-        if hasattr(socket, "receive"):
+        if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             if flags != POLLIN:
                 raise InvalidValueError(f"flags are {flags}; a subscriber can only be polled for POLLIN")
             self.registerSocket(socket)
@@ -119,7 +124,7 @@ class PyzmqPoller(Generic[Ready]):
         ------
         KeyError : it is not registered.
         """
-        if hasattr(socket, "receive"):
+        if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)
             self._pairs = [known for known in self._pairs if known is not socket]
             return
@@ -131,7 +136,7 @@ class PyzmqPoller(Generic[Ready]):
         milliseconds = FOR_EVER if timeout is None else timeout
         if not self._foreign:
             ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
-            return self._paired(ready) if self._pairs else ready
+            return self._paired(ready) if self._pairs or self._faces else ready
         until = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
         while True:
             ready = self._paired(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
@@ -141,6 +146,9 @@ class PyzmqPoller(Generic[Ready]):
             self._foreign_ready(None if left == math.inf else left)
 
     def _paired(self, ready: list[Any]) -> list[Any]:
+        """Return what was registered, in the way in which it was, for the subscribers that are ready."""
+        faces = {id(face._reader): face for face in self._faces}
+        ready = [faces.get(id(reader), reader) for reader in ready]
         paired = [any(socket is known for known in self._pairs) for socket in ready]
         return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
 

@@ -44,7 +44,7 @@ class Reserving(Protocol):
     @property
     def endpoint(self) -> str: ...  # noqa: D102
 
-    def send(self, data: Any, /) -> None:
+    def send(self, data: Any, /, *, origin_time: int = ...) -> None:
         """See publisher.pyi."""
 
     def _begin_reservation(self, size: int) -> None:
@@ -57,8 +57,8 @@ class Reserving(Protocol):
 class Reservation:
     """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
 
-    def __init__(self, socket: Reserving, size: int) -> None:
-        self._socket, self._size = socket, size
+    def __init__(self, socket: Reserving, size: int, origin_time: int = 0) -> None:
+        self._socket, self._size, self._origin_time = socket, size, origin_time
         self._buffer: bytearray | None = None
 
     def __enter__(self) -> memoryview:
@@ -80,4 +80,4 @@ class Reservation:
             self._view.release()
         self._socket._end_reservation()
         if kind is None and self._buffer is not None:
-            self._socket.send(self._buffer)
+            self._socket.send(self._buffer, origin_time=self._origin_time)

@@ -2,35 +2,16 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_inquiry, mq_life, mq_roll, mq_schema_parts, mq_self, mq_u32, mq_u64
-
-
-cdef extern from "ground/layout.h" nogil:
-    ctypedef struct mq_identity:
-        mq_u64 uid, pid, thread_id, start_time
-        char name[16]
-    ctypedef struct mq_roster_row:
-        mq_identity who
-    ctypedef struct mq_schema:
-        pass
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, uint64_t room)
+from msgq.impl.ground.core cimport (
+    MQ_NO_ROW, mq_identity, mq_identity_life, mq_inquiry, mq_life, mq_load_acquire_u64, mq_load_relaxed_u64, mq_roll,
+    mq_roster, mq_roster_find, mq_roster_row, mq_schema, mq_schema_parts, mq_self, mq_u32, mq_u64,
+)
 
 
 cdef extern from "ground/atomics.h" nogil:
-    uint64_t mq_load_relaxed_u64(const mq_u64 *word)
-    uint64_t mq_load_acquire_u64(const mq_u64 *word)
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
     void mq_fence_acquire()
     void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
-
-
-cdef extern from "ground/roster.h" nogil:
-    enum:
-        MQ_NO_ROW
-    ctypedef struct mq_roster:
-        pass
-    int mq_roster_find(const mq_roster *roster, const mq_roll *roll, void **hold)
-    mq_life mq_identity_life(mq_inquiry *inquiry, const mq_identity *who, int byte)
 
 
 cdef extern from "workqueue/layout.h" nogil:

@@ -10,7 +10,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
@@ -18,26 +17,25 @@ from posix.unistd cimport usleep
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, check_real, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_lookout, mq_now_ns, mq_self, mq_u32,
+    MQ_NO_ROW, mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_load_relaxed_u64, mq_lookout,
+    mq_now_ns, mq_roster, mq_roster_find, mq_self, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_NO_PLACE, MQ_NO_ROW, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
-    MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_load_relaxed_u64, mq_queue_count, mq_queue_forget_all, mq_queue_free,
-    mq_queue_get_up, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
-    mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake,
-    mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room,
-    mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due,
-    mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wake_receivers, mq_queue_watch,
-    mq_roster, mq_roster_find,
+    MQ_NO_PLACE, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS, MQ_RECEIVING,
+    MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_free,
+    mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_lie_down, mq_queue_look,
+    mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe,
+    mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return,
+    mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest,
+    mq_queue_unwatch, mq_queue_wake_receivers, mq_queue_watch,
 )
-from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue, make_queue
-from msgq.impl.workqueue.queuefile import exists_error, missing_error
+from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq import naming, sharing
-from msgq.errors import CorruptSegmentError, SegmentError
+from msgq import naming
+from msgq.errors import CorruptSegmentError
 from msgq.impl.workqueue import options
 
 
@@ -46,41 +44,13 @@ cdef extern from "time.h" nogil:
         CLOCK_MONOTONIC_COARSE
 
 
-cdef enum:
-    OPEN_TRIES = 5  # when others remove it, or the directory of its prefix, at the same time
-
-
-cdef QueueFile _open(object wanted, str in_prefix, object trust):
-    """Open the queue, or make it. What was not to be is a SegmentError with ENOENT or EEXIST."""
-    cdef QueueFile file
-    cdef int tries = OPEN_TRIES
-    messages, message_size = wanted.new_sizes()
-    sharing.trusted(wanted.name)  # a name that is wrong is told now, not when the first file of another user comes
-    while True:
-        try:
-            file = None if wanted.create else find_queue(wanted.name, in_prefix, trust, True)
-            if file is None and wanted.create is False:
-                raise missing_error(wanted.name, in_prefix)
-            if file is None:
-                file = make_queue(wanted.name, in_prefix, wanted.mode, trust, messages, message_size)
-            else:
-                wanted.check_sizes(file.parts.max_messages, file.parts.max_message_size)
-            if file is not None:
-                return file
-            if wanted.create:
-                raise exists_error(wanted.name, in_prefix)
-        except SegmentError as error:
-            tries -= 1
-            if wanted.create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
-                raise
-
-
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class Handle(Waitable):
     """See handle.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
                   write=True, schema=None, prefix=None, trust=None, spin_us=None):
+        cdef QueueFile file
         wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
@@ -90,7 +60,9 @@ cdef class Handle(Waitable):
         self._h.clock_offset = host_offset_ns()
         while True:
             with naming.chosen(trust=trust):
-                self._adopt(_open(wanted, in_prefix, trust), schema)
+                file = queue_file(wanted.name, in_prefix, trust, wanted)
+                file.obtain(wanted.create, wanted.mode)
+                self._adopt(file, schema)
             self._join()
             if self._file.has_name():
                 break

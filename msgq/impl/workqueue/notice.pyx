@@ -3,14 +3,16 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from msgq.impl.ground.core cimport MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_lookout, mq_u32
+from msgq.impl.ground.core cimport (
+    MQ_DEAD, mq_identity_life, mq_inquire, mq_inquiry, mq_inquiry_end, mq_load_relaxed_u64, mq_lookout, mq_u32,
+)
 from msgq.impl.ground.liveness cimport fork_generation, this_process
 from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport Waitable
 from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_LOOK_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_identity_life, mq_load_acquire_u32, mq_load_relaxed_u64,
-    mq_queue, mq_queue_bit_is_on, mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce,
-    mq_queue_notice_due, mq_queue_notice_has_more, mq_queue_notice_take,
+    MQ_QUEUE_LOOK_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_load_acquire_u32, mq_queue, mq_queue_bit_is_on,
+    mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce, mq_queue_notice_due, mq_queue_notice_has_more,
+    mq_queue_notice_take,
 )
 from msgq.impl.workqueue.handle cimport Handle
 from msgq.impl.workqueue.queuefile cimport QueueFile

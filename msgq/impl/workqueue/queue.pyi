@@ -133,7 +133,8 @@ class MessageQueue(Handle):
         priority : 0 to 32767; larger ones are received first.
         timeout : seconds to wait for room; 0 not at all, None for ever. It is 0 if `block` is False.
         deadline : when to give up instead, seconds of ``time.monotonic()``.
-        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md); 0: not told.
+        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md). 0: the thread's
+            origin (tracking.md), or not told.
 
         Raises
         ------

@@ -6,12 +6,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.stdint cimport int64_t, uint64_t
 
 from msgq.impl.ground.context cimport CLOSED
-from msgq.impl.ground.core cimport mq_copy_out, mq_now_ns
+from msgq.impl.ground.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.origin cimport current_origin
 from msgq.impl.workqueue.core cimport (
-    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_queue_bit_off, mq_queue_bit_on,
-    mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
+    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_queue_bit_off,
+    mq_queue_bit_on, mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
     mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers,
     mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of, mq_word_priority,
 )
@@ -147,7 +147,8 @@ cdef class MessageQueue(Handle):
         if place == MQ_NO_PLACE:
             return False
         self._fill(place, view.buf, view.len)
-        mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset, origin)
+        mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset,
+                        origin or current_origin())
         self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
         return True
 

@@ -2,32 +2,12 @@
 
 from typing_extensions import disjoint_base
 
-from msgq.errors import SegmentError
+from msgq.impl.ground.piecefile import PieceFile
 from msgq.schema import Schema
 
 @disjoint_base
-class QueueFile:
+class QueueFile(PieceFile):
     """A queue's file, mapped and open for as long as somebody has this. Made between the compiled modules only."""
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-
-    @property
-    def prefix(self) -> str:
-        """The prefix that it lives in; "": none."""
-
-    @property
-    def trust(self) -> object:
-        """Whose files are used as one's own are, as it was given; None: MSGQ_TRUST says."""
-
-    @property
-    def mode(self) -> int:
-        """Permissions of the file, as they were when it was opened."""
-
-    @property
-    def path(self) -> str:
-        """Where it is."""
 
     @property
     def creator(self) -> tuple[str, int]:
@@ -56,9 +36,3 @@ def unlink_queue(name: str, in_prefix: str) -> None:
     ------
     SegmentError : it is not there, or may not be removed.
     """
-
-def exists_error(name: str, in_prefix: str) -> SegmentError:
-    """Return the error for a queue that was to be made anew."""
-
-def missing_error(name: str, in_prefix: str) -> SegmentError:
-    """Return the error for a queue that was to be opened."""

@@ -4,17 +4,18 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint32_t, uint64_t
 
 from msgq.impl.ground.clock cimport host_time_ns
-from msgq.impl.ground.core cimport mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_u64
-from msgq.impl.ground.liveness cimport is_alive, text
-from msgq.impl.ground.segment cimport remove_file, unlock_file
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_identity, mq_identity_life,
-    mq_load_acquire_u64, mq_load_relaxed_u64, mq_queue, mq_queue_bit_is_on, mq_queue_parts, mq_queue_row,
+from msgq.impl.ground.core cimport (
+    mq_identity_life, mq_inquire, mq_inquiry, mq_inquiry_end, mq_load_acquire_u64, mq_load_relaxed_u64,
+    mq_u64,
 )
-from msgq.impl.workqueue.queuefile cimport QueueFile, find_queue
-from msgq.impl.workqueue.queuefile import missing_error
+from msgq.impl.ground.piecefile cimport participant
+from msgq.impl.workqueue.core cimport (
+    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue, mq_queue_bit_is_on,
+    mq_queue_parts, mq_queue_row,
+)
+from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq.figures import Participant, QueueHandleInfo, QueueStats
+from msgq.figures import QueueHandleInfo, QueueStats
 
 
 cdef extern from "workqueue/snapshot.h" nogil:
@@ -29,18 +30,8 @@ cdef extern from "workqueue/snapshot.h" nogil:
     uint64_t mq_snapshot_since(const mq_u64 *count, const mq_u64 *before)
 
 
-cdef extern from "ground/layout.h":
-    enum:
-        MQ_NAME
-
-
 cdef enum:
     LISTED = 8  # priorities
-
-
-cdef object _participant(const mq_identity *who, mq_life life):
-    return Participant(mq_load_relaxed_u64(&who.pid), mq_load_relaxed_u64(&who.thread_id),
-                       mq_load_relaxed_u64(&who.start_time), text(who.name, MQ_NAME), is_alive(life))
 
 
 cdef tuple _waits(mq_queue *queue, unsigned row):
@@ -63,7 +54,7 @@ cdef object _handles(QueueFile file, const mq_queue_census *census):
             waits = _waits(file.parts.queue, i)
             if not (mq_load_acquire_u64(&row.at.who.uid) or waits or census.owned[i].held or census.owned[i].taken):
                 continue
-            who = _participant(&row.at.who, mq_identity_life(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
+            who = participant(&row.at.who, mq_identity_life(&inquiry, &row.at.who, MQ_QUEUE_ROW_BYTE + i))
             found.append(QueueHandleInfo(
                 who, i, mq_snapshot_since(&row.counts.sent, &row.before.sent),
                 mq_snapshot_since(&row.counts.received, &row.before.received),
@@ -122,9 +113,9 @@ cdef object _look(QueueFile file):
 
 
 cdef QueueFile _found(str name, str in_prefix):
-    file = find_queue(name, in_prefix, None, False)
-    if file is None:
-        raise missing_error(name, in_prefix)
+    file = queue_file(name, in_prefix, None, None)
+    if not file.open(False):
+        raise file.missing()
     return file
 
 
@@ -134,14 +125,4 @@ def queue_stats(str name, str in_prefix):
 
 def remove_queue(str name, str in_prefix, wanted):
     cdef QueueFile file = _found(name, in_prefix)
-    cdef int fd = file.lock()
-    try:
-        if not file.has_name():
-            raise missing_error(name, in_prefix)
-        if not wanted(_look(file)):
-            return False
-        if not remove_file(name, file.path):
-            raise missing_error(name, in_prefix)
-        return True
-    finally:
-        unlock_file(fd)
+    return file.remove_if(lambda: wanted(_look(file)))

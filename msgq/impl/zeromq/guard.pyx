@@ -24,7 +24,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_send_flags
+from msgq.impl.sockets.checks import check_send_flags, no_stamps_error
 
 
 cdef extern from "poll.h" nogil:
@@ -195,12 +195,14 @@ cdef class Sender(Guard):
         self._messages = self._bytes = 0
         Guard._open(self, call, not_now)
 
-    def send(self, data, /, int flags=0):
+    def send(self, data, /, int flags=0, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._ticket != fork_generation:
             self._refuse()
         if flags:
             check_send_flags(flags, self._endpoint)
+        if origin_time:
+            raise no_stamps_error(self._endpoint)
         self._ticket = BUSY
         try:
             if self._messages % LOOK_EVERY == 0:

@@ -14,7 +14,7 @@ from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
 from msgq.figures import PublisherStats
 from msgq.impl.ground.context import Context
-from msgq.impl.sockets.checks import check_readers_wait
+from msgq.impl.sockets.checks import check_readers_wait, no_stamps_error
 from msgq.impl.sockets.publishing import Reservation, messages_of
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
@@ -73,6 +73,7 @@ class PubSocket(Lingers, Sender):
         mode: int | None = None,
         schema: Schema | None = None,
         trust: str | None = None,
+        tracked: bool | None = None,
     ) -> None:
         """Become the endpoint's publisher.
 
@@ -81,11 +82,12 @@ class PubSocket(Lingers, Sender):
         context : not terminated.
         endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
         segment_size, mode, schema, trust : for the ring; ZMQ has no place for them.
+        tracked : None or False; messages carry no times here.
 
         Raises
         ------
         EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-        StateError : the context was terminated, or the socket is connected.
+        StateError : the context was terminated, or the socket is connected; tracked=True.
         InvalidValueError : the environment makes no sense.
         MultiplePublishersError : the endpoint has a publisher, or an unknown program has its port.
         IpcError : the publisher of another endpoint has the port; or the address cannot be bound.
@@ -96,6 +98,8 @@ class PubSocket(Lingers, Sender):
         """
         name = naming.endpoint_name(endpoint)
         self._check_connectable(context, name)
+        if tracked:
+            raise no_stamps_error(name)
         if schema is not None and not isinstance(schema, Schema):
             raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
         self._address = publisher_address(name)
@@ -157,13 +161,21 @@ class PubSocket(Lingers, Sender):
             finally:
                 self._socket.set(zmq.XPUB_NODROP, 1)
 
-    def send_many(self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /) -> int:
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time: False."""
+        return False
+
+    def send_many(
+        self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
+    ) -> int:
         """Publish several messages, and return how many.
 
         Parameters
         ----------
         messages : an iterable of buffers, or a C-contiguous array (or buffer of more than one dimension), whose rows
             along the first axis are the messages.
+        origin_time : 0; see `send`.
 
         Raises
         ------
@@ -171,18 +183,21 @@ class PubSocket(Lingers, Sender):
         TypeError : one `bytes` or the like: that is one message, for `send`.
         """
         self._check()
+        if origin_time:
+            raise no_stamps_error(self.endpoint)
         count = 0
         for message in messages_of(messages):
             self.send(message)
             count += 1
         return count
 
-    def reserve(self, size: int) -> AbstractContextManager[memoryview]:
+    def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Write one message in place: ``with pub.reserve(size) as view: ...``.
 
         Parameters
         ----------
         size : bytes of the message.
+        origin_time : 0; see `send`.
 
         Returns
         -------
@@ -202,6 +217,8 @@ class PubSocket(Lingers, Sender):
         self._check()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
+        if origin_time:
+            raise no_stamps_error(self.endpoint)
         return Reservation(self, size)
 
     def _begin_reservation(self, size: int) -> None:

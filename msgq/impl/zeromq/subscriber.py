@@ -14,10 +14,10 @@ import zmq
 
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures import SubscriberStats
+from msgq.figures import SubscriberStats, Tracked
 from msgq.impl.ground.context import Context
 from msgq.impl.sockets.awaitable import Awaitable
-from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, timeout_ms
+from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, no_stamps_error, timeout_ms
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq import process
@@ -330,6 +330,16 @@ class SubSocket(Awaitable, PyzmqReceiver, Lingers, Receiver):
         if max_messages < 0:
             raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self.endpoint)
         return max_messages
+
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries its publish and origin time: False."""
+        return False
+
+    def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
+        """Raise `StateError`: messages carry no times here."""
+        self._check()
+        raise no_stamps_error(self.endpoint)
 
     def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first.

@@ -17,7 +17,8 @@ enum {
 
 typedef struct {
     uint64_t log_time, offset; /* offset: of the record in the chunk's buffer */
-    uint32_t channel, unused;
+    uint32_t channel, sequence;
+    int64_t origin_time; /* 0: it is not known */
 } mq_entry;
 
 typedef struct {
@@ -43,7 +44,7 @@ static inline uint8_t *mq_log_chunk_payload(const mq_log_chunk *chunk) {
 
 /* Write the header before the payload of `size` bytes that is there, and take both in. */
 static inline void mq_log_chunk_take_in(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                                        uint64_t publish_time, uint64_t size) {
+                                        uint64_t publish_time, int64_t origin_time, uint64_t size) {
     uint8_t *record = chunk->bytes + chunk->used;
     uint64_t length = MQ_RECORD_HEADER - 9 + size;
     record[0] = MQ_RECORD_OPCODE;
@@ -52,17 +53,17 @@ static inline void mq_log_chunk_take_in(mq_log_chunk *chunk, uint16_t channel, u
     mq_put(record + 11, &sequence, 4);
     mq_put(record + 15, &log_time, 8);
     mq_put(record + 23, &publish_time, 8);
-    chunk->entries[chunk->entries_used++] = (mq_entry){log_time, chunk->used, channel, 0};
+    chunk->entries[chunk->entries_used++] = (mq_entry){log_time, chunk->used, channel, sequence, origin_time};
     chunk->used += MQ_RECORD_HEADER + size;
 }
 
 /* Append a message. False: it does not fit. */
 static inline bool mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                                       uint64_t publish_time, const void *data, uint64_t size) {
+                                       uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size) {
     if (!mq_log_chunk_fits(chunk, size))
         return false;
     mq_put(mq_log_chunk_payload(chunk), data, size);
-    mq_log_chunk_take_in(chunk, channel, sequence, log_time, publish_time, size);
+    mq_log_chunk_take_in(chunk, channel, sequence, log_time, publish_time, origin_time, size);
     return true;
 }
 

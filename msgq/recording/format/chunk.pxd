@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What other modules of a recording see of a chunk: the C struct, to fill it without the GIL."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "format/chunk.h" nogil:
@@ -20,7 +20,7 @@ cdef extern from "format/chunk.h" nogil:
         uint32_t entries_room
         uint32_t entries_used
     bint mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                             uint64_t publish_time, const void *data, uint64_t size)
+                             uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
 
 
 cdef class Chunk:

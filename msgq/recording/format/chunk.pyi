@@ -38,9 +38,17 @@ class Chunk:
 
     @property
     def entries(self) -> memoryview[int]:
-        """One ENTRY a record, in the order of log_time: log_time, offset into `data`, channel."""
+        """One ENTRY a record, in the order of log_time; its offset is one into `data`."""
 
-    def append(self, channel: int, sequence: int, log_time: int, publish_time: int, data: bytes | bytearray) -> bool:
+    def append(
+        self,
+        channel: int,
+        sequence: int,
+        log_time: int,
+        publish_time: int,
+        data: bytes | bytearray,
+        origin_time: int = 0,
+    ) -> bool:
         """Add a message. False: it does not fit.
 
         Parameters
@@ -50,6 +58,7 @@ class Chunk:
         log_time : ns since the epoch, not before the last one's.
         publish_time : ns since the epoch.
         data : of the message.
+        origin_time : of what the message comes from, ns since the epoch; 0: it is not known.
         """
 
     def clear(self) -> None:

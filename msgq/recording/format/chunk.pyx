@@ -1,12 +1,12 @@
 """Chunks that are being filled: a Python face on chunk.h."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 RECORD_HEADER = MQ_RECORD_HEADER
-ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("unused", "<u4")]
+ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
 
 cdef enum:
     SMALLEST_RECORD = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
@@ -66,9 +66,10 @@ cdef class Chunk:
         return _view(self, self._chunk.entries, self._chunk.entries_used * sizeof(mq_entry))
 
     def append(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
-               const unsigned char[::1] data not None):
+               const unsigned char[::1] data not None, int64_t origin_time=0):
         cdef const void *start = &data[0] if data.shape[0] else NULL
-        return mq_log_chunk_append(&self._chunk, channel, sequence, log_time, publish_time, start, data.shape[0])
+        return mq_log_chunk_append(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
+                                   data.shape[0])
 
     def clear(self):
         self._chunk.used = self._chunk.entries_used = 0

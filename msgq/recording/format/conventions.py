@@ -12,6 +12,7 @@ RECORDING = "msgq.recording"  # Metadata, at the start of each segment
 LOSSES = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
 EPOCH = "epoch"  # metadata of a channel
 SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
+TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
 PUBLISHED = "published"
 RECEIVED = "received"
 

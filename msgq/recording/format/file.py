@@ -26,6 +26,7 @@ from msgq.errors import RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
 from msgq.recording.format.definitions import CHANGES_MAX, DESCRIBING_BYTES_MAX, Room, schema_of
+from msgq.recording.format.origins import OPCODE, Origins
 from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import CUT, RECORD, UNKNOWN, UNWANTED, ZERO, Columns, crc32
 from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content, opened
@@ -55,6 +56,7 @@ class Channel:
     epoch: int
     counted: bool  # a gap in the sequence is a loss
     schema: Schema | None
+    tracked: bool = False  # messages had stamps, which their origins are from
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Stretch:
     end: int
     channels: set[int] | None  # ids; None: any
     is_chunk: bool
+    origins: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
 
 
 class LogFile:
@@ -119,6 +122,7 @@ class LogFile:
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._searched = False
         self._prologue = b""  # what a chunk began with, all of which is known
+        self._origins = (0, 0)  # the last record of them, from where to where
         with opened(path) as fd:
             self.size = os.fstat(fd).st_size
             self._map(fd, span)
@@ -147,7 +151,7 @@ class LogFile:
         good = True
         for chunk, following in chunks:
             good &= self._walk(fd, here, chunk.offset)
-            self.stretches.append(chunk)
+            self.stretches.append(self._with_origins(chunk))
             here = following
         good &= self._walk(fd, here, end)
         return good or not chunks
@@ -244,7 +248,10 @@ class LogFile:
                 walk.here = self._run(fd, start, end)
             elif opcode == Opcode.CHUNK and length >= CHUNK.size:
                 first, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
-                self.stretches.append(Stretch(start, following - start, size, first, last, None, True))
+                chunk = Stretch(start, following - start, size, first, last, None, True)
+                self.stretches.append(self._with_origins(chunk))
+            elif opcode == OPCODE:
+                self._origins = (start, following)
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.stretches:
                 self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
@@ -253,6 +260,10 @@ class LogFile:
             elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
         return sound
+
+    def _with_origins(self, chunk: Stretch) -> Stretch:
+        """Return a chunk with the record of its origins, if that ends where the chunk begins."""
+        return replace(chunk, origins=self._origins) if self._origins[1] == chunk.offset else chunk
 
     def _has_channel(self, number: int) -> None:
         """Note that the chunk before has messages of a channel."""
@@ -330,6 +341,7 @@ class LogFile:
             int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0,
             record.metadata.get(conventions.SEQUENCE) == conventions.PUBLISHED,
             self._schema(record, offset),
+            record.metadata.get(conventions.TRACKED) == "1",
         )
         before = self.channels.get(record.id)
         if before is not None and before != channel:
@@ -389,6 +401,19 @@ class LogFile:
 
     def scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
+        rows = columns.rows
+        position = self._scan(stretch, content, position, columns, start, end)
+        here = slice(rows, columns.rows)
+        columns.origin_time[here] = 0
+        if stretch.origins is not None and columns.rows > rows:
+            try:
+                origins = Origins.read(self.path, stretch.origins, self._most, self._codes)
+                columns.origin_time[here] = origins.of(columns.code[here], columns.sequence[here])
+            except (RecordingError, ValueError) as error:
+                self._problem(stretch.origins[0], f"the origins of messages were skipped: {error}")
+        return position
+
+    def _scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         learning, others = position == 0, 0
         if learning and self._prologue and content.startswith(self._prologue):
             position = len(self._prologue)  # our chunks repeat their channels, mostly the same ones

@@ -69,9 +69,14 @@ class LogWriter:
         self.messages = 0
 
     def new_channel(
-        self, endpoint: str, schema: Schema | None, epoch: int, counting: str = conventions.PUBLISHED
+        self,
+        endpoint: str,
+        schema: Schema | None,
+        epoch: int,
+        counting: str = conventions.PUBLISHED,
+        tracked: bool = False,
     ) -> int:
-        """Return the number of a new channel. `conventions.EPOCH` and `SEQUENCE` say what the last two are for.
+        """Return the number of a new channel. See `conventions`: EPOCH, SEQUENCE, TRACKED for what the last are.
 
         Raises
         ------
@@ -80,10 +85,12 @@ class LogWriter:
         number = len(self._channels) + 1
         if number > _CHANNELS_MAX:
             raise RecordingError(f"{_CHANNELS_MAX} endpoints and epochs are all that one file can number; select fewer")
-        self._channels[number] = channel_records(number, endpoint, schema, epoch, counting)
+        self._channels[number] = channel_records(number, endpoint, schema, epoch, counting, tracked)
         return number
 
-    def add(self, channel: int, sequence: int, log_time: int, publish_time: int, data: bytes) -> None:
+    def add(
+        self, channel: int, sequence: int, log_time: int, publish_time: int, data: bytes, origin_time: int = 0
+    ) -> None:
         """Append a message.
 
         Parameters
@@ -93,8 +100,9 @@ class LogWriter:
         log_time : ns since the epoch, not before the last one's.
         publish_time : ns since the epoch.
         data : of the message.
+        origin_time : ns since the epoch; 0: it is not known.
         """
-        fields = (channel, sequence, log_time, publish_time, data)
+        fields = (channel, sequence, log_time, publish_time, data, origin_time)
         if not self._chunk.append(*fields):
             self.flush()
             self._chunk = Chunk(_CHUNK_BYTES, len(data))

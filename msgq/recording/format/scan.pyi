@@ -69,6 +69,10 @@ class Columns:
         """Where the payload is in the bytes that were scanned."""
 
     @property
+    def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Of what the message comes from, ns since the epoch; 0: not known. `LogFile.scan` fills it, no scan here."""
+
+    @property
     def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Bytes of the payload."""
 

@@ -64,6 +64,7 @@ cdef class Columns:
     cdef readonly object publish_time
     cdef readonly object offset
     cdef readonly object length
+    cdef readonly object origin_time
     cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t rows
     cdef mq_columns _columns
@@ -85,6 +86,7 @@ cdef class Columns:
         self._columns.offset = _address(self.offset)
         self.length = np.empty(capacity, np.int64)
         self._columns.length = _address(self.length)
+        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see LogFile.scan
 
     def clear(self):
         self.rows = 0

@@ -22,6 +22,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import ENTRY, Chunk
 from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
+from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
 from msgq.schema import Schema
 
@@ -40,8 +41,10 @@ class ChannelRecords:
         object.__setattr__(self, "data", encoded(*filter(None, (self.schema, self.channel))))
 
 
-def channel_records(number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str) -> ChannelRecords:
-    """Return a channel of a recording of ours; `conventions.EPOCH` and `SEQUENCE` say what the last two are for."""
+def channel_records(
+    number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str, tracked: bool = False
+) -> ChannelRecords:
+    """Return a channel of a recording of ours; see `conventions`: EPOCH, SEQUENCE, TRACKED for what the last are."""
     record = None
     if schema is not None and conventions.has_schema_record(schema):
         encoding = conventions.schema_encoding(schema.encoding)
@@ -50,7 +53,11 @@ def channel_records(number: int, endpoint: str, schema: Schema | None, epoch: in
         id=number,
         topic=endpoint,
         message_encoding=schema.encoding if schema else "",
-        metadata={conventions.EPOCH: str(epoch), conventions.SEQUENCE: counting},
+        metadata={
+            conventions.EPOCH: str(epoch),
+            conventions.SEQUENCE: counting,
+            **({conventions.TRACKED: "1"} if tracked else {}),
+        },
         schema_id=number if record else 0,
     )
     return ChannelRecords(channel, record)
@@ -236,10 +243,11 @@ class Segment:
         head += len(compressed).to_bytes(8, "little")
         places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)
         indexes = dict(message_indexes(entries["channel"], places))
-        at = self.size
+        origins = origins_record(entries)
+        at = self.size + len(origins)
         begins = accumulate(map(len, indexes.values()), initial=at + HEAD.size + length)
         index = b"".join(indexes.values())
-        self._write(head, compressed, index)
+        self._write(origins, head, compressed, index)
         self._index.chunks.append(
             records.ChunkIndex(
                 chunk_length=HEAD.size + length,

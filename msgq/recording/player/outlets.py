@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgq import backend as backends
 from msgq import naming, stats
 from msgq.errors import InvalidValueError, MultiplePublishersError, RecordingError, SegmentError, SegmentSizeError
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.ground import clock
 from msgq.recording.player.schedule import new_name
 from msgq.recording.reader.message import EndpointInfo
 from msgq.schema import Schema
@@ -45,21 +47,24 @@ class Outlets:
         self._backend = backends.load(self._name)
         self._prefix = naming.checked_prefix(prefix)
         self._segment_size, self._take_over = segment_size, take_over
+        self._time_ns = current_bus().clock.time_ns if self._name == "fake" else clock.time_ns
         self.sockets: dict[str, PubSocket] = {}
         self.closed = False
         names = _names(infos, remap)
         self.skipped = tuple(sorted(set(infos) - set(names.values())))
-        wanted = {name: (_schema(infos[old].schema), infos[old].largest) for name, old in names.items()}
+        wanted = {
+            name: (_schema(infos[old].schema), infos[old].largest, infos[old].tracked) for name, old in names.items()
+        }
         if clock_endpoint in wanted:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
         if clock_endpoint is not None:
-            wanted[clock_endpoint] = (_CLOCK_SCHEMA, 8)
+            wanted[clock_endpoint] = (_CLOCK_SCHEMA, 8, False)
         with ExitStack() as stack, naming.chosen(self._prefix):
             stack.callback(self.close)
             for name in wanted:
                 self._check_free(name)
-            for name, (schema, largest) in wanted.items():
-                self.sockets[name] = self._connected(name, schema, largest)
+            for name, (schema, largest, tracked) in wanted.items():
+                self.sockets[name] = self._connected(name, schema, largest, tracked)
             stack.pop_all()
 
     def _check_free(self, name: str) -> None:
@@ -74,20 +79,31 @@ class Outlets:
             text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would end that"
             raise MultiplePublishersError(f"{text}; remap it, choose another prefix, or take it over", name)
 
-    def _connected(self, name: str, schema: Schema | None, largest: int) -> PubSocket:
+    def _connected(self, name: str, schema: Schema | None, largest: int, tracked: bool) -> PubSocket:
         needed = 3 * (largest + 64)  # a message may take a third of a ring; and there is its head
         socket: PubSocket = self._backend.PubSocket()
         context = self._backend.Context()
+        options: dict[str, Any] = {"schema": schema}
+        if tracked and self._name != "zmq":
+            options["tracked"] = True
         try:
-            socket.connect(context, name, self._segment_size or max(RING_BYTES, needed + 4095 & ~4095), schema=schema)
+            socket.connect(context, name, self._segment_size or max(RING_BYTES, needed + 4095 & ~4095), **options)
         except SegmentSizeError:  # it exists; its subscribers decided
-            socket.connect(context, name, schema=schema)
+            socket.connect(context, name, **options)
         there = stats.topic(name, self._prefix).data_bytes if self._name == "msgq" else needed
         if there < needed:
             socket.close()
             text = f"the ring has {there} bytes, and a message of {largest} bytes needs {needed}"
             raise SegmentSizeError(f"{text}; end those who use it and remove it, choose another prefix, or remap", name)
         return socket
+
+    def send(self, name: str, data: bytes, age_ns: int | None) -> None:
+        """Publish a message. age_ns : how long ago that was what it comes from, on a tracked topic; None: unknown."""
+        socket = self.sockets[name]
+        if age_ns is None or not socket.tracked:
+            socket.send(data)
+        else:
+            socket.send(data, origin_time=max(1, self._time_ns() - age_ns))
 
     def close(self) -> None:
         """Close them all. Twice does nothing more."""

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from msgq.errors import InvalidValueError, RecordingError, StateError, WaitTimeoutError
 from msgq.recording.player.outlets import Outlets
-from msgq.recording.player.schedule import TIMES, Played, played, timed, with_ticks
+from msgq.recording.player.schedule import TIMES, Aged, aged, timed, with_ticks
 from msgq.recording.reader.reader import LogReader
 from msgq.units import NS_PER_S
 
@@ -264,12 +264,11 @@ class Player:
     def _pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
         clock_endpoint = self._tick[0]
-        sockets = self._outlets.sockets
-        for time_ns, endpoint, data in self._stream(begin_ns):
+        for time_ns, endpoint, data, age_ns in self._stream(begin_ns):
             is_tick = endpoint == clock_endpoint
             if not self._await(max(time_ns, begin_ns), is_tick):  # published before, and recorded after we begin
                 break
-            sockets[endpoint].send(data)
+            self._outlets.send(endpoint, data, age_ns)
             if not is_tick:
                 self._messages += 1
                 self._bytes += len(data)
@@ -288,8 +287,8 @@ class Player:
             self._next_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
-    def _stream(self, begin_ns: int) -> Iterator[Played]:
-        messages = played(self._log.between(begin_ns), self._by, self._remap)
+    def _stream(self, begin_ns: int) -> Iterator[Aged]:
+        messages = aged(self._log.between(begin_ns), self._by, self._remap)
         endpoint, rate_hz = self._tick
         return messages if endpoint is None else with_ticks(messages, endpoint, rate_hz, begin_ns)
 

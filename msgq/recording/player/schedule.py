@@ -19,6 +19,8 @@ BELIEVED_NS = NS_PER_S
 
 #: Nanoseconds since the epoch, endpoint, payload.
 Played = tuple[int, str, bytes]
+#: The same, and how old what it comes from was when it was published; None: nobody knows.
+Aged = tuple[int, str, bytes, int | None]
 
 
 def played(
@@ -40,6 +42,11 @@ def played(
     """
     if by not in TIMES:
         raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
+    return ((time_ns, endpoint, data) for time_ns, endpoint, data, _ in aged(log, by, remap))
+
+
+def aged(log: LogReader, by: str, remap: Mapping[str, str]) -> Iterator[Aged]:
+    """Give the same, for those who can publish what messages come from, too."""
     return _named(timed(log, by), remap)
 
 
@@ -63,14 +70,15 @@ def new_name(endpoint: str, remap: Mapping[str, str]) -> str | None:
         return None
 
 
-def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Played]:
+def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Aged]:
     names: dict[str, str | None] = {}
     for time_ns, message in ordered:
         if message.endpoint not in names:
             names[message.endpoint] = new_name(message.endpoint, remap)
         name = names[message.endpoint]
         if name is not None:
-            yield time_ns, name, message.data
+            origin = message.origin_time
+            yield time_ns, name, message.data, message.publish_time - origin if origin else None
 
 
 def _published(log: LogReader) -> Iterator[tuple[int, Message]]:
@@ -89,7 +97,7 @@ def _published(log: LogReader) -> Iterator[tuple[int, Message]]:
         yield time_ns, first
 
 
-def with_ticks(messages: Iterator[Played], endpoint: str, rate_hz: float, begin_ns: int) -> Iterator[Played]:
+def with_ticks(messages: Iterator[Aged], endpoint: str, rate_hz: float, begin_ns: int) -> Iterator[Aged]:
     """Put the log's time between the messages: u64 nanoseconds, little endian, at a steady rate of log time.
 
     Being of the log's time and not of ours, they are the same each time; and each stands before what happens then.
@@ -97,6 +105,6 @@ def with_ticks(messages: Iterator[Played], endpoint: str, rate_hz: float, begin_
     count = 0
     for message in messages:
         while (time_ns := begin_ns + round(count * NS_PER_S / rate_hz)) <= message[0]:
-            yield time_ns, endpoint, struct.pack("<Q", time_ns)
+            yield time_ns, endpoint, struct.pack("<Q", time_ns), None
             count += 1
         yield message

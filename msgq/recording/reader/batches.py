@@ -13,7 +13,7 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.reader.contents import Contents
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
-_TYPES = dict.fromkeys((*NAMES, "offset"), pa.int64()) | {
+_TYPES = dict.fromkeys((*NAMES, "origin_time", "offset"), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),

@@ -74,12 +74,15 @@ class _Copy:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._new_channel(message, log)
-        self._writer.add(number, message.sequence, message.log_time, message.publish_time, message.data)
+        self._writer.add(
+            number, message.sequence, message.log_time, message.publish_time, message.data, message.origin_time
+        )
 
     def _new_channel(self, message: Message, log: int) -> int:
         counted = self._logs[log].is_counted(message.endpoint, message.epoch)
         counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-        return self._writer.new_channel(message.endpoint, message.schema, self._epoch(message, log), counting)
+        tracked = self._logs[log].is_tracked(message.endpoint)
+        return self._writer.new_channel(message.endpoint, message.schema, self._epoch(message, log), counting, tracked)
 
     def _epoch(self, message: Message, log: int) -> int:
         if len(self._logs) == 1:

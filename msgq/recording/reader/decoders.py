@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from msgq.dtypes import struct_dtype
 from msgq.recording.reader.json_values import json_value
 from msgq.recording.reader.message import Message
 from msgq.schema import Schema
@@ -92,27 +94,6 @@ def _parts(value: Any) -> Iterable[Any]:
     return (value.value,) if hasattr(value, "tag") and hasattr(value, "value") else ()  # CBOR's
 
 
-def struct_dtype(schema: Schema) -> np.dtype[Any]:
-    """Return the dtype of messages with the encoding "struct".
-
-    Raises
-    ------
-    ValueError : the schema's data are no dtype, or one of Python objects or of no bytes.
-    """
-    try:
-        descr = json.loads(schema.data)
-        if is_deep(descr):
-            raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
-        fields: Any = descr if isinstance(descr, str) else list(map(_field, descr))
-        dtype = np.lib.format.descr_to_dtype(fields)
-    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
-        why = str(error) or type(error).__name__
-        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {why}") from None
-    if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
-    return dtype
-
-
 def time_offset(schema: Schema | None, field: str) -> int | None:
     """Return the byte at which messages of a struct schema have a field with a time, 8 bytes; None: they have none."""
     if schema is None or schema.encoding != "struct":
@@ -127,12 +108,16 @@ def time_offset(schema: Schema | None, field: str) -> int | None:
     return int(offset) if kind in (np.dtype("<u8"), np.dtype("<i8")) else None
 
 
-def _field(field: list[Any]) -> tuple[Any, ...]:
-    """JSON made lists of the tuples that NumPy wants."""
-    name, kind, *shape = field
-    name = tuple(name) if isinstance(name, list) else name
-    kind = kind if isinstance(kind, str) else list(map(_field, kind))
-    return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))
+@lru_cache(maxsize=1024)
+def stamp_dtype(schema: Schema | None, fields: tuple[str, ...]) -> np.dtype[Any] | None:
+    """Return a dtype of the size of messages of a struct schema that has only these times; None: they lack one."""
+    offsets = [time_offset(schema, field) for field in fields]
+    if schema is None or None in offsets:
+        return None
+    itemsize = struct_dtype(schema).itemsize
+    described: Any = {"names": fields, "formats": ["<i8"] * len(fields), "offsets": offsets, "itemsize": itemsize}
+    dtype: np.dtype[Any] = np.dtype(described)
+    return dtype
 
 
 def _decoder(schema: Schema) -> Decode | str:

@@ -20,6 +20,8 @@ class Message(NamedTuple):
     sequence : number among those of its epoch, 32 bits that wrap.
     epoch : which life of the numbering, from 1; 0 where the file does not say.
     schema : what the payload means, if that is known.
+    origin_time : when that came about which it was made from, ns since the epoch, if its topic was tracked
+        (tracking.md); 0: the file does not say.
     """
 
     endpoint: str
@@ -29,6 +31,7 @@ class Message(NamedTuple):
     sequence: int
     epoch: int
     schema: Schema | None
+    origin_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class EndpointInfo:
     lost : messages that are missing between those that are there; None where the numbers do not tell.
     epochs : lives of the numbering.
     largest : bytes of the largest payload.
+    tracked : whether its topic was tracked, so that messages have an origin.
     """
 
     endpoint: str
@@ -55,3 +59,4 @@ class EndpointInfo:
     lost: int | None
     epochs: int
     largest: int
+    tracked: bool = False

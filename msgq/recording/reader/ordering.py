@@ -26,6 +26,7 @@ class FoundMessages:
     publish_time: _Array
     offset: _Array
     length: _Array
+    origin_time: _Array
 
     @classmethod
     def of(cls, content: bytes, columns: Columns) -> FoundMessages:

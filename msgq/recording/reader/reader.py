@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msgq.dtypes import struct_dtype
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.file import TIME_MAX, Channel, LogFile, Stretch
@@ -18,7 +19,7 @@ from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import TALLY, Columns
 from msgq.recording.format.walk import CHUNK_BYTES_MAX
 from msgq.recording.reader.contents import Contents
-from msgq.recording.reader.decoders import Decoders, struct_dtype
+from msgq.recording.reader.decoders import Decoders
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.ordering import FoundMessages, Waiting
 from msgq.selection import Choice, Selection
@@ -163,6 +164,7 @@ class LogReader:
             found.sequence[rows].tolist(),
             [epochs[code] for code in codes],
             [schemas[code] for code in codes],
+            found.origin_time[rows].tolist(),
             strict=True,
         )
         return list(map(Message._make, fields))
@@ -184,8 +186,8 @@ class LogReader:
         Parameters
         ----------
         columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
-            (binary), in the order wanted; None is all of these. Beyond them "channel" (int32, index in `channels`) and
-            "offset" (int64, where in the file the chunk is).
+            (binary), in the order wanted; None is all of these. Beyond them "origin_time" (int64, 0 where it is not
+            known), "channel" (int32, index in `channels`) and "offset" (int64, where in the file the chunk is).
         rows : at most so many a batch; large payloads make smaller ones.
         """
         try:
@@ -225,6 +227,10 @@ class LogReader:
     def is_counted(self, endpoint: str, epoch: int) -> bool:
         """Return whether a gap in the sequence of an endpoint is a loss, as far as was read."""
         return any(c.counted for c in self.contents.channels if c.endpoint == endpoint and c.epoch == epoch)
+
+    def is_tracked(self, endpoint: str) -> bool:
+        """Return whether the topic of an endpoint was tracked, as far as was read."""
+        return any(channel.tracked for channel in self.contents.channels if channel.endpoint == endpoint)
 
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
@@ -298,7 +304,8 @@ def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
 
 def _info(channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
     known = lost if channel.counted else None
-    return EndpointInfo(channel.endpoint, channel.schema, messages, size, first, last, known, 1, largest)
+    fields = (channel.endpoint, channel.schema, messages, size, first, last, known, 1, largest, channel.tracked)
+    return EndpointInfo(*fields)
 
 
 def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
@@ -315,4 +322,5 @@ def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
         lost,
         before.epochs + info.epochs,
         max(before.largest, info.largest),
+        before.tracked or info.tracked,
     )

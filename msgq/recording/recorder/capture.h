@@ -19,6 +19,7 @@ enum {
 typedef struct {
     uint32_t source, epoch;
     bool counted; /* by its publishers, so that a gap is a loss; else by us */
+    bool tracked; /* its messages carry stamps, which are not in the payloads here */
 } mq_channel;
 
 typedef struct {
@@ -64,24 +65,31 @@ static inline bool mq_source_begin_epoch(mq_capture *c, mq_source *source) {
     source->begun = true;
     source->epoch += 1;
     source->channel = (uint16_t)++c->channel_count;
-    c->channels[source->channel] = (mq_channel){(uint32_t)(source - c->sources), source->epoch, source->counted};
+    c->channels[source->channel] =
+        (mq_channel){(uint32_t)(source - c->sources), source->epoch, source->counted, s->stamps != 0};
     return true;
 }
 
-/* Take in the message that a source has just read, whose payload is there. */
-static inline void mq_capture_record(mq_log_chunk *chunk, const mq_source *source, uint64_t size, uint64_t log_time) {
+/* Take in the message that a source has just read, whose payload is there. Its publish time is that of its stamps, if it
+ * has any, or is in its payload, or is not known. */
+static inline void mq_capture_record(mq_log_chunk *chunk, const mq_source *source, uint64_t size,
+                                     const mq_stamps *stamps, uint64_t log_time) {
     const mq_subscriber *s = source->from;
     const uint8_t *payload = mq_log_chunk_payload(chunk);
     uint64_t publish_time = log_time;
     uint32_t sequence = (uint32_t)((source->counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1);
-    if (source->publish_offset >= 0 && (uint64_t)source->publish_offset + 8 <= size)
+    if (s->stamps)
+        publish_time = (uint64_t)stamps->publish_time;
+    else if (source->publish_offset >= 0 && (uint64_t)source->publish_offset + 8 <= size)
         mq_put((uint8_t *)&publish_time, payload + source->publish_offset, 8);
-    mq_log_chunk_take_in(chunk, source->channel, sequence, log_time, publish_time, size);
+    mq_log_chunk_take_in(chunk, source->channel, sequence, log_time, publish_time, s->stamps ? stamps->origin_time : 0,
+                         size);
 }
 
 /* Take what is pending of one source, a turn's worth at most. */
 static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source, mq_log_chunk *chunk) {
     mq_message message;
+    mq_stamps stamps;
     if (mq_unlikely(source->ended))
         return MQ_CAPTURE_TIME;
     for (int taken = 0; taken < MQ_CAPTURE_TURN; taken++) {
@@ -98,6 +106,8 @@ static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source,
         }
         if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, message.size))
             return MQ_CAPTURE_FULL;
+        if (source->from->stamps)
+            mq_stamps_get(&stamps, message.payload);
         mq_copy_out(mq_log_chunk_payload(chunk), message.payload, message.size);
         if (!mq_subscriber_accept(source->from, &message)) {
             if (mq_subscriber_reset(source->from) != MQ_OK)
@@ -106,7 +116,7 @@ static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source,
         }
         if (mq_unlikely(!mq_source_continues(source)) && !mq_source_begin_epoch(c, source))
             return MQ_CAPTURE_NO_CHANNEL;
-        mq_capture_record(chunk, source, message.size, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
+        mq_capture_record(chunk, source, message.size, &stamps, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
     }
     return MQ_CAPTURE_TIME;
 }

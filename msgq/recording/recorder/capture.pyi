@@ -67,8 +67,10 @@ class Capture:
     def now(self) -> int:
         """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
 
-    def channels(self, start: int = 1) -> list[tuple[int, int, int, bool]]:
-        """Return number, source, epoch, and whether publishers count, of the sources' channels from `start` on."""
+    def channels(self, start: int = 1) -> list[tuple[int, int, int, bool, bool]]:
+        """Return number, source, epoch, whether publishers count, and whether messages have stamps, of the sources'
+        channels from `start` on.
+        """
 
     def lost(self, source: int) -> int | None:
         """Return the messages that its subscriber has lost; None: unknown, under a stock publisher."""

@@ -21,6 +21,7 @@ cdef extern from "recorder/capture.h" nogil:
         uint32_t source
         uint32_t epoch
         bint counted
+        bint tracked
     ctypedef struct mq_source:
         mq_subscriber *from_ "from"
         int64_t publish_offset
@@ -133,7 +134,7 @@ cdef class Capture:
                                   "goes on at the present", socket._endpoint, socket._ring.path)
 
     def channels(self, uint32_t start=1):
-        return [(i, channel.source, channel.epoch, channel.counted)
+        return [(i, channel.source, channel.epoch, channel.counted, channel.tracked)
                 for i in range(start, self._capture.channel_count + 1)
                 for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 

@@ -301,10 +301,10 @@ class Recorder:
             self._capture.run(chunk, seconds)
         except (CorruptSegmentError, SegmentSizeError):  # the next look joins it again, if it must
             self._corrupt += 1
-        for number, source, epoch, counted in self._capture.channels(len(self._channels) + 1):
+        for number, source, epoch, counted, tracked in self._capture.channels(len(self._channels) + 1):
             found = self._sources.all[source]
             counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-            self._channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting)
+            self._channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting, tracked)
         if not self._paused:
             chunk = self._take_frames(chunk)
         if not len(chunk):

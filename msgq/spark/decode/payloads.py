@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from msgq.dtypes import struct_dtype
 from msgq.recording import LogReader, Message, Undecoded
 from msgq.recording.reader.batches import batches
-from msgq.recording.reader.decoders import Decoders, struct_dtype, time_offset
+from msgq.recording.reader.decoders import Decoders, time_offset
 from msgq.schema import Schema
 from msgq.spark.decode.arrow_types import UNFIT, conformed, text_column, value_column
 

@@ -58,6 +58,23 @@ def hops(rows: _Rows) -> str | None:
     return _json([go.Sankey(node={"label": names}, link=link)])
 
 
+def stages(rows: _Rows) -> str | None:
+    """Draw how long messages waited, were worked on, and how old they were: stage, endpoint, wait_p50 ... in ns."""
+    if not rows:
+        return None
+    names = [f"{row['stage']}: {row['endpoint']}" for row in rows]
+    bars = [
+        go.Bar(x=names, y=[_us(row[f"{name}_{title}"]) for row in rows], name=f"{name} {title}")
+        for name in ("wait", "work", "age")
+        for title in ("p50", "p99")
+    ]
+    return _json(bars, yaxis={"title": "us", "type": "log"})
+
+
+def _us(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else duration_ns / 1e3
+
+
 def _by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
     if not rows:
         return None

@@ -51,8 +51,11 @@ def write_report(lake: Lake, path: Path, runs: Sequence[str] = ()) -> dict[str, 
         ("Latency of each endpoint", plots.distribution(_totals(gold["latency_totals"], shown))),
         ("Hops", plots.hops(_hops(gold["hops"]))),
     ]
+    handled = _stages(gold["stage_totals"]) if "stage_totals" in gold else []  # lakes may be from before there were any
+    drawn.append(("Stages", plots.stages(handled)))
     parts = [_head(summary), _checks(gold["checks"])]
     parts += [_figure(title, figure) for title, figure in drawn]
+    parts += [f"<section>{_html_table(handled)}</section>"] if handled else []
     parts += [_pictures(_of_runs(lake.messages(), runs), gold["frames"]), _table(gold["endpoints"])]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
     return summary
@@ -126,6 +129,15 @@ def _hops(hops: DataFrame) -> list[dict[str, Any]]:
         F.sum("messages").alias("messages"), F.max("p50").alias("p50"), F.max("p99").alias("p99")
     )
     return _rows(found.orderBy(F.desc("messages")).limit(_SHOWN))
+
+
+def _stages(totals: DataFrame) -> list[dict[str, Any]]:
+    """Return the stages that worked longest, of all runs together."""
+    merged = tables.stage_totals(totals.withColumn("run", F.lit("")))
+    worked = F.desc(F.col("work_p50") * F.col("messages"))
+    figures = [f"{name}_{title}" for name in ("wait", "work", "age") for title in ("p50", "p99", "max")]
+    chosen = merged.select("stage", "endpoint", "messages", "malformed", *figures)
+    return _rows(chosen.orderBy(worked, "stage", "endpoint").limit(_SHOWN))
 
 
 # ---- the page ----

@@ -118,25 +118,24 @@ def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one file, in its order."""
     direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, _ORIGIN)]
     traced = _ORIGIN in schema.names
-    if traced and "data" not in direct:
-        direct.append("data")
+    if traced:
+        direct += [_ORIGIN] if "data" in direct else [_ORIGIN, "data"]
     for batch in batches(log.contents, ["channel", *direct], _ROWS, _BYTES):
         yield _record_batch(log, schema, batch, {_ORIGIN: _origins(log, batch)} if traced else {})
 
 
 def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
-    """Return the origin time of each message that has one."""
+    """Return the origin time of each message that has one: by its stamps, or in its payload."""
     codes = batch.column("channel").to_numpy()
     there = np.flatnonzero(np.bincount(codes)).tolist()
-    tracked = [code for code in there if origin_offset(log.channels[code].schema) is not None]
-    found = np.zeros(len(codes), np.int64)
-    for code in tracked:
-        rows = codes == code
+    found = batch.column(_ORIGIN).to_numpy().copy()
+    for code in [code for code in there if origin_offset(log.channels[code].schema) is not None]:
+        rows = (codes == code) & (found == 0)
         if rows.all():
             found = origin_times(log.channels[code].schema, batch.column("data"))
         elif rows.any():
             found[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
-    return pa.array(found, mask=found == 0) if tracked else pa.nulls(len(codes), pa.int64())
+    return pa.array(found, mask=found == 0)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:

@@ -106,10 +106,10 @@ class RingFeed:
             full = self._capture.run(chunk, seconds)
         except (CorruptSegmentError, SegmentSizeError) as error:
             _log.warning("%s", error)
-        for number, source, epoch, counted in self._capture.channels(len(self.channels) + 1):
+        for number, source, epoch, counted, tracked in self._capture.channels(len(self.channels) + 1):
             found = self._sources.all[source]
             counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-            self.channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting)
+            self.channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting, tracked)
         return full
 
     def lost(self) -> int | None:

@@ -19,6 +19,7 @@ from msgq.spark.tables.hops import hops
 from msgq.spark.tables.latency import latency, latency_totals
 from msgq.spark.tables.pictures import frames, thumbnails
 from msgq.spark.tables.rates import rates, silences
+from msgq.spark.tables.stages import stage_totals, stages
 from msgq.spark.tables.times import with_timestamps
 from msgq.spark.tables.windows import NS, window_start, windows
 
@@ -40,6 +41,8 @@ __all__ = [
     "rates",
     "silences",
     "silver",
+    "stage_totals",
+    "stages",
     "thumbnails",
     "undecoded",
     "window_start",
@@ -72,6 +75,8 @@ def gold(
         "latency": lambda: latency(made["windows"], window_ns),
         "latency_totals": lambda: latency_totals(made["latency"]),
         "hops": lambda: hops(messages),
+        "stages": lambda: stages(messages, window_ns),
+        "stage_totals": lambda: stage_totals(made["stages"]),
         "frames": lambda: frames(messages),
         "checks": lambda: checks(made, limits),
     }

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from msgq import timing
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -19,7 +21,8 @@ def hops(messages: DataFrame) -> DataFrame:
     Input: run, endpoint, publish_time, and origin_time: when that happened of which the message is a consequence, ns;
     NULL or 0 where nobody knows. Messages of one run with the same origin_time are one chain; each one's parent is the
     message of another endpoint that was published last before it. Without a column origin_time there are no hops, and
-    the table is empty: nothing else in a message says what caused it.
+    the table is empty: nothing else in a message says what caused it. Timing topics are left out: what a stage says of
+    a message leads to nothing.
 
     Output, a row for each edge: run; parent: NULL at the root; endpoint; messages; p50, p99, max: from the parent's
     publish_time to the message's, ns; from_origin: median from origin_time, ns.
@@ -27,7 +30,8 @@ def hops(messages: DataFrame) -> DataFrame:
     if "origin_time" not in messages.columns:
         return messages.sparkSession.createDataFrame([], _COLUMNS)
     chain = Window.partitionBy("run", "origin_time").orderBy("publish_time", "endpoint")
-    known = messages.where(F.col("origin_time") > 0).select("run", "endpoint", "publish_time", "origin_time")
+    leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.PREFIX)
+    known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time")
     linked = known.select(
         "run",
         "endpoint",

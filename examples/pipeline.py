@@ -1,0 +1,105 @@
+"""A pipeline of four stages, of which one is slow: `msgq stages` says which, and on which way messages go.
+
+python -m examples.pipeline
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import msgq
+from examples.processes import SECONDS, finish, say, start
+from msgq import timing
+
+STEP = msgq.tracked([("number", "<i8"), ("value", "<f8")])
+PERIOD = 0.02  # seconds between two images
+LAST = -1  # number of what ends the pipeline
+# What each stage handles, what it makes of it, and seconds that this takes.
+STAGES = {
+    "detect": ("images", "objects", 0.002),
+    "track": ("objects", "tracks", 0.012),
+    "plan": ("tracks", "plans", 0.001),
+    "drive": ("plans", "commands", 0.001),
+}
+TOPICS = ("images", *(target for _, target, _ in STAGES.values()))
+ENOUGH = 20  # messages, to judge a stage by
+
+
+def camera(stop: Event) -> None:
+    """Take pictures until told to stop: each is an origin."""
+    with msgq.RecordQueue("images", STEP) as images:
+        number = 0
+        while not stop.wait(PERIOD):
+            images.produce((number, 0.0))
+            number += 1
+        images.produce((LAST, 0.0))
+        say(f"camera: {number} images")
+
+
+def stage(name: str) -> None:
+    """Handle each record, and pass on what comes of it: that has its origin, without a word here."""
+    source, target, seconds = STAGES[name]
+    with (
+        msgq.RecordQueue(source, STEP) as incoming,
+        msgq.RecordQueue(target, STEP) as outgoing,
+        msgq.Tracker(name) as tracker,
+    ):
+        for record in tracker.each(incoming):
+            time.sleep(seconds)  # stands for the work
+            outgoing.produce((record["number"], record["value"] + 1))
+            if record["number"] == LAST:
+                break
+
+
+def looked(*options: str) -> list[dict[str, Any]]:
+    """Return what `msgq stages` says."""
+    command = [sys.executable, "-m", "msgq", "stages", "--json", "--window", "1.5", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def find() -> None:
+    """Say which stage works longest, and which way the messages go."""
+    rows: list[dict[str, Any]] = []
+    deadline = time.monotonic() + SECONDS
+    while len(rows) < len(STAGES) or min(row["messages"] for row in rows) < ENOUGH:  # until all of them are at work
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the stages do not all work: {rows}")
+        rows = looked(*STAGES)
+    slow = max(rows, key=lambda row: float(row["work"]["p50"]))
+    say(f"slow: {slow['stage']}, which works {slow['work']['p50'] // 1_000_000} ms on each of {slow['endpoint']}")
+    oldest = max(rows, key=lambda row: float(row["age"]["p50"]))
+    say(f"last: {oldest['stage']}")
+    parent = {edge["endpoint"]: edge["parent"] for edge in looked("--tree", *TOPICS) if edge["parent"]}
+    way = ["commands"]
+    while way[0] in parent:
+        way.insert(0, parent[way[0]])
+    say(f"way: {' -> '.join(way)}")
+
+
+def main() -> None:
+    """Run the pipeline until the slow stage is found."""
+    stop = get_context("spawn").Event()
+    stages = [start(stage, name) for name in STAGES]
+    source = start(camera, stop)
+    try:
+        find()
+        stop.set()
+        finish(source, *stages)
+    finally:
+        for process in (source, *stages):
+            process.kill()
+            process.join()
+        about = [timing.timing_topic(name, handled) for name, (handled, *_) in STAGES.items()]
+        clean = [sys.executable, "-m", "msgq", "clean", *TOPICS, *about]
+        subprocess.run(clean, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""The program with stages does what it says, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples.pipeline import STAGES, TOPICS
+from examples.test_channels import numbers, run
+
+
+@pytest.mark.slow
+def test_the_slow_stage_of_a_pipeline_and_the_way_through_it_are_found(prefix: str) -> None:
+    said = run("pipeline", prefix)
+    assert said["slow"].startswith("track, which works ")
+    (milliseconds,) = numbers(said["slow"], r"works (\d+) ms on each of objects")
+    assert milliseconds >= STAGES["track"][2] * 1000
+    assert said["last"] == "drive"
+    assert said["way"] == " -> ".join(TOPICS)
+    assert numbers(said["camera"], r"(\d+) images")[0] >= 20

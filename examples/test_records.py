@@ -1,0 +1,36 @@
+"""The program that shows records does what it says, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import msgq
+from examples import order_book
+from examples.test_channels import numbers, run
+
+
+@pytest.mark.slow
+def test_writers_that_are_killed_in_mid_write_cost_the_readers_nothing(prefix: str) -> None:
+    said = run("order_book", prefix)
+    killed, unfinished, writes = numbers(
+        said["market"], r"^(\d+) writers killed, (\d+) in the middle of a write; (\d+) writes, none torn or lost$"
+    )
+    assert killed >= unfinished == order_book.UNFINISHED
+    assert writes > killed
+    for reader in ("Ann", "Ben"):
+        (looks,) = numbers(said[reader], r"^(\d+) looks, 0 torn, 0 older than before$")
+        assert looks > killed
+
+
+def test_a_torn_level_would_be_seen(prefix: str) -> None:
+    levels = np.zeros(3, order_book.LEVEL)
+    for number in range(3):
+        order_book.fill(levels[number : number + 1], number + 1)
+    assert order_book.torn(levels) == 0
+    levels["orders"][1, -1] += 1
+    levels["check"][2] += 1
+    assert order_book.torn(levels) == 2
+    with msgq.SeqlockVector("book", order_book.LEVEL, 3) as book:
+        book[:] = levels
+        assert (order_book.torn(book.snapshot()), order_book.newest(book)) == (2, 3)

@@ -1,0 +1,185 @@
+"""`msgq stages`: how long messages wait and are worked on, and on which ways they go."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import click
+from rich.live import Live
+
+from msgq import naming, timing
+from msgq.cli.common import options
+from msgq.cli.common.keys import keys, pressed
+from msgq.cli.common.names import choices
+from msgq.cli.common.render import console, echo, echo_json, in_rate, in_units, in_us, stacked
+from msgq.cli.common.signals import until_interrupted
+from msgq.cli.stages.hops import Hop, Origins, Tree, branches
+from msgq.cli.stages.timings import StageRow, Timings
+from msgq.cli.stages.topics import Following
+from msgq.cli.stages.window import Spread
+from msgq.impl.ground import clock
+from msgq.selection import Selection
+
+_NAP_S = 0.02  # between two looks: nobody wakes who only watches
+_SHOW_S = 1.0
+
+
+class View(Protocol):
+    """What is looked at, and shown."""
+
+    @property
+    def topics(self) -> Following[Any]:
+        """What we listen to."""
+
+    def look(self) -> None:
+        """Take what came."""
+
+    def lines(self) -> list[str]:
+        """Return what people see."""
+
+    def objects(self) -> Iterable[dict[str, Any]]:
+        """Return what programs see."""
+
+
+class Stages(Timings):
+    """Stages, shown."""
+
+    def lines(self) -> list[str]:
+        """Return a line for each stage and endpoint; durations are microseconds."""
+        rows = self.rows()
+        return [
+            f"{len({row.stage for row in rows})} stages, {len(rows)} timing topics; microseconds",
+            f"{'':<54} {'wait':^29} {'work':^29} {'age':^29}".rstrip(),
+            f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}" + f" {_TITLES}" * 3 + f" {'lost':>7} {'malformed':>9}",
+            *map(_stage_line, rows),
+        ]
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Return an object for each stage and endpoint; durations are nanoseconds."""
+        now_ns = clock.time_ns()
+        return ({"time_ns": now_ns, **asdict(row)} for row in self.rows())
+
+
+_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
+
+
+def _stage_line(row: StageRow) -> str:
+    times = " ".join(map(_spread, (row.wait, row.work, row.age)))
+    counts = f"{in_units(row.lost):>7} {in_units(row.malformed):>9}"
+    return f"{row.stage:<18.18} {row.endpoint:<24.24} {in_rate(row.rate):>10} {times} {counts}"
+
+
+def _spread(of: Spread) -> str:
+    return " ".join(f"{_us(one):>9}" for one in (of.p50, of.p99, of.max))
+
+
+def _us(duration_ns: int | None) -> str:
+    return in_us(None if duration_ns is None else duration_ns / 1000)
+
+
+class Ways(Origins):
+    """The tree, shown."""
+
+    def lines(self) -> list[str]:
+        """Return a line for each edge, below that of its parent; durations are microseconds."""
+        tree = self.tree()
+        return [
+            f"{in_units(tree.messages)} messages in {tree.seconds:.1f} s, {tree.cut} chains began before; "
+            f"{tree.stamped} of {tree.topics} topics carry stamps; microseconds",
+            f"{'endpoint':<44} {'messages':>10} {_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
+            *(_hop_line(depth, hop, tree) for depth, hop in branches(tree.hops)),
+        ]
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Return an object for each edge; durations are nanoseconds."""
+        tree, now_ns = self.tree(), clock.time_ns()
+        about = {"time_ns": now_ns, "seconds": tree.seconds, "cut": tree.cut}
+        for hop in tree.hops:
+            counts = {"lost": tree.lost[hop.endpoint], "left_out": tree.left_out[hop.endpoint]}
+            yield {**about, **asdict(hop), **counts}
+
+
+def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
+    name = "  " * depth + hop.endpoint
+    times = " ".join(f"{_us(one):>9}" for one in (hop.p50, hop.p99, hop.max))
+    counts = f"{in_units(tree.lost[hop.endpoint]):>9} {in_units(tree.left_out[hop.endpoint]):>9}"
+    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_us(hop.from_origin):>12} {counts}"
+
+
+@click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
+@click.argument("patterns", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_stage)
+@click.option("--tree", is_flag=True, help="The ways of messages, by their origin, instead of stages.")
+@click.option(
+    "--window",
+    type=click.FloatRange(0.1, 3600.0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of which the figures are; so long it listens before it prints.",
+)
+@options.as_json
+@options.prefix
+def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool, prefix: str | None) -> None:
+    """Show how long messages wait for each stage of a program, how long it works on them, and how old they are then.
+
+    Stages are those of `msgq.Tracker`; NAME is one of them, or an endpoint that it handles. With --tree, NAME is a
+    topic, and each line an edge: how many messages led from the endpoint above to this one, and after how long.
+
+    A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
+    """
+    selection = Selection(choices(patterns) or None)
+    with naming.chosen(prefix), until_interrupted():
+        view: View = Ways(selection.__contains__, window) if tree else Stages(_of_stages(selection), window)
+        screen = console()
+        if screen.is_terminal and sys.stdin.isatty() and not as_json:
+            with Live(console=screen, screen=True, auto_refresh=False) as live, keys():
+                _run_live(view, live)
+            return
+        _listen(view, window, time.sleep)
+        _print(view, as_json)
+
+
+def _of_stages(selection: Selection) -> Callable[[str], bool]:
+    """Return whether a timing topic is selected: by its stage, by the endpoint that it is about, or itself."""
+    return lambda topic: any(name in selection for name in (topic, *(timing.timed(topic) or ())))
+
+
+def _listen(view: View, seconds: float, pause: Callable[[float], object]) -> bool:
+    """Look again and again for so long; False: the pause between two looks said that it is over."""
+    until_s = time.monotonic() + seconds
+    view.look()
+    while (left_s := until_s - time.monotonic()) > 0:
+        if pause(min(left_s, _NAP_S)) == "q":
+            return False
+        view.look()
+    return True
+
+
+def _print(view: View, as_json: bool) -> None:
+    if as_json:
+        for one in view.objects():
+            echo_json(one)
+    else:
+        for line in view.lines():
+            echo(line)
+    _say_refused(view.topics.refused.items())
+    if not view.topics.by_name:
+        echo("msgq: there is no topic of this kind", err=True)
+
+
+def _say_refused(refused: Iterable[tuple[str, str]]) -> None:
+    for name, why in sorted(refused):
+        echo(f"msgq: {name} is not among them: {why}", err=True)
+
+
+def _run_live(view: View, live: Live) -> None:
+    shown: Sequence[str] = []
+    while _listen(view, _SHOW_S if shown else 0.1, pressed):
+        refused = len(view.topics.refused)
+        shown = [*view.lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
+        text = stacked(shown[: max(1, live.console.height - 1)])
+        text.no_wrap, text.overflow = True, "crop"
+        text.highlight_regex(r"\A.*\n.*", "bold")
+        live.update(text, refresh=True)

@@ -1,0 +1,240 @@
+"""Endpoints as a tree, by the origins of their messages: live what `msgq.spark.tables.hops` is of recordings."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from msgq import timing
+from msgq.cli.stages.topics import STAMPED, STAMPS, Following, Topic
+from msgq.cli.stages.window import Rows, Window, percentile
+from msgq.impl.ground import clock
+from msgq.recording.reader.decoders import stamp_dtype
+from msgq.units import NS_PER_S
+
+_ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])
+
+
+@dataclass(frozen=True)
+class Hop:
+    """An edge between endpoints, as a row of the table `hops`.
+
+    Attributes
+    ----------
+    parent : None at the root.
+    messages : that came so; 0 of an endpoint that has no edge.
+    p50, p99, max : from the parent's publish time to the message's, ns; None at the root.
+    from_origin : median from the origin time to the message's publish time, ns.
+    """
+
+    parent: str | None
+    endpoint: str
+    messages: int
+    p50: int | None = None
+    p99: int | None = None
+    max: int | None = None
+    from_origin: int | None = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What was found.
+
+    Attributes
+    ----------
+    hops : sorted by their names.
+    seconds : of which these figures are.
+    topics, stamped : that we listen to, and those of them whose messages carry stamps.
+    messages : of the latter that are in chains.
+    cut : chains left out because they began before the first message that we know.
+    lost : messages of each of those topics that were overwritten before we saw them; None: nobody knows.
+    left_out : messages of each of those topics without an origin, or without sense.
+    """
+
+    hops: list[Hop]
+    seconds: float
+    topics: int
+    stamped: int
+    messages: int
+    cut: int
+    lost: dict[str, int | None]
+    left_out: dict[str, int]
+
+
+class _Stamped:
+    """A topic whose messages may carry stamps."""
+
+    def __init__(self, name: str, came_late: bool) -> None:
+        self._topic = Topic(name, came_late)
+        self.dtype: np.dtype[Any] | None = None
+
+    def take(self) -> tuple[list[Rows], int | None, int]:
+        """Return the stamps that came, how many messages were lost, and how many have none."""
+        if self._topic.tracked:
+            self.dtype = STAMPED
+            taken = self._topic.take_stamps()
+            return taken.rows, taken.lost, 0
+        known, before = self._topic.is_known, self.dtype
+        self.dtype = stamp_dtype(self._topic.schema(), STAMPS)
+        if self.dtype is None:
+            return [], 0, 0
+        taken = self._topic.take(self.dtype)
+        count = sum(map(len, taken.rows)) + len(taken.others)
+        if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
+            return [], taken.lost, count
+        rows = [*taken.rows, *_firsts(taken.others, self.dtype)]
+        return rows, taken.lost, count - sum(map(len, rows))
+
+    def close(self) -> None:
+        """Leave it."""
+        self._topic.close()
+
+
+def _firsts(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[Rows]:
+    """Give the stamps of messages of other sizes that have them: those of the first element, as recordings have it."""
+    needed = max(dtype.fields[name][1] + dtype[name].itemsize for name in STAMPS) if dtype.fields else 0
+    for message in messages:
+        if len(message) >= needed:
+            yield np.frombuffer(message[: dtype.itemsize].ljust(dtype.itemsize, b"\0"), dtype)
+
+
+class Origins:
+    """Topics whose messages carry stamps, as they come and go; timing topics are left out.
+
+    Parameters
+    ----------
+    wanted : whether a topic is, by its name.
+    seconds : how long the window is.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
+        self._seconds = seconds
+        self._window = Window(seconds, time.monotonic())
+        self._numbers: dict[str, int] = {}  # of endpoints
+        self._counts: dict[str, Window] = {}  # of what of each was lost and left out
+        self._looked_ns = 0
+        self.topics: Following[_Stamped] = Following(
+            lambda name: not name.startswith(timing.PREFIX) and wanted(name), _Stamped
+        )
+
+    def look(self) -> None:
+        """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
+        self._looked_ns = clock.time_ns()
+        self.topics.refresh(self._take)
+        for name, topic in self.topics.by_name.items():
+            self._take(name, topic)
+
+    def _take(self, name: str, topic: _Stamped) -> None:
+        stamps, lost, left_out = topic.take()
+        if topic.dtype is None:
+            return
+        now_s = time.monotonic()
+        number = self._numbers.setdefault(name, len(self._numbers))
+        rows = []
+        for some in stamps:
+            row = np.empty(len(some), _ROW)
+            row["endpoint"] = number
+            for field in STAMPS:
+                row[field] = some[field]
+            rows.append(row[(row["publish_time"] >= 0) & (row["origin_time"] > 0)])
+            left_out += len(some) - len(rows[-1])
+        self._window.add(now_s, rows)
+        self._counts.setdefault(name, Window(self._seconds, now_s)).add(now_s, [], lost, left_out)
+
+    def tree(self) -> Tree:
+        """Return the tree of what came in the window.
+
+        What was published after the last look began waits for the next one: what led to it may not have been seen. A
+        chain is left out whose origin is before the first message that we know, but not by more than the window: its
+        beginning was not seen. (What is played, or from another clock, may be older by any time.)
+        """
+        now_s = time.monotonic()
+        self._window.forget(now_s)
+        rows = self._window.rows(_ROW)
+        late_ns = rows["publish_time"] - self._looked_ns
+        rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # what is later by much is from another clock
+        first = int(rows["publish_time"].min(initial=np.iinfo(np.int64).max))
+        is_cut = (rows["origin_time"] < first) & (rows["origin_time"] > first - int(self._seconds * NS_PER_S))
+        cut, whole = rows[is_cut], rows[~is_cut]
+        names = list(self._numbers)
+        found = hops(names, *(whole[field] for field in ("endpoint", *STAMPS)))
+        counts = {name: window for name, window in self._counts.items() if self._is_shown(name, window, now_s, found)}
+        self._counts = counts
+        lonely = counts.keys() - {hop.endpoint for hop in found}
+        return Tree(
+            sorted([*found, *(Hop(None, name, 0) for name in lonely)], key=_by_name),
+            self._window.seconds(now_s),
+            len(self.topics.by_name),
+            sum(topic.dtype is not None for topic in self.topics.by_name.values()),
+            len(whole),
+            len(np.unique(cut["origin_time"])),
+            {name: window.lost for name, window in counts.items()},
+            {name: window.left_out for name, window in counts.items()},
+        )
+
+    def _is_shown(self, name: str, counts: Window, now_s: float, found: Sequence[Hop]) -> bool:
+        """Whether a topic is there, or was within the window."""
+        counts.forget(now_s)
+        topic = self.topics.by_name.get(name)
+        there = topic is not None and topic.dtype is not None
+        return there or not counts.is_empty or any(hop.endpoint == name for hop in found)
+
+
+def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: Rows) -> list[Hop]:
+    """Return the edges between the endpoints of some messages; all have an origin.
+
+    Parameters
+    ----------
+    names : of endpoints.
+    endpoint : of each message, its number in `names`.
+    publish_time, origin_time : of each message, ns.
+
+    Messages with the same origin are a chain. The parent of each one is the one before it, by publish time and then by
+    the endpoint's name; no edge leads from an endpoint to itself.
+    """
+    if not len(endpoint):
+        return []
+    rank = np.empty(len(names), np.int64)
+    rank[sorted(range(len(names)), key=lambda number: names[number].encode())] = np.arange(len(names))
+    order = np.lexsort((rank[endpoint], publish_time, origin_time))
+    endpoint, publish_time, origin_time = endpoint[order], publish_time[order], origin_time[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = origin_time[1:] != origin_time[:-1]
+    parent = np.where(is_first, -1, np.roll(endpoint, 1))
+    hop = publish_time - np.roll(publish_time, 1)
+    is_edge = parent != endpoint
+    edge = ((parent + 1) * len(names) + endpoint)[is_edge]
+    age = (publish_time - origin_time)[is_edge]
+    return list(_edges(names, edge, hop[is_edge], age))
+
+
+def _edges(names: Sequence[str], edge: Rows, hop: Rows, age: Rows) -> Iterator[Hop]:
+    order = np.argsort(edge, kind="stable")
+    numbers, starts = np.unique(edge[order], return_index=True)
+    for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+        parent, endpoint = divmod(number, len(names))
+        from_origin = percentile(np.sort(age[rows]), 0.5)
+        if not parent:
+            yield Hop(None, names[endpoint], len(rows), from_origin=from_origin)
+            continue
+        times = np.sort(hop[rows])
+        figures = percentile(times, 0.5), percentile(times, 0.99), int(times[-1])
+        yield Hop(names[parent - 1], names[endpoint], len(rows), *figures, from_origin)
+
+
+def _by_name(hop: Hop) -> tuple[str, str]:
+    return hop.parent or "", hop.endpoint
+
+
+def branches(found: Sequence[Hop]) -> Iterator[tuple[int, Hop]]:
+    """Give each edge once, with its depth: below it those that lead on, where the endpoint comes first."""
+    waiting = sorted(found, key=_by_name)
+    stack = [(0, hop) for hop in reversed(waiting) if hop.parent is None]
+    waiting = [hop for hop in waiting if hop.parent is not None]
+    while stack or waiting:
+        depth, hop = stack.pop() if stack else (0, waiting.pop(0))
+        yield depth, hop
+        stack += [(depth + 1, one) for one in reversed(waiting) if one.parent == hop.endpoint]
+        waiting = [one for one in waiting if one.parent != hop.endpoint]

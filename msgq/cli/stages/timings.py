@@ -1,0 +1,107 @@
+"""Stages, by what they say on their timing topics."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from msgq import timing
+from msgq.cli.stages.topics import Following, Topic
+from msgq.cli.stages.window import Rows, Spread, Window, spread
+
+RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """What a stage did with the messages of an endpoint.
+
+    Attributes
+    ----------
+    seconds : of which these figures are.
+    messages : that it was through with.
+    rate : of messages a second, those among them of which we lost what was said; None: nobody knows, or no time passed.
+    lost : records that were overwritten before we saw them; None: nobody knows how many.
+    malformed : records that make no sense.
+    wait : from published until it was taken, where somebody told when it was published.
+    work : until it was through with.
+    age : from the origin until then, where somebody told it.
+    """
+
+    stage: str
+    endpoint: str
+    seconds: float
+    messages: int
+    rate: float | None
+    lost: int | None
+    malformed: int
+    wait: Spread
+    work: Spread
+    age: Spread
+
+
+class Timings:
+    """The timing topics, as they come and go; a topic that went stays until its last record has left the window.
+
+    Parameters
+    ----------
+    wanted : whether a stage is, by the name of its topic.
+    seconds : how long the window is.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
+        self._seconds = seconds
+        self._windows: dict[str, Window] = {}
+        self.topics: Following[Topic] = Following(lambda name: timing.timed(name) is not None and wanted(name), Topic)
+
+    def look(self) -> None:
+        """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
+        self.topics.refresh(self._take)
+        for name, topic in self.topics.by_name.items():
+            self._take(name, topic)
+
+    def _take(self, name: str, topic: Topic) -> None:
+        taken, now_s = topic.take(RECORD), time.monotonic()
+        if name not in self._windows:
+            self._windows[name] = Window(self._seconds, now_s)
+        whole = [rows[makes_sense(rows)] for rows in taken.rows]
+        malformed = len(taken.others) + sum(map(len, taken.rows)) - sum(map(len, whole))
+        self._windows[name].add(now_s, whole, taken.lost, malformed)
+
+    def rows(self) -> list[StageRow]:
+        """Return a row for each stage and endpoint, sorted."""
+        now_s = time.monotonic()
+        for name in [name for name in self._windows if name not in self.topics.by_name]:
+            self._windows[name].forget(now_s)
+            if self._windows[name].is_empty:
+                del self._windows[name]
+        return sorted((_row(name, window, now_s) for name, window in self._windows.items()), key=_by_name)
+
+
+def makes_sense(records: Rows) -> Rows:
+    """Return which records of timing topics may be true."""
+    ended, received = records["publish_time"], records["received"]
+    return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
+
+
+def _row(name: str, window: Window, now_s: float) -> StageRow:
+    records, seconds, lost = window.rows(RECORD), window.seconds(now_s), window.lost
+    ended, received = records["publish_time"], records["received"]
+    stage, endpoint = timing.timed(name) or (name, "")
+    return StageRow(
+        stage,
+        endpoint,
+        seconds,
+        len(records),
+        None if lost is None or seconds <= 0 else (len(records) + lost) / seconds,
+        lost,
+        window.left_out,
+        spread((received - records["sent"])[records["sent"] > 0]),
+        spread(ended - received),
+        spread((ended - records["origin_time"])[records["origin_time"] > 0]),
+    )
+
+
+def _by_name(row: StageRow) -> tuple[str, str]:
+    return row.stage, row.endpoint

@@ -1,0 +1,205 @@
+"""Topics that are listened to without a trace, as they come and go, and what of them was not seen."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+import msgq
+from msgq import naming
+from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
+from msgq.impl.ring import SubSocket
+from msgq.impl.ring.snapshot import TopicWatch
+from msgq.schema import Schema
+from msgq.stats import topic_inodes
+
+_AT_ONCE_BYTES = 4 << 20
+_TURN = 1 << 17  # messages of one topic before the next one's turn
+STAMPS = ("publish_time", "origin_time")
+STAMPED = np.dtype([(name, "<i8") for name in STAMPS])
+_SCHEMA_S = 1.0  # how late another schema may be noticed
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came on a topic.
+
+    Attributes
+    ----------
+    rows : messages of the size that was expected, as arrays.
+    others : messages of other sizes.
+    lost : messages that were published meanwhile, and that we shall not see; None: nobody knows.
+    """
+
+    rows: list[np.ndarray[Any, np.dtype[Any]]]
+    others: list[bytes]
+    lost: int | None
+
+
+class Topic:
+    """A topic, from now on.
+
+    Parameters
+    ----------
+    name : of a topic that exists.
+    came_late : it was not there when we began: what was published before now is lost to us.
+
+    Raises
+    ------
+    MsgqError : it cannot be listened to.
+    """
+
+    def __init__(self, name: str, came_late: bool) -> None:
+        self.name = name
+        self._socket = SubSocket()
+        self._socket.connect(msgq.context, name, passive=True)
+        self._socket.setTimeout(0)
+        self._watch = TopicWatch(name, naming.prefix())
+        self._came_late = came_late
+        self._missed = self._said = 0  # before we came; of all losses, those that were returned
+        self._corrupt = False
+        self._moved: tuple[int | None, int] | None = None  # how far the topic was when its schema was read
+        self._read_s = 0.0
+        self._schema: Schema | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there were messages when its schema was read."""
+        return self._moved is not None and any(self._moved)
+
+    def schema(self) -> Schema | None:
+        """Return its schema. Ask before messages are taken: who publishes them says it first."""
+        counts = self._watch.counts()
+        moved = counts.messages, counts.position_bytes
+        now_s = time.monotonic()
+        if self._moved is None or (moved != self._moved and (not self.is_known or now_s - self._read_s >= _SCHEMA_S)):
+            self._moved, self._read_s = moved, now_s
+            self._schema = self._watch.stats().schema
+        return self._schema
+
+    @property
+    def tracked(self) -> bool:
+        """Whether each message carries stamps in front, which `take` leaves out."""
+        return self._socket.tracked
+
+    def take(self, dtype: np.dtype[Any]) -> Taken:
+        """Return what came since the last call. dtype : of a message of the size that is expected."""
+        others: list[bytes] = []
+        return self._taken(self._received(dtype, others), others)
+
+    def take_stamps(self) -> Taken:
+        """Return the stamps of a tracked topic that came since the last call."""
+        return self._taken(self._stamps(), [])
+
+    def _taken(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], others: list[bytes]) -> Taken:
+        there = self._watch.counts().messages
+        rows: list[np.ndarray[Any, np.dtype[Any]]] = []
+        drained = False
+        try:
+            for some in received:
+                rows.append(some)
+            drained = sum(map(len, rows)) + len(others) < _TURN
+        except CorruptSegmentError:  # the next look goes on at the present
+            self._corrupt = True
+        return Taken(rows, others, self._newly_lost(there if drained else None))
+
+    def _received(self, dtype: np.dtype[Any], others: list[bytes]) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+        at_once = max(1, _AT_ONCE_BYTES // dtype.itemsize)
+        taken = 0
+        while taken < _TURN:
+            try:
+                some = self._socket.receive_array(dtype, min(at_once, _TURN - taken))
+            except MessageSizeError:
+                others += self._socket.receive_many(1)
+                taken += 1
+            else:
+                if not len(some):
+                    return
+                taken += len(some)
+                yield some
+
+    def _stamps(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+        times: list[tuple[int, int]] = []
+        while len(times) < _TURN and (message := self._socket.receive_tracked(non_blocking=True)) is not None:
+            times.append((message.publish_time, message.origin_time))
+        yield np.array(times, STAMPED)
+
+    def _newly_lost(self, there: int | None) -> int | None:
+        """Return the losses since the last call.
+
+        there : messages that the topic had before all of them were taken; None: they were not.
+        """
+        found = self._socket.stats()
+        if found.lost is None or self._corrupt:
+            return None
+        if self._came_late and there is not None:
+            self._missed = max(self._missed, there - found.received - found.lost)
+        before, self._said = self._said, found.lost + self._missed
+        return self._said - before
+
+    def close(self) -> None:
+        """Leave it."""
+        self._socket.close()
+
+
+class Closing(Protocol):
+    """What listens to a topic."""
+
+    def close(self) -> None:
+        """Leave it."""
+
+
+_T = TypeVar("_T", bound=Closing)
+
+
+class Following(Generic[_T]):
+    """One thing for each topic that exists, made anew when its ring is.
+
+    Parameters
+    ----------
+    wanted : whether a topic is, by its name.
+    make : returns the thing for a topic, and is told whether it came late, see `Topic`.
+
+    Attributes
+    ----------
+    by_name : the things that there are.
+    refused : topics that cannot be listened to, and why.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool], make: Callable[[str, bool], _T]) -> None:
+        self._wanted, self._make = wanted, make
+        self._inodes: dict[str, int] = {}
+        self._began = False
+        self.by_name: dict[str, _T] = {}
+        self.refused: dict[str, str] = {}
+
+    def refresh(self, last: Callable[[str, _T], object]) -> None:
+        """Look for topics that came or went. last : takes what is still there of one that went, before it is closed."""
+        existing = {
+            name: inode
+            for name, inode in topic_inodes().items()
+            if name.encode(errors="ignore").decode() == name and self._wanted(name)  # a name that is no text is none
+        }
+        for name in [name for name, inode in self._inodes.items() if existing.get(name) != inode]:
+            last(name, self.by_name[name])
+            self.by_name.pop(name).close()
+            del self._inodes[name]
+        for name in self.refused.keys() - existing.keys():
+            del self.refused[name]
+        for name, inode in existing.items():
+            if name not in self._inodes:
+                self._join(name, inode)
+        self._began = True
+
+    def _join(self, name: str, inode: int) -> None:
+        try:
+            self.by_name[name] = self._make(name, self._began)
+        except MsgqError as error:
+            if getattr(error, "errno", None) != errno.ENOENT:  # else it was just removed
+                self.refused[name] = str(error)
+        else:
+            self._inodes[name] = inode
+            self.refused.pop(name, None)

@@ -1,0 +1,103 @@
+"""What came in the last so many seconds, in bounded memory, and how figures are spread."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Rows = np.ndarray[Any, np.dtype[Any]]
+MOST = 1 << 20  # rows that a window keeps; where more come it is shorter, and says so
+
+
+@dataclass(frozen=True)
+class _Look:
+    time_s: float
+    rows: list[Rows]
+    count: int
+    lost: int | None
+    left_out: int
+
+
+class Window:
+    """Rows of the last seconds, look by look; the oldest leave.
+
+    Parameters
+    ----------
+    seconds : how long it is.
+    began_s : since when we look, by the monotonic clock.
+    most : rows that it keeps.
+    """
+
+    def __init__(self, seconds: float, began_s: float, most: int = MOST) -> None:
+        self._seconds, self._since_s, self._most = seconds, began_s, most
+        self._looks: deque[_Look] = deque()
+        self._count = 0
+
+    def add(self, now_s: float, rows: list[Rows], lost: int | None = 0, left_out: int = 0) -> None:
+        """Add what a look found: rows, how many messages were lost meanwhile, and how many made no sense."""
+        count = sum(map(len, rows))
+        if count or lost != 0 or left_out:
+            self._looks.append(_Look(now_s, rows, count, lost, left_out))
+            self._count += count
+        self.forget(now_s)
+
+    def forget(self, now_s: float) -> None:
+        """Let go of what is too old, or too much; the newest look stays."""
+        while self._looks and (
+            self._looks[0].time_s < now_s - self._seconds or (self._count > self._most and len(self._looks) > 1)
+        ):
+            look = self._looks.popleft()
+            self._count -= look.count
+            self._since_s = max(self._since_s, look.time_s)
+
+    def seconds(self, now_s: float) -> float:
+        """Return how long it is by now: less than was wanted at the beginning, and where too much comes."""
+        return min(self._seconds, now_s - self._since_s)
+
+    def rows(self, like: np.dtype[Any]) -> Rows:
+        """Return all rows, oldest first. like : their type, for when there are none."""
+        return np.concatenate([np.empty(0, like), *(rows for look in self._looks for rows in look.rows)])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing came."""
+        return not self._looks
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that were lost; None: nobody knows how many."""
+        known = [look.lost for look in self._looks if look.lost is not None]
+        return sum(known) if len(known) == len(self._looks) else None
+
+    @property
+    def left_out(self) -> int:
+        """Messages that made no sense."""
+        return sum(look.left_out for look in self._looks)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How durations are spread, ns: how many there are, and None for all else where that is 0."""
+
+    count: int
+    p50: int | None = None
+    p99: int | None = None
+    max: int | None = None
+
+
+def spread(durations: Rows) -> Spread:
+    """Return how durations are spread."""
+    if not len(durations):
+        return Spread(0)
+    ordered = np.sort(durations)
+    return Spread(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), int(ordered[-1]))
+
+
+def percentile(ordered: Rows, share: float) -> int:
+    """Return the one of some sorted figures that Spark's percentile_approx gives, which is exact up to 5000 of them.
+
+    It is one of the figures, none between two; Spark keeps them as doubles.
+    """
+    return int(float(ordered[math.ceil(share * len(ordered)) - 1]))

@@ -1,0 +1,121 @@
+"""NumPy's dtypes as schemas of the encoding "struct", and back. NumPy is imported when a dtype is asked for."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import RecordTypeError
+from msgq.schema import DATA_BYTES_MAX, Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+NESTING_MAX = 50  # levels of fields within fields: who goes down into a value does so by calling itself
+
+
+def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
+    """Return what NumPy makes of it.
+
+    Raises
+    ------
+    RecordTypeError : NumPy refuses it.
+    """
+    import numpy as np
+
+    try:
+        return np.dtype(asked)
+    except Exception as error:  # TypeError, ValueError, SyntaxError, ...
+        raise RecordTypeError(f"{asked!r} is no NumPy dtype: {error or type(error).__name__}", endpoint) from error
+
+
+def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
+    """Return the dtype of records: of a fixed size, and such that a schema can say it.
+
+    Parameters
+    ----------
+    asked : whatever NumPy makes a dtype of. Its metadata and its mark of alignment do not count; its padding does.
+    endpoint : for the error.
+
+    Raises
+    ------
+    RecordTypeError : it is no dtype; it has Python objects, or no bytes; it is an array (which belongs into a field);
+        its fields overlap or are not in the order of their places.
+    """
+    dtype = numpy_dtype(asked, endpoint)
+    if dtype.hasobject or not dtype.itemsize:
+        what = "holds Python objects" if dtype.hasobject else "has no bytes"
+        raise RecordTypeError(f"the dtype {dtype} {what}; give one of a fixed size, as 'f8' or 'S16'", endpoint)
+    if dtype.subdtype is not None:
+        text = f"the dtype {dtype} is an array; give it a field, as [('value', {str(dtype.base)!r}, {dtype.shape})]"
+        raise RecordTypeError(text, endpoint)
+    try:
+        said = struct_dtype(struct_schema(dtype))
+    except ValueError as error:
+        text = f"no schema can say the dtype {dtype}: {error}; give its fields in the order of their places"
+        raise RecordTypeError(text, endpoint) from error
+    if said != dtype:
+        raise RecordTypeError(f"no schema can say the dtype {dtype}; it would become {said}", endpoint)
+    return said
+
+
+@lru_cache(maxsize=64)
+def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
+    """Return a schema that says a dtype.
+
+    Raises
+    ------
+    ValueError : no schema can: fields overlap or are not in the order of their places, a title is no text, or it is too
+        long.
+    """
+    try:
+        data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
+    except TypeError as error:  # a title may be any object
+        raise ValueError(str(error)) from None
+    if len(data) > DATA_BYTES_MAX:
+        raise ValueError(f"it takes {len(data)} bytes to say, and {DATA_BYTES_MAX} are possible")
+    return Schema(name, "struct", data)
+
+
+def struct_dtype(schema: Schema) -> np.dtype[Any]:
+    """Return the dtype of messages with the encoding "struct".
+
+    Raises
+    ------
+    ValueError : the schema's data are no dtype, or one of Python objects or of no bytes.
+    """
+    import numpy as np
+
+    return np.dtype(_struct_dtype(schema), copy=True)  # names of fields can be changed in place
+
+
+@lru_cache(maxsize=64)
+def _struct_dtype(schema: Schema) -> np.dtype[Any]:
+    import numpy as np
+
+    try:
+        descr = json.loads(schema.data)
+        fields: Any = descr if isinstance(descr, str) else _fields(descr, NESTING_MAX)
+        dtype = np.lib.format.descr_to_dtype(fields)
+    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
+        why = str(error) or type(error).__name__
+        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {why}") from None
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
+    return dtype
+
+
+def _fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
+    """JSON made lists of the tuples that NumPy wants."""
+    if not levels:
+        raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+    return [_field(field, levels) for field in descr]
+
+
+def _field(field: list[Any], levels: int) -> tuple[Any, ...]:
+    name, kind, *shape = field
+    name = tuple(name) if isinstance(name, list) else name
+    kind = kind if isinstance(kind, str) else _fields(kind, levels - 1)
+    return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))

@@ -1,0 +1,240 @@
+"""Boards of named values on the fake backend. See board.pyi of msgq/impl/records for the contract of each method."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from msgq.figures import Participant
+from msgq.impl.fake.memory import copy_of
+from msgq.impl.fake.records_handle import Handle, Watcher
+from msgq.impl.fake.records_store import BoardRow, BoardStore, KeyRow, Row, Slot, open_store
+from msgq.impl.fake.subscriber import fill
+from msgq.impl.ground.liveness import process_name
+from msgq.impl.records import options
+from msgq.impl.records.values import Value
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+    from msgq.schema import Schema
+
+
+class Board(Handle):
+    """Named values. See board.pyi for the contract of each method."""
+
+    _store: BoardStore
+    _row: BoardRow | None
+
+    def __init__(
+        self,
+        name: str | bytes,
+        keys: int | None = None,
+        value_bytes: int | None = None,
+        *,
+        schema: Schema | None = None,
+        create: bool | None = None,
+        mode: int | None = None,
+        prefix: str | None = None,
+        trust: str | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+    ) -> None:
+        wanted = options.board_opening(name, keys, value_bytes, schema, create, mode, passive)
+        super().__init__(wanted.name, prefix, trust, wanted.passive, spin_us)
+        self._store, made = open_store(self._bus, self._prefix, wanted, BoardStore, BoardStore)
+        if not made:
+            wanted.check(self._store.capacity, self._store.value_bytes)
+        self._row = BoardRow(self._store)
+        self._bus.opened(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self)} of {self.capacity} keys"
+        return f"<msgq fake Board {self._endpoint!r}, {state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _board, (self._endpoint, self._prefix, self._trust, self._passive)
+
+    @property
+    def capacity(self) -> int:
+        """Keys that it may have."""
+        return self._store.capacity
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes that a value may have."""
+        return self._store.value_bytes
+
+    # ---- keys ----
+
+    def declare(self, key: str) -> Entry:
+        """Make a key this handle's."""
+        options.checked_key(key, self._endpoint)
+        return Entry(self, self._store, self._may_write(), key)
+
+    def observe(self, key: str) -> Observed:
+        """Return what reads a key, and waits for it."""
+        options.checked_key(key, self._endpoint)
+        self._use()
+        return Observed(self._store, key)
+
+    def keys(self) -> list[str]:
+        """Return what was ever declared."""
+        self._use()
+        return list(self._store.slots)
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, key: object) -> bool:
+        self._use()
+        return isinstance(key, str) and key in self._store.slots
+
+    def __getitem__(self, key: str) -> bytes:
+        options.checked_key(key, self._endpoint)
+        self._use()
+        slot = self._store.slots.get(key)
+        if slot is None or not slot.count:
+            raise options.unwritten_error(key, self._endpoint)
+        return slot.data
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def items(self) -> list[tuple[str, bytes]]:
+        """Return the keys that were ever written, and their values."""
+        self._use()
+        return [(key, slot.data) for key, slot in self._store.slots.items() if slot.count]
+
+    def changes(self) -> dict[str, Value]:
+        """Return what was written since the last call."""
+        changed = cast("BoardRow", self._use()).changed()
+        return {key: shown(self._store, self._store.slots[key]) for key in changed}
+
+    _newest = changes
+
+
+class Entry:
+    """A key that is a handle's own, until one of the two is closed."""
+
+    def __init__(self, board: Board, store: BoardStore, row: Row, key: str) -> None:
+        self._board, self._store, self._row, self._key = board, store, row, key
+        self._closed = False
+        store.claim(row, key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
+
+    def __repr__(self) -> str:
+        return f"<msgq fake Entry {self._key!r} of board {self._store.name!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self._key
+
+    @property
+    def closed(self) -> bool:
+        """Whether the key was given back."""
+        return self._closed
+
+    def close(self) -> None:
+        """Give the key back. Its value stays."""
+        if not self._closed and not self._row.closed:
+            self._store.slots[self._key].owner = None
+        self._closed = True
+
+    def write(self, data: ReadableBuffer) -> None:
+        """Write the value."""
+        copy = data if type(data) is bytes else copy_of(data)
+        if self._closed:
+            raise options.returned_error(self._key, self._store.name)
+        self._board._use()
+        if len(copy) > self._store.value_bytes:
+            raise options.too_large_error(len(copy), self._store.value_bytes, self._store.name)
+        what = self._key, copy, self._store.bus.clock.now_ns
+        self._store.write(self._row, what, self._key.encode() + b"\0" + copy)
+
+
+class Observed(Watcher):
+    """One key, for those who read it."""
+
+    _row: KeyRow | None
+
+    def __init__(self, store: BoardStore, key: str) -> None:
+        super().__init__()
+        self._endpoint, self._bus = store.name, store.bus
+        self._store, self._key = store, key
+        self._row = KeyRow(store, key)
+        self._bus.opened(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an Observed cannot be pickled or copied: pickle its board, and observe the key there")
+
+    def __repr__(self) -> str:
+        return f"<msgq fake Observed {self._key!r} of board {self._endpoint!r}>"
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self._key
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was written since it was read last."""
+        return self._use().look()
+
+    def _slot(self) -> Slot | None:
+        """Return the value; None: nobody ever wrote it."""
+        slot = cast("KeyRow", self._use()).slot()
+        return slot if slot.count else None
+
+    def _seen(self) -> None:
+        cast("KeyRow", self._row).read()
+
+    def read(self) -> Value | None:
+        """Return the value, and what is known of it."""
+        slot = self._slot()
+        self._seen()
+        return None if slot is None else shown(self._store, slot)
+
+    _newest = read
+
+    def data(self) -> bytes | None:
+        """Return the value."""
+        slot = self._slot()
+        self._seen()
+        return None if slot is None else slot.data
+
+    def read_into(self, buffer: WriteableBuffer) -> int | None:
+        """Copy the value into memory of the caller's; return its length."""
+        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        slot = self._slot()
+        if slot is None:
+            return None
+        if len(slot.data) > room:
+            raise options.too_small_error(len(slot.data), room, self._endpoint)
+        self._seen()
+        return fill(buffer, slot.data)
+
+
+def shown(store: BoardStore, slot: Slot) -> Value:
+    """Return a value as its reader gets it."""
+    age = store.bus.clock.now_ns - slot.time
+    owner = None
+    if slot.owner is not None:
+        owner = Participant(os.getpid(), threading.get_native_id(), 0, process_name(), True)
+    return Value(slot.data, slot.time, slot.count, age, lambda: owner)
+
+
+def _board(name: str, prefix: str, trust: str | None, passive: bool) -> Board:
+    """Return a handle like one that was pickled."""
+    return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)

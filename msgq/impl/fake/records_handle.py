@@ -1,0 +1,181 @@
+"""What handles of vectors and of boards have in common, on the fake backend: names, coming and going, waiting."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from msgq import naming, sharing
+from msgq.errors import EndpointClosedError
+from msgq.impl.fake.bus import Bus, Source, current_bus, forked_error
+from msgq.impl.fake.records_store import Row, Store
+from msgq.impl.fake.waiting import Waitable
+from msgq.impl.records import options
+from msgq.impl.sockets.checks import closed_error, timeout_ns
+
+if TYPE_CHECKING:
+    from msgq.schema import Schema
+
+
+class Watcher(Waitable):
+    """What can be waited for: a handle, or what observes a key."""
+
+    _row: Row | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._row is None or self._row.closed
+
+    def close(self) -> None:
+        """Leave."""
+        if self._row is not None and not self._row.closed:
+            self._row.leave()
+            self._end_waits()
+
+    def _use(self) -> Row:
+        """Return the row, if this may be used now."""
+        row = self._row
+        if row is None or row.closed:
+            raise closed_error(self._endpoint)
+        if row.store.inherited:
+            raise forked_error(self._endpoint)
+        return row
+
+    # ---- what it is to those who wait ----
+
+    def _enter(self) -> Row:
+        return self._use()
+
+    def _occupy(self) -> None:
+        """Any number may wait with one handle."""
+
+    def _vacate(self, _arrivals: object) -> None:
+        """See `_occupy`."""
+
+    def _settle_fd(self) -> None:
+        """The row does it."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while there is a change. In a simulation: `DeadlockError`."""
+        row = self._use()
+        self._bus.check_descriptor(self._endpoint)
+        if self._fd < 0:
+            self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            row.settle()
+        return self._fd
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a change; tell whether there is one."""
+        patience = timeout_ns(timeout, self._endpoint)
+        row = self._use()
+        if not row.look() and patience:
+            limit = None if patience < 0 else patience
+            self._bus.wait(lambda: row.closed or row.look(), limit, f"a change of {self._endpoint!r}")
+            if row.closed:
+                raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+        return row.look()
+
+    def receive(self, non_blocking: bool = False) -> Any:
+        """Return what is new; None: nothing is."""
+        return self._newest() if self.wait(0 if non_blocking else None) else None
+
+    def _receive_at_once(self) -> Any:  # a generator of a simulation gets it
+        return self.receive(True)
+
+    def _newest(self) -> Any:
+        """Return what is new, which is seen then."""
+        raise NotImplementedError
+
+    achanged = Waitable.arecv
+
+
+class Handle(Watcher):
+    """An open vector or board."""
+
+    _store: Store
+
+    def __init__(self, name: str, prefix: str | None, trust: str | None, passive: bool, spin_us: int | None) -> None:
+        super().__init__()
+        self._endpoint, self._passive = name, passive
+        self._prefix, self._trust = naming.checked_prefix(prefix) if name else "", trust
+        with naming.chosen(trust=trust):
+            sharing.trusted(name)
+        naming.spin_us(spin_us, name)
+
+    def _is_sender(self, source: Source[Any]) -> bool:
+        """See `Closable`."""
+        return source is self._store and self._store.sender is self._row
+
+    # ---- what it is ----
+
+    @property
+    def name(self) -> str | None:
+        """Of the records; None: private memory."""
+        return self._endpoint or None
+
+    @property
+    def prefix(self) -> str:
+        """Where it is; "" for none."""
+        return self._prefix
+
+    @property
+    def passive(self) -> bool:
+        """Whether it only looks on."""
+        return self._passive
+
+    @property
+    def path(self) -> str:
+        """There is no file."""
+        return ""
+
+    @property
+    def mode(self) -> int:
+        """Permissions that it was made with."""
+        return self._store.mode
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the records."""
+        return self._store.schema
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """What no others have; None: private memory."""
+        return self._store.identity if self._endpoint else None
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, in virtual time."""
+        return self._store.created_ns
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of who made it."""
+        return self._store.creator
+
+    # ---- coming and going ----
+
+    def unlink(self) -> None:
+        """Remove the name, if it has one; who has it open goes on."""
+        self._use()
+        if self._endpoint:
+            remove(self._bus, self._prefix, self._endpoint)
+
+    @staticmethod
+    def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
+        """Remove a name, without opening what has it."""
+        remove(current_bus(), naming.checked_prefix(prefix), naming.records_name(name))
+
+    def _may_write(self) -> Row:
+        """Return the row, if this handle may write now."""
+        row = self._use()
+        if self._passive:
+            raise options.passive_error(self._endpoint)
+        return row
+
+
+def remove(bus: Bus, prefix: str, name: str) -> None:
+    """Remove the name of a vector or board."""
+    if bus.records.pop((prefix, name), None) is None:
+        raise options.missing_error(name)

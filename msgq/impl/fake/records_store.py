@@ -1,0 +1,356 @@
+"""Vectors and boards in this process: their elements, who has them open, and what each of those has seen.
+
+A write is there when the call returns, also in a simulation, unless a fault delays or drops it. All elements of one
+call are one write to a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgq.dtypes import struct_schema
+from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
+from msgq.impl.ground.liveness import process_name
+from msgq.impl.records import options
+from msgq.naming import RECORDS_MARK
+from msgq.schema import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_numbers = itertools.count(1)
+
+
+class Row(Arrivals):
+    """A handle, as what it has open knows it; what it has not seen is what comes to it.
+
+    Attributes
+    ----------
+    writes : it has written, or may.
+    descriptor : an eventfd that is readable while something is there; -1: nobody asked for one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(lambda _entry: None)  # writes come to the store, not to its handles
+        self.store = store
+        self.writes = False
+        self.descriptor = -1
+        store.rows.append(self)
+
+    def something(self) -> bool:
+        """See `Arrivals`."""
+        return self.look()
+
+    def settle(self) -> None:
+        """Make the descriptor readable, or not."""
+        if self.descriptor < 0:
+            return
+        if self.look():
+            os.eventfd_write(self.descriptor, 1)
+        else:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.descriptor)
+
+    def leave(self) -> None:
+        """Close the handle."""
+        self.closed = True
+        self.descriptor = -1
+        self.store.rows.remove(self)
+        self.store.left(self)
+
+
+class _Coming(Arrivals):
+    """What was written and is not there so far; only when a simulation delays it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.arrive)
+        self._store = store
+
+    def look(self) -> bool:
+        return False
+
+    def something(self) -> bool:
+        return False
+
+    def drop(self, entry: Entry) -> None:
+        self._store.forget(entry)
+
+
+class Store(Source[Arrivals]):
+    """What the file of a vector or board has.
+
+    Attributes
+    ----------
+    rows : of all that wait: handles, and what observes a key.
+    creator : name and pid.
+    sender : whose the newest write is.
+    """
+
+    shared = True
+
+    def __init__(self, bus: Bus, name: str, mode: int, schema: Schema | None) -> None:
+        private = partial(Bus.route, bus)  # no simulation sees it
+        super().__init__(f"{RECORDS_MARK}{name}", bus.route if name else private)
+        self.bus, self.name, self.mode, self.schema = bus, name, mode, schema
+        self.identity = (0, next(_numbers))
+        self.created_ns = bus.clock.now_ns
+        self.creator = process_name(), os.getpid()
+        self.rows: list[Row] = []
+        self.sender: Row | None = None
+        self._held: dict[int, Any] = {}  # by number: written, and not there so far
+        self.join(_Coming(self))
+
+    def write(self, row: Row, what: Any, data: bytes) -> None:
+        """Write, in the name of a handle. `data`: as a simulation shows it."""
+        self.messages += 1
+        self.sender = row
+        self._held[self.messages] = what
+        self.deliver((self.messages, data))
+
+    def arrive(self, entry: Entry) -> None:
+        """A write is there."""
+        self.put(self._held.pop(entry[0]))
+        for row in self.rows:
+            row.settle()
+
+    def forget(self, entry: Entry) -> None:
+        """A write will never be there."""
+        del self._held[entry[0]]
+
+    def put(self, what: Any) -> None:
+        """Change the elements."""
+        raise NotImplementedError
+
+    def admit(self, row: Row) -> None:
+        """Let a handle write.
+
+        Raises
+        ------
+        TooManyWritersError : as many do as may.
+        """
+        if not row.writes and sum(each.writes for each in self.rows) >= options.WRITERS_MAX:
+            raise options.writers_error(self.name)
+        row.writes = True
+
+    def left(self, row: Row) -> None:
+        """A handle was closed: nothing is its own any more."""
+        raise NotImplementedError
+
+    def disown(self) -> None:
+        """See `Source`."""
+        super().disown()
+        for row in self.rows:
+            row.descriptor = -1
+
+
+class VectorRow(Row):
+    """A handle of a vector, or of its first elements."""
+
+    store: VectorStore
+
+    def __init__(self, store: VectorStore, length: int) -> None:
+        super().__init__(store)
+        self._seen = store.counts[:length] * 0
+
+    def look(self) -> bool:
+        """See `Arrivals`."""
+        return bool((self.store.counts[: len(self._seen)] != self._seen).any())
+
+    def changed(self) -> npt.NDArray[np.int64]:
+        """Return which elements were written since the last call."""
+        counts = self.store.counts[: len(self._seen)]
+        found: npt.NDArray[np.int64] = (counts != self._seen).nonzero()[0]
+        self.told()
+        return found
+
+    def told(self) -> None:
+        """All that is there is known."""
+        self._seen = self.store.counts[: len(self._seen)].copy()
+        self.settle()
+
+
+class VectorStore(Store):
+    """A vector.
+
+    Attributes
+    ----------
+    items, times, counts : of each element.
+    owner : the handle that writes, of an exclusive one.
+    """
+
+    def __init__(self, bus: Bus, wanted: options.Opening) -> None:
+        import numpy as np
+
+        self.dtype, length, self.exclusive, self.copies = wanted.new()
+        super().__init__(bus, wanted.name, wanted.mode, struct_schema(self.dtype))
+        self.items: npt.NDArray[Any] = np.zeros(length, self.dtype)
+        self.times = np.zeros(length, np.int64)
+        self.counts = np.zeros(length, np.uint64)
+        self.owner: Row | None = None
+
+    def put(self, what: tuple[npt.NDArray[np.int64], npt.NDArray[Any], int]) -> None:
+        """See `Store`: indexes, rows, time."""
+        import numpy as np
+
+        indices, rows, time = what
+        self.items[indices] = rows
+        self.times[indices] = time
+        np.add.at(self.counts, indices, np.uint64(1))  # an index may be there twice
+
+    def admit(self, row: Row) -> None:
+        """See `Store`.
+
+        Raises
+        ------
+        MultipleWritersError : it is exclusive, and another handle writes.
+        """
+        if self.exclusive and self.owner not in (None, row):
+            raise options.owned_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
+        super().admit(row)
+        self.owner = row if self.exclusive else None
+
+    def left(self, row: Row) -> None:
+        """See `Store`."""
+        if self.owner is row:
+            self.owner = None
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A key of a board: whose it is, and its value.
+
+    Attributes
+    ----------
+    owner : the handle; None: nobody's.
+    """
+
+    owner: Row | None = None
+    data: bytes = b""
+    time: int = 0
+    count: int = 0
+
+
+class BoardRow(Row):
+    """A handle of a board."""
+
+    store: BoardStore
+
+    def __init__(self, store: BoardStore) -> None:
+        super().__init__(store)
+        self._seen: dict[str, int] = {}
+
+    def _unseen(self) -> list[str]:
+        return [key for key, slot in self.store.slots.items() if slot.count != self._seen.get(key, 0)]
+
+    def look(self) -> bool:
+        """See `Arrivals`."""
+        return bool(self._unseen())
+
+    def changed(self) -> list[str]:
+        """Return which keys were written since the last call."""
+        found = self._unseen()
+        self._seen = {key: slot.count for key, slot in self.store.slots.items()}
+        self.settle()
+        return found
+
+
+class KeyRow(Row):
+    """What observes one key, whether anybody has declared it or not."""
+
+    store: BoardStore
+
+    def __init__(self, store: BoardStore, key: str) -> None:
+        super().__init__(store)
+        self._key = key
+        self._seen = 0
+
+    def slot(self) -> Slot:
+        """Return the key as it is; an empty one if nobody has declared it."""
+        return self.store.slots.get(self._key) or Slot()
+
+    def look(self) -> bool:
+        """See `Arrivals`."""
+        return self.slot().count != self._seen
+
+    def read(self) -> None:
+        """What is there has been seen."""
+        self._seen = self.slot().count
+        self.settle()
+
+
+class BoardStore(Store):
+    """A board.
+
+    Attributes
+    ----------
+    capacity : keys that it may have.
+    slots : by key, in the order in which they were declared.
+    """
+
+    def __init__(self, bus: Bus, wanted: options.BoardOpening) -> None:
+        super().__init__(bus, wanted.name, wanted.mode, wanted.schema)
+        self.capacity, self.value_bytes = wanted.new()
+        self.slots: dict[str, Slot] = {}
+
+    def put(self, what: tuple[str, bytes, int]) -> None:
+        """See `Store`: key, value, time."""
+        key, data, time = what
+        slot = self.slots[key]
+        slot.data, slot.time, slot.count = data, time, slot.count + 1
+
+    def claim(self, row: Row, key: str) -> None:
+        """Make a key the handle's.
+
+        Raises
+        ------
+        KeyTakenError : it is somebody's. BoardFullError : there is no place for it. TooManyWritersError : as `admit`.
+        """
+        slot = self.slots.get(key)
+        if slot is not None and slot.owner is not None:
+            raise options.taken_error(key, f"{process_name()} {os.getpid()}", self.name)
+        if slot is None and len(self.slots) >= self.capacity:
+            raise options.full_error(self.capacity, self.name)
+        self.admit(row)
+        self.slots.setdefault(key, Slot()).owner = row
+
+    def left(self, row: Row) -> None:
+        """See `Store`."""
+        for slot in self.slots.values():
+            if slot.owner is row:
+                slot.owner = None
+
+
+Kind = TypeVar("Kind", VectorStore, BoardStore)
+Wanted = TypeVar("Wanted", options.Opening, options.BoardOpening)
+
+
+def open_store(
+    bus: Bus, prefix: str, wanted: Wanted, kind: type[Kind], make: Callable[[Bus, Wanted], Kind]
+) -> tuple[Kind, bool]:
+    """Open a vector or board, or make it; tell whether it was made.
+
+    Raises
+    ------
+    SegmentError : it is not there, or is and was to be made.
+    RecordMismatchError : it is of the other kind.
+    """
+    there: Any = bus.records.get((prefix, wanted.name)) if wanted.name else None
+    if there is None and wanted.create is False:
+        raise wanted.missing_error()
+    if there is not None and wanted.create:
+        raise options.exists_error(wanted.name)
+    if there is None:
+        made = make(bus, wanted)
+        if wanted.name:
+            bus.records[prefix, wanted.name] = made
+        return made, True
+    if not isinstance(there, kind):
+        raise options.kind_error(isinstance(there, BoardStore), wanted.name)
+    return there, False

@@ -1,0 +1,201 @@
+"""Indexes and values of vectors: checked and converted, alike on all backends. NumPy is imported when it is needed."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidValueError, RecordIndexError, RecordTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+STAMPS = ("publish_time", "origin_time")
+
+
+# ---- what is selected ----
+
+
+def element(index: Any, length: int, name: str) -> int:
+    """Return an index of one element.
+
+    Raises
+    ------
+    RecordIndexError : it is out of range, negative, or no whole number.
+    """
+    try:
+        number = -1 if isinstance(index, bool) else operator.index(index)
+    except TypeError:
+        number = -1
+    if not 0 <= number < length:
+        raise index_error(index, length, name)
+    return number
+
+
+def indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
+    """Return the indexes that are meant, shape (k,), contiguous and nobody else's: they stay as they were checked.
+
+    Parameters
+    ----------
+    selection : None, which is all; a slice, whose ends may be negative; whole numbers or a mask of `length` bools, as a
+        list or array of one dimension.
+
+    Raises
+    ------
+    RecordIndexError : it is something else, or an index is out of range or negative.
+    """
+    import numpy as np
+
+    if selection is None:
+        return np.arange(length, dtype=np.int64)
+    if isinstance(selection, slice):
+        try:
+            return np.arange(*selection.indices(length), dtype=np.int64)
+        except (TypeError, ValueError) as error:
+            raise RecordIndexError(f"{selection}: {error}", name) from None
+    found = _index_array(selection, name)
+    if found.dtype == bool:
+        if len(found) != length:
+            raise RecordIndexError(f"a mask has {len(found)} elements, and there are {length}", name)
+        return np.flatnonzero(found).astype(np.int64, copy=False)
+    wrong = found[(found < 0) | (found >= length)]
+    if len(wrong):
+        raise index_error(int(wrong[0]), length, name)
+    return found.astype(np.int64, copy=False)
+
+
+def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
+    """Return a copy of indexes or of a mask, in one dimension."""
+    import numpy as np
+
+    try:
+        found = np.array(None if isinstance(selection, tuple) else selection)
+    except Exception as error:  # lists of several lengths; and whatever an object's __array__ raises
+        raise RecordIndexError(f"{type(selection).__name__} is no selection: {error}", name) from None
+    if isinstance(selection, list) and not found.size and found.ndim == 1:
+        found = found.astype(np.int64)  # NumPy takes [] for floats
+    if found.ndim == 0 and found.dtype.kind in "iu":
+        raise RecordIndexError(
+            f"{selection!r} is one index, and several are read and written here; give [{found}]", name
+        )
+    if found.ndim != 1 or found.dtype.kind not in "biu":
+        shown = repr(selection) if isinstance(selection, (tuple, str)) else f"of dtype {found.dtype}, {found.shape}"
+        text = f"a selection is {shown}; give whole numbers or a mask, as a list or an array of one dimension"
+        raise RecordIndexError(text, name)
+    return found
+
+
+# ---- values ----
+
+
+def values(given: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
+    """Return values for `count` elements, shape (count,), contiguous: what was given if it is so already, else a copy.
+
+    Parameters
+    ----------
+    given : an array, or what NumPy makes one of; it is repeated as NumPy repeats (broadcasting). What has a dtype must
+        be of the same kind (``same_kind``), with the same fields; the rest is converted as by NumPy's assignment.
+
+    Raises
+    ------
+    RecordTypeError : it is of another kind, or has other fields. The text shows both dtypes.
+    InvalidValueError : there are more or fewer than `count`, or one cannot be converted.
+    """
+    import numpy as np
+
+    array = _array(given, dtype, name)
+    if array.shape != (count,):
+        try:
+            array = np.broadcast_to(array, (count,))
+        except ValueError:
+            one_each = "1 element; give one" if count == 1 else f"{count} elements; give one, or {count}"
+            hint = "" if dtype.names is None else " (a record is a tuple, and no list)"
+            raise InvalidValueError(f"values of shape {array.shape} were given for {one_each}{hint}", name) from None
+    return np.ascontiguousarray(array, dtype)
+
+
+def rows(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    """Return one record or several, shape (n,), contiguous: what was given if it is so already, else a copy.
+
+    Parameters
+    ----------
+    given : as in `values`, of no dimension or of one.
+
+    Raises
+    ------
+    As `values`; InvalidValueError also for more dimensions.
+    """
+    import numpy as np
+
+    array = _array(given, dtype, name)
+    if array.ndim > 1:
+        raise InvalidValueError(
+            f"records of shape {array.shape} were given; give one, or an array of one dimension", name
+        )
+    return np.ascontiguousarray(array, dtype).reshape(-1)
+
+
+def _array(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    import numpy as np
+
+    if given is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
+        raise RecordTypeError(f"NoneType cannot become {dtype}; give a value", name)
+    try:
+        array = np.asarray(given) if hasattr(given, "dtype") else np.array(given, dtype)
+    except TypeError as error:
+        raise RecordTypeError(f"{type(given).__name__} cannot become {dtype}: {error}", name) from None
+    except (ValueError, OverflowError) as error:
+        raise InvalidValueError(f"{type(given).__name__} cannot become {dtype}: {error}", name) from None
+    there = array.dtype
+    if there != dtype and not (_same_fields(there, dtype) and np.can_cast(there, dtype, "same_kind")):
+        text = f"values of dtype {there} cannot become {dtype}; convert them yourself (astype)"
+        raise RecordTypeError(text, name)
+    return array
+
+
+def _same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether two dtypes have the same names of fields, on all levels."""
+    if one.names is None or other.names is None:
+        return one.names is other.names
+    return one.names == other.names and all(_same_fields(one[each].base, other[each].base) for each in one.names)
+
+
+def is_tracked(dtype: np.dtype[Any]) -> bool:
+    """Return whether records begin with the times of their publishing and of their origin, as `msgq.tracked` has it."""
+    if dtype.names is None or dtype.names[:2] != STAMPS or dtype.fields is None:
+        return False
+    return all(dtype[name].str == "<i8" and dtype.fields[name][1] == 8 * place for place, name in enumerate(STAMPS))
+
+
+def stamped(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
+    """Return a copy of tracked records with these times, nanoseconds."""
+    rows = rows.copy()
+    rows["publish_time"], rows["origin_time"] = publish_time, origin_time
+    return rows
+
+
+def checked_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+    """Return the array that a reader gave to be filled.
+
+    Raises
+    ------
+    RecordTypeError : it is no array, or of another dtype.
+    InvalidValueError : it has another shape, is not C-contiguous, or cannot be written.
+    """
+    import numpy as np
+
+    if not isinstance(out, np.ndarray):
+        raise RecordTypeError(f"out is {type(out).__name__}; give an array of dtype {dtype}", name)
+    if out.dtype != dtype:
+        raise RecordTypeError(f"out is of dtype {out.dtype}; give one of {dtype}", name)
+    if out.shape != shape:
+        raise InvalidValueError(f"out has shape {out.shape}; give one of {shape}", name)
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise InvalidValueError("out is not contiguous (C), or cannot be written", name)
+    return out
+
+
+def index_error(index: Any, length: int, name: str) -> RecordIndexError:
+    """Return the error for an index of no element."""
+    return RecordIndexError(f"{index!r} is no index; give whole numbers, 0 to {length - 1}", name)

@@ -1,0 +1,493 @@
+"""Board over shared memory: named values. See board.pyi."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
+from msgq.impl.ground.core cimport (
+    mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life,
+    mq_load_acquire_u64, mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_u32,
+)
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ground.piecefile cimport participant
+from msgq.impl.ground.segment cimport unlock_file
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.records.core cimport (
+    MQ_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_has_more, mq_board_keys, mq_board_look, mq_board_name,
+    mq_board_outlook, mq_board_stands, mq_board_value, mq_board_value_bytes, mq_board_write, mq_cell_row,
+    mq_record_claim, mq_record_let_go, mq_record_life, mq_vector_changed,
+)
+from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, nap_ns
+from msgq.impl.records.recordfile cimport RecordFile
+from msgq.impl.records.recordfile import unlink_records
+
+from msgq import naming
+from msgq.errors import ConcurrentUseError, CorruptSegmentError
+from msgq.impl.records import options
+from msgq.impl.records.values import Value
+from msgq.impl.sockets.checks import timeout_ns
+
+
+cdef enum:
+    CHANGES = 64  # that are looked for at once
+
+
+def _reopened(name, prefix, trust, passive):
+    """Return a handle for one that was pickled."""
+    return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
+
+
+cdef object _deadline(int64_t deadline, uint64_t index, str name):
+    """Raise when a value was written again and again for too long; else let others run."""
+    if mq_now_ns() > deadline:
+        raise options.restless_error(index, 1.0, name)
+    PyErr_CheckSignals()
+
+
+cdef int _check_value(RecordFile file, const mq_board_value *value) except -1:
+    """Raise if what was read, and stands, is no value of ours."""
+    file.check_whole()
+    if value.nonsense:
+        text = "a value has a length that none can have: another program writes there; remove it"
+        raise CorruptSegmentError(text, file.name, file.path)
+    return 0
+
+
+cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
+    """A key's value; None: it was never written."""
+    cdef int64_t deadline = mq_now_ns() + READ_LIMIT_NS
+    cdef const uint8_t *at
+    cdef bytes data
+    cdef char *to
+    while True:
+        at = mq_board_look(&file.parts, index, value)
+        if not value.times:
+            file.check_whole()
+            return None
+        data = PyBytes_FromStringAndSize(NULL, value.length)
+        to = PyBytes_AS_STRING(data)
+        if value.length >= LARGE_BYTES:
+            with nogil:
+                mq_copy_out(to, at, value.length)
+        else:
+            mq_copy_out(to, at, value.length)
+        if mq_board_stands(&file.parts, index, value):
+            _check_value(file, value)
+            return data
+        _deadline(deadline, index, file.name)
+
+
+@cython.final
+cdef class _Owner:
+    """Who owns a key, and whether that lives, when it is called."""
+    cdef RecordFile _file
+    cdef uint64_t _index
+
+    def __call__(self):
+        cdef RecordFile file = self._file
+        cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
+        cdef mq_inquiry inquiry
+        cdef mq_life life
+        if not who or mq_cell_row(who) >= MQ_RECORD_ROWS:
+            return None
+        inquiry = mq_inquire(file.roll())
+        life = mq_record_life(file.parts.record, &inquiry, who)
+        mq_inquiry_end(&inquiry)
+        return participant(&file.parts.record.rows[mq_cell_row(who)].at.who, life)
+
+
+cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value *value):
+    data = _copy_value(file, index, value)
+    if data is None:
+        return None
+    cdef _Owner owner = _Owner.__new__(_Owner)
+    owner._file, owner._index = file, index
+    return Value(data, value.written, value.times, max(0, now_ns - value.written), owner)
+
+
+@cython.no_gc_clear  # as its base
+cdef class Board(Handle):
+    """See board.pyi."""
+
+    def __init__(self, name, keys=None, value_bytes=None, *, schema=None, create=None, mode=None, prefix=None,
+                 trust=None, passive=False, spin_us=None):
+        wanted = options.board_opening(name, keys, value_bytes, schema, create, mode, passive)
+        self._open(wanted, prefix, trust, spin_us)
+        wanted.check(self._w.parts.shape.length, mq_board_value_bytes(&self._w.parts))
+
+    def __repr__(self):
+        state = "closed" if self._ticket == CLOSED else f"{len(self)} of {self._w.parts.shape.length} keys"
+        return f"<msgq Board {self._endpoint!r}, {state}>"
+
+    def __reduce__(self):
+        return _reopened, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
+
+    @property
+    def capacity(self):
+        return self._w.parts.shape.length
+
+    @property
+    def value_bytes(self):
+        return mq_board_value_bytes(&self._w.parts)
+
+    # ---- writing ----
+
+    def declare(self, key):
+        """Claim a key, under the lock."""
+        cdef bytes name = options.checked_key(key, self._endpoint)
+        cdef uint64_t index
+        cdef int fd
+        self._need_row()
+        fd = self._file.lock()
+        try:
+            self._need_row()  # a signal handler may have closed it, or forked
+            index = mq_board_find(&self._w.parts, name, len(name), 0)
+            if index == MQ_NO_KEY:
+                index = mq_board_name(&self._w.parts, name, len(name))
+            if index == MQ_NO_KEY:
+                raise options.full_error(self._w.parts.shape.length, self._endpoint)
+            if not mq_record_claim(&self._w, &self._w.parts.keys[index].owner):
+                holder = self._holder(mq_load_acquire_u64(&self._w.parts.keys[index].owner))
+                raise options.taken_error(key, holder, self._endpoint)
+        finally:
+            unlock_file(fd)
+        self._file.check_whole()
+        return _entry(self, key, index)
+
+    # ---- reading ----
+
+    def observe(self, key):
+        return Observed(self, key)
+
+    def keys(self):
+        cdef uint64_t i
+        self._enter()
+        found = [_key(self._file, i) for i in range(mq_board_keys(&self._w.parts))]
+        self._file.check_whole()
+        return found
+
+    def __len__(self):
+        self._enter()
+        return mq_board_keys(&self._w.parts)
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def __contains__(self, key):
+        cdef bytes name
+        self._enter()
+        if not isinstance(key, str):
+            return False
+        name = key.encode(errors="surrogatepass")
+        return b"\0" not in name and 0 < len(name) <= options.KEY_BYTES_MAX and mq_board_find(
+            &self._w.parts, name, len(name), 0) != MQ_NO_KEY
+
+    def __getitem__(self, key):
+        cdef mq_board_value value
+        cdef bytes name = options.checked_key(key, self._endpoint)
+        self._enter()
+        cdef uint64_t index = mq_board_find(&self._w.parts, name, len(name), 0)
+        data = None if index == MQ_NO_KEY else _copy_value(self._file, index, &value)
+        if data is None:
+            self._file.check_whole()
+            raise options.unwritten_error(key, self._endpoint)
+        return data
+
+    def items(self):
+        """Return (key, value) of all that were written."""
+        cdef mq_board_value value
+        cdef uint64_t i
+        self._enter()
+        found = [(_key(self._file, i), _copy_value(self._file, i, &value))
+                 for i in range(mq_board_keys(&self._w.parts))]
+        self._file.check_whole()
+        return [(key, data) for key, data in found if data is not None]
+
+    def changes(self):
+        cdef int64_t indices[CHANGES]
+        cdef uint64_t count, i, first = 0
+        self._begin_changes()
+        found = {}
+        try:
+            while (count := mq_vector_changed(&self._view, self._seen, first, indices, CHANGES)):
+                for i in range(count):
+                    key, told = self._told_of(indices[i])
+                    found[key] = told
+                first = indices[count - 1] + 1  # one that is written all the time is told once
+            self._file.check_whole()
+            self._settle_fd()
+            return found
+        finally:
+            self._looking = False
+
+    def _told_of(self, uint64_t index):
+        cdef mq_board_value value
+        cdef int64_t at = index
+        told = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+        self._end_changes(&value.times, &at, 1)
+        return _key(self._file, index), told
+
+    def receive(self, non_blocking=False):
+        """Return the changes, or None: what event loops call."""
+        if not self._wait(0 if non_blocking else None):
+            self._settle_fd()
+            return None
+        return self.changes()
+
+    def achanged(self):
+        return self.arecv()
+
+    @staticmethod
+    def unlink_name(name, prefix=None):
+        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))
+
+
+cdef str _key(RecordFile file, uint64_t index):
+    cdef char name[112]
+    mq_copy_out(name, file.parts.keys[index].name, sizeof(name))
+    return name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
+
+
+cdef _entry(Board board, str key, uint64_t index):
+    cdef Entry entry = Entry.__new__(Entry)
+    entry._board, entry.key, entry._index = board, key, index
+    entry._uid = board._uid
+    return entry
+
+
+cdef class Entry:
+    """See board.pyi."""
+    cdef Board _board
+    cdef readonly str key
+    cdef uint64_t _index
+    cdef uint64_t _uid      # of the row that declared it
+    cdef bint _closed
+    cdef bint _writing
+
+    def __init__(self):
+        raise TypeError("an Entry comes from Board.declare")
+
+    def __reduce__(self):
+        raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
+
+    cdef int _check(self) except -1:
+        if self._closed:
+            raise options.returned_error(self.key, self._board._endpoint)
+        self._board._need_row()
+        if self._board._uid != self._uid:  # in a forked child
+            raise options.returned_error(self.key, self._board._endpoint)
+        if self._writing:
+            raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", self._board._endpoint)
+        return 0
+
+    def write(self, data):
+        cdef Py_buffer view
+        cdef Board board = self._board
+        cdef uint64_t index = self._index
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self._check()
+            if <uint64_t> view.len > mq_board_value_bytes(&board._w.parts):
+                raise options.too_large_error(view.len, mq_board_value_bytes(&board._w.parts), board._endpoint)
+            if view.len < LARGE_BYTES:
+                mq_board_write(&board._w, index, view.buf, view.len, mq_now_ns() + board._clock_offset)
+            else:
+                self._write_large(&view)
+            board._file.check_whole()
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int _write_large(self, const Py_buffer *view) except -1:
+        cdef Board board = self._board
+        cdef int64_t now = mq_now_ns() + board._clock_offset
+        self._writing = True
+        board._begin()
+        with nogil:
+            mq_board_write(&board._w, self._index, view.buf, view.len, now)
+        board._end()
+        self._writing = False
+        return 0
+
+    def close(self):
+        cdef Board board = self._board
+        if self._closed:
+            return
+        if self._writing:
+            raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
+        self._closed = True
+        if board._ticket == fork_generation and board._w.row != NULL and board._uid == self._uid:
+            mq_record_let_go(&board._w, &board._w.parts.keys[self._index].owner)
+
+    @property
+    def closed(self):
+        return self._closed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        return f"<msgq Entry {self.key!r} of board {self._board._endpoint!r}>"
+
+
+@cython.no_gc_clear  # its mapping is needed to the last
+cdef class Observed(Waitable):
+    """See board.pyi."""
+    cdef RecordFile _file
+    cdef mq_board_outlook _o
+    cdef readonly str key
+    cdef bint _passive
+    cdef int64_t _clock_offset
+
+    def __cinit__(self, Board board not None, key):
+        cdef bytes name = options.checked_key(key, board._endpoint)
+        board._enter()
+        self._file, self._endpoint, self.key = board._file, board._endpoint, key
+        self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
+        self._o.parts, self._o.whole = &self._file.parts, self._file.whole
+        memset(self._o.key, 0, sizeof(self._o.key))
+        memcpy(self._o.key, <const char *> name, len(name))
+        self._o.bytes, self._o.index = len(name), MQ_NO_KEY
+        self._ticket = self._generation = fork_generation
+        remember(self)
+
+    def __dealloc__(self):
+        if self._ticket == fork_generation:
+            self._leave()
+
+    def __reduce__(self):
+        raise TypeError("an Observed cannot be pickled or copied: pickle its board, and observe the key there")
+
+    def __repr__(self):
+        return f"<msgq Observed {self.key!r} of board {self._endpoint!r}>"
+
+    cdef int _enter(self) except -1:
+        if self._ticket != fork_generation:
+            if self._ticket == CLOSED or self._generation == fork_generation:
+                raise misuse(self._ticket, self._endpoint)
+            self._ticket = self._generation = fork_generation  # in a forked child: who waited in it is the parent's
+            self._fd, self._waiting, self._closing = -1, None, False
+        return 0
+
+    def _close_at_exit(self):
+        self.close()
+
+    cdef uint64_t _find(self) except? 0:
+        """The element of the key; MQ_NO_KEY: nobody has declared it."""
+        self._enter()
+        if self._o.index == MQ_NO_KEY:
+            index = mq_board_find(&self._file.parts, self._o.key, self._o.bytes, 0)
+            watcher_lock()
+            self._o.index = index
+            watcher_unlock()
+            self._file.check_whole()
+        return self._o.index
+
+    cdef int _told(self, uint64_t times) except -1:
+        watcher_lock()
+        self._o.seen = times
+        watcher_unlock()
+        return self._settle_fd()
+
+    def read(self):
+        cdef mq_board_value value
+        cdef uint64_t index = self._find()
+        told = None
+        if index != MQ_NO_KEY:
+            told = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+        if told is None:
+            self._settle_fd()
+        else:
+            self._told(value.times)
+        return told
+
+    def data(self):
+        cdef mq_board_value value
+        cdef uint64_t index = self._find()
+        data = None if index == MQ_NO_KEY else _copy_value(self._file, index, &value)
+        if data is not None:
+            self._told(value.times)
+        return data
+
+    def read_into(self, buffer):
+        cdef Py_buffer view
+        cdef mq_board_value value
+        cdef uint64_t index = self._find()
+        if index == MQ_NO_KEY:
+            return None
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            if not self._copy_into(index, &view, &value):
+                return None
+        finally:
+            PyBuffer_Release(&view)
+        self._told(value.times)
+        return value.length
+
+    cdef bint _copy_into(self, uint64_t index, const Py_buffer *view, mq_board_value *value) except -1:
+        cdef int64_t deadline = mq_now_ns() + READ_LIMIT_NS
+        cdef const uint8_t *at
+        while True:
+            at = mq_board_look(&self._file.parts, index, value)
+            if not value.times:
+                self._file.check_whole()
+                return False
+            if <int64_t> value.length <= view.len:
+                mq_copy_out(view.buf, at, value.length)
+            if mq_board_stands(&self._file.parts, index, value):
+                _check_value(self._file, value)
+                if <int64_t> value.length > view.len:
+                    raise options.too_small_error(value.length, view.len, self._endpoint)
+                return True
+            _deadline(deadline, index, self._endpoint)
+
+    @property
+    def changed(self):
+        self._enter()
+        return self._has_more()
+
+    def wait(self, timeout=None):
+        cdef int64_t patience = timeout_ns(timeout, self._endpoint)
+        self._enter()
+        cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
+        while not self._has_more():
+            if not patience or not wait_ready([self], until):
+                return False
+            self._enter()  # a signal handler may have closed it, or forked
+        self._file.check_whole()
+        return True
+
+    def receive(self, non_blocking=False):
+        """Return the value if it is new, or None: what event loops call."""
+        if not self.wait(0 if non_blocking else None):
+            self._settle_fd()
+            return None
+        return self.read()
+
+    def achanged(self):
+        return self.arecv()
+
+    cdef bint _has_more(self) noexcept:
+        return mq_board_has_more(&self._o) != 0
+
+    cdef mq_u32 *_word(self) noexcept:
+        return &self._file.parts.record.attention
+
+    cdef uint32_t _announce(self) noexcept:
+        return announced(self._word(), self._passive)
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return nap_ns(self._passive, slept_ns)
+
+    cdef mq_lookout _lookout(self) noexcept:
+        cdef mq_lookout lookout
+        lookout = mq_lookout(mq_board_has_more, &self._o, self._word(), mq_lookout_announce_many, NULL, False)
+        if self._passive:
+            lookout.announce = NULL
+        return lookout

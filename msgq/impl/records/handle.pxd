@@ -1,0 +1,42 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from msgq.impl.ground.core cimport mq_u32
+from msgq.impl.ground.waiting cimport Waitable
+from msgq.impl.records.core cimport mq_record_parts, mq_record_writer, mq_vector_outlook
+from msgq.impl.records.recordfile cimport RecordFile
+
+
+cdef enum:
+    READ_LIMIT_NS = 1000000000  # how long a reader tries, while others write faster than it reads
+
+
+cdef class Handle(Waitable):
+    """An open vector or board, and the row of who writes with it."""
+    cdef RecordFile _file
+    cdef mq_record_writer _w
+    cdef mq_record_parts _view       # of those elements that are meant
+    cdef mq_vector_outlook _outlook  # the watcher's
+    cdef uint64_t *_seen             # how often each element was written when `changes` told of it last
+    cdef uint64_t _uid               # of the row
+    cdef void *_held                 # its lock
+    cdef bint _passive
+    cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
+    cdef list _threads               # that are in it without the GIL, or waiting
+    cdef bint _looking               # a thread is in `changes`
+    cdef bint _writing               # of an exclusive vector: a thread writes without Python's lock
+    cdef int _adopt(self, RecordFile file) except -1
+    cdef int _need_row(self) except -1
+    cdef int _take_row(self) except -1
+    cdef int _own_all(self) except -1
+    cdef void _begin(self) noexcept
+    cdef void _end(self) noexcept
+    cdef object _holder(self, uint64_t who)
+    cdef bint _wait(self, timeout) except -1
+    cdef int _begin_changes(self) except -1
+    cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept
+
+
+cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept
+
+# Whether a wait goes by the clock, and how long it naps; as all that reads.
+cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept

@@ -1,0 +1,304 @@
+"""An open vector or board: coming, going, waiting. The base of SeqlockVector and Board.
+
+Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
+used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
+is left when the last of them is gone. It takes a row when it writes first, so readers have none.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from posix.unistd cimport usleep
+
+from msgq.impl.ground.clock cimport host_offset_ns
+from msgq.impl.ground.context cimport CLOSED, check_real, misuse, remember
+from msgq.impl.ground.core cimport (
+    MQ_NO_ROW, MQ_NS_PER_MS, MQ_NS_PER_S, mq_attention_announce_many, mq_load_relaxed_u64,
+    mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_roster, mq_roster_find, mq_self, mq_u32,
+)
+from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid, text
+from msgq.impl.ground.segment cimport unlock_file
+from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.records.core cimport (
+    MQ_RECORD_EXCLUSIVE, MQ_RECORD_ROWS, mq_cell_row, mq_record_claim, mq_record_join, mq_record_leave,
+    mq_record_roster, mq_record_row, mq_vector_has_more,
+)
+from msgq.impl.records.recordfile cimport RecordFile, private_file, record_file
+
+from msgq import naming
+from msgq.impl.records import options
+from msgq.impl.sockets.checks import timeout_ns
+
+
+cdef extern from "ground/atomics.h" nogil:
+    uint32_t mq_load_acquire_u32(const mq_u32 *word)
+
+
+cdef enum:
+    NO_PLACE = -1
+    LOOK_AGAIN_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
+    PASSIVE_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
+    PASSIVE_MAX_NS = 10 * MQ_NS_PER_MS
+
+
+cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept:
+    if passive:
+        return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
+    return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+
+
+cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept:
+    """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
+    return mq_load_acquire_u32(attention) if passive else mq_attention_announce_many(attention)
+
+
+@cython.no_gc_clear  # __dealloc__ needs the mapping
+cdef class Handle(Waitable):
+    """See handle.pxd."""
+
+    def _open(self, wanted, prefix, trust, spin_us):
+        """Open what an `Opening` says; then _adopt it."""
+        cdef RecordFile file
+        self._endpoint, self._passive = wanted.name, wanted.passive
+        self._spin_us = naming.spin_us(spin_us, wanted.name)
+        self._clock_offset = host_offset_ns()
+        if not wanted.name:
+            self._adopt(private_file(wanted))
+            return
+        check_real(wanted.name)
+        in_prefix = naming.checked_prefix(prefix)
+        with naming.chosen(trust=trust):
+            file = record_file(wanted.name, in_prefix, trust, wanted)
+            if wanted.passive:
+                if not file.open(False):
+                    raise wanted.missing_error()
+                file._agree()
+            else:
+                file.obtain(wanted.create, wanted.mode)
+        self._adopt(file)
+
+    cdef int _adopt(self, RecordFile file) except -1:
+        """Begin with a file that is open, and was compared with what was asked for."""
+        self._file, self._w.parts, self._view, self._w.roll = file, file.parts, file.parts, file.roll()
+        self._seen = <uint64_t *> PyMem_Calloc(file.parts.shape.length, sizeof(uint64_t))
+        if self._seen == NULL:
+            raise MemoryError()
+        self._outlook.parts, self._outlook.seen, self._outlook.whole = &self._view, self._seen, file.whole
+        self._begin_anew()
+        return 0
+
+    def _begin_anew(self):
+        """Be open in this process: nobody uses it so far, and it has no row."""
+        self._threads, self._looking, self._writing = [], False, False
+        self._w.row, self._held = NULL, NULL
+        self._fd, self._waiting, self._closing = -1, None, False
+        self._ticket = self._generation = fork_generation
+
+    def __dealloc__(self):
+        if self._generation == fork_generation:
+            self._leave()  # also of one that was closed while others used it: nobody has left it, perhaps
+        PyMem_Free(self._seen)
+
+    # ---- coming and going ----
+
+    cdef int _enter(self) except -1:
+        if self._ticket != fork_generation:
+            if self._ticket == CLOSED:
+                raise misuse(CLOSED, self._endpoint)
+            self._begin_anew()  # in a forked child: the row is the parent's
+        return 0
+
+    cdef void _begin(self) noexcept:
+        self._threads.append(PyThread_get_thread_ident())
+
+    cdef void _end(self) noexcept:
+        if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
+            self._threads.remove(PyThread_get_thread_ident())
+
+    cdef void _occupy(self) noexcept:
+        self._begin()  # others may use it meanwhile
+
+    cdef void _vacate(self) noexcept:
+        self._end()
+
+    cdef int _need_row(self) except -1:
+        """What each write does first."""
+        self._enter()
+        if self._w.row == NULL:
+            self._take_row()
+        return 0
+
+    cdef int _take_row(self) except -1:
+        if self._passive:
+            raise options.passive_error(self._endpoint)
+        remember(self)  # runs Python code, which may close it: not behind the row
+        cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_PLACE
+        try:
+            self._enter()  # a signal handler, or another thread, may have closed it, written, or forked while we waited
+            if self._w.row == NULL:
+                self._join()
+        finally:
+            if fd >= 0:
+                unlock_file(fd)
+        return 0
+
+    def _join(self):
+        """Take a row under the lock. The memory of one process has no roll, and one handle."""
+        cdef mq_self us
+        cdef mq_roster roster = mq_record_roster(self._w.parts.record)
+        cdef int row = 0
+        identify(&us, NULL)
+        if self._file.fd >= 0:
+            row = mq_roster_find(&roster, self._w.roll, &self._held)
+        if row == MQ_NO_ROW:
+            raise options.writers_error(self._endpoint)
+        self._uid = new_uid()
+        mq_record_join(&self._w, row, &us, self._uid, self._held != NULL)
+        if self._w.parts.shape.flags & MQ_RECORD_EXCLUSIVE:
+            self._own_all()
+
+    cdef int _own_all(self) except -1:
+        """Be the one handle that writes."""
+        if not mq_record_claim(&self._w, &self._w.parts.record.owner):
+            mq_record_leave(&self._w, self._uid, &self._held)
+            holder = self._holder(mq_load_relaxed_u64(&self._w.parts.record.owner))
+            raise options.owned_error(holder, self._endpoint)
+        return 0
+
+    cdef object _holder(self, uint64_t who):
+        """Who is named in a word, for people."""
+        cdef mq_record_row *row
+        if mq_cell_row(who) >= MQ_RECORD_ROWS:
+            return "nobody that is known"
+        row = &self._w.parts.record.rows[mq_cell_row(who)]
+        return f"{text(row.at.who.name, sizeof(row.at.who.name))} {mq_load_relaxed_u64(&row.at.who.pid)}"
+
+    def close(self):
+        if self._ticket == CLOSED and not self._closing:
+            return  # else an interrupt ended the close before, which is gone on with
+        self._ticket = CLOSED
+        if self._generation != fork_generation:
+            return  # in a forked child the row is the parent's
+        self._closing = True
+        while self._threads:
+            self._rouse()
+            if PyThread_get_thread_ident() in self._threads:
+                return  # in a signal handler, on top of our own wait: that leaves
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        self._leave()
+        self._closing = False
+
+    cdef int _leave(self) except -1:
+        return 0 if self._threads else Waitable._leave(self)
+
+    cdef int _give_back(self) except -1:
+        if self._w.row != NULL:
+            mq_record_leave(&self._w, self._uid, &self._held)
+        return 0
+
+    def _close_at_exit(self):
+        if self._ticket == fork_generation:
+            self.close()
+
+    # ---- waiting ----
+
+    cdef bint _has_more(self) noexcept:
+        return mq_vector_has_more(&self._outlook) != 0
+
+    cdef mq_u32 *_word(self) noexcept:
+        return &self._w.parts.record.attention
+
+    cdef uint32_t _announce(self) noexcept:
+        return announced(self._word(), self._passive)
+
+    cdef int64_t _nap_ns(self, int64_t slept_ns) except -2:
+        return nap_ns(self._passive, slept_ns)
+
+    cdef mq_lookout _lookout(self) noexcept:
+        cdef mq_lookout lookout
+        lookout = mq_lookout(mq_vector_has_more, &self._outlook, self._word(), mq_lookout_announce_many, NULL, False)
+        if self._passive:
+            lookout.announce = NULL
+        return lookout
+
+    cdef bint _wait(self, timeout) except -1:
+        """Wait until there is something that was not told; False: the time is over."""
+        cdef int64_t patience = timeout_ns(timeout, self._endpoint)
+        self._enter()
+        cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
+        while not self._has_more():
+            if not patience or not wait_ready([self], until):
+                return False
+            self._enter()  # a signal handler may have closed it, or forked
+        self._file.check_whole()
+        return True
+
+    def wait(self, timeout=None):
+        return self._wait(timeout)
+
+    cdef int _begin_changes(self) except -1:
+        self._enter()
+        if self._looking:
+            raise options.busy_error(self._endpoint)
+        self._looking = True
+        return 0
+
+    cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept:
+        """These were told, as they were when each had been written so often."""
+        cdef uint64_t i
+        watcher_lock()
+        for i in range(count):
+            self._seen[indices[i]] = counts[i]
+        watcher_unlock()
+
+    # ---- what is known ----
+
+    @property
+    def name(self):
+        return self._endpoint or None
+
+    @property
+    def prefix(self):
+        return self._file.prefix
+
+    @property
+    def path(self):
+        return self._file.path
+
+    @property
+    def mode(self):
+        return self._file.mode
+
+    @property
+    def schema(self):
+        return self._file.schema
+
+    @property
+    def creator(self):
+        return self._file.creator
+
+    @property
+    def created_ns(self):
+        return self._file.created_ns
+
+    @property
+    def passive(self):
+        return self._passive
+
+    @property
+    def identity(self):
+        """What no other has: its file's device and inode; None of private memory."""
+        roll = self._file.segment.roll
+        return (roll.device, roll.inode) if self._endpoint else None
+
+    def unlink(self):
+        from msgq.impl.records.recordfile import unlink_records
+
+        self._enter()
+        if self._endpoint:
+            with naming.chosen(trust=self._file.trust):
+                unlink_records(self._endpoint, self._file.prefix)

@@ -1,0 +1,165 @@
+/* The bytes of records: vectors and boards. No behaviour here; docs/record-protocol.md shows them, a golden test pins
+ * them.
+ *
+ *   header   rows of writers   schema   keys, of a board   elements
+ *
+ * An element is a word that says how often it was written, and who writes it now; then some copies of its value, each
+ * behind the time at which it was written.
+ */
+#ifndef MQ_RECORDS_LAYOUT_H
+#define MQ_RECORDS_LAYOUT_H
+
+#include "ground/layout.h"
+
+enum {
+    MQ_RECORD_MAJOR = 1, /* of the layout: another one cannot be read */
+    MQ_RECORD_MINOR = 0, /* what was added since can be passed over */
+    MQ_RECORD_CREATOR = 64,
+    MQ_RECORD_ROWS = 128,         /* handles that write, at a time */
+    MQ_RECORD_ROW_BYTE = 0,       /* of the file, that the owner of the first row locks (life.h) */
+    MQ_RECORD_KEY = 112,          /* bytes of a key, with a NUL at its end */
+    MQ_RECORD_EXCLUSIVE = 1,      /* flag: one handle writes */
+    MQ_RECORD_BOARD = 2,          /* flag: elements have keys, and their values a length */
+    MQ_RECORD_LINE = 64,          /* bytes of a cache line */
+    MQ_RECORD_ITEM_MAX = 1 << 30, /* bytes of a value */
+};
+
+#define MQ_RECORD_MAGIC 0x3130434552515347ull /* "GSQREC01" read as little-endian */
+#define MQ_RECORD_LENGTH_MAX 0x7fffffffull    /* elements */
+#define MQ_RECORD_BYTES_MAX (1ull << 40)
+
+/* One handle that writes. */
+typedef struct {
+    mq_roster_row at;
+    mq_u64 written; /* elements that this row's owners wrote, ever; for those who look on. Its owner's */
+    mq_u64 pad[6];
+} mq_record_row;
+_Static_assert(sizeof(mq_record_row) == 128, "bump MQ_RECORD_MAJOR");
+
+/* The name of a board's element. Written under the lock; `named` last, and then constant but for the owner. */
+typedef struct {
+    mq_u64 owner; /* as mq_record.owner */
+    mq_u64 named; /* 1: it has a name */
+    char name[MQ_RECORD_KEY];
+} mq_record_key;
+_Static_assert(sizeof(mq_record_key) == 128, "bump MQ_RECORD_MAJOR");
+
+typedef struct {
+    mq_u64 magic;        /* written last */
+    mq_u64 version;      /* major << 32 | minor */
+    mq_u64 header_bytes; /* where the keys, or the elements, begin */
+    mq_u64 total_bytes;
+    mq_u64 created_ns; /* host's clock */
+    mq_u64 creator_pid;
+    mq_u64 length;      /* elements */
+    mq_u64 item_bytes;  /* of a value */
+    mq_u64 copies;      /* of it: 2 or 4 */
+    mq_u64 stride;      /* bytes from one element to the next */
+    mq_u64 copy_stride; /* bytes from one copy to the next */
+    mq_u64 flags;
+    char creator[MQ_RECORD_CREATOR]; /* name of the process, NUL-padded */
+    mq_u64 pad0[4];
+    mq_u32 attention; /* attention.h, several writers: the futex word of all who wait for changes */
+    mq_u32 pad1[15];
+    mq_u64 owner; /* of all elements, if one handle writes: row + 1 << 16 | generation; 0: nobody. Under the lock */
+    mq_u64 pad2[7];
+    mq_u64 room[472];
+    mq_record_row rows[MQ_RECORD_ROWS];
+    mq_schema schema;
+    char schema_data[12288 - sizeof(mq_schema)];
+} mq_record;
+_Static_assert(offsetof(mq_record, attention) == 192, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record, owner) == 256, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record, rows) == 4096, "bump MQ_RECORD_MAJOR");
+_Static_assert(offsetof(mq_record, schema) == 20480, "bump MQ_RECORD_MAJOR");
+_Static_assert(sizeof(mq_record) == 32768, "bump MQ_RECORD_MAJOR");
+
+#define MQ_RECORD_SCHEMA_DATA (sizeof(((mq_record *)0)->schema_data))
+
+/* What a vector or board is made of. */
+typedef struct {
+    uint64_t length, item_bytes, copies, flags;
+} mq_record_shape;
+
+/* Where the parts of a mapped file are, with its sizes: a checked copy, for the header's may change under us. */
+typedef struct {
+    mq_record *record;
+    mq_record_key *keys; /* of a board */
+    uint8_t *elements;
+    mq_record_shape shape;
+    uint64_t stride, copy_stride;
+} mq_record_parts;
+
+static inline bool mq_record_shape_makes_sense(const mq_record_shape *shape) {
+    return shape->length - 1 < MQ_RECORD_LENGTH_MAX && shape->item_bytes - 1 < MQ_RECORD_ITEM_MAX &&
+           (shape->copies == 2 || shape->copies == 4) && shape->flags <= (MQ_RECORD_EXCLUSIVE | MQ_RECORD_BOARD) &&
+           (!(shape->flags & MQ_RECORD_BOARD) || shape->item_bytes > sizeof(mq_u64)); /* a length, and a value */
+}
+
+/* Lay out what makes sense, from `record` on; returns the bytes of its file. */
+static inline uint64_t mq_record_place(mq_record_parts *parts, mq_record *record, const mq_record_shape *shape) {
+    uint64_t copy = sizeof(mq_u64) + ((shape->item_bytes + 7) & ~(uint64_t)7), all = shape->copies * copy;
+    /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
+    bool alone = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
+    uint64_t copy_stride = alone ? MQ_RECORD_LINE : copy;
+    uint64_t end = sizeof(mq_u64) + (shape->copies - 1) * copy_stride + copy;
+    uint64_t keys = shape->flags & MQ_RECORD_BOARD ? shape->length * sizeof(mq_record_key) : 0;
+    uint8_t *base = (uint8_t *)record;
+    *parts = (mq_record_parts){.record = record,
+                               .keys = (mq_record_key *)(void *)(base + sizeof(mq_record)),
+                               .elements = base + sizeof(mq_record) + keys,
+                               .shape = *shape,
+                               .stride = (end + MQ_RECORD_LINE - 1) & ~(uint64_t)(MQ_RECORD_LINE - 1),
+                               .copy_stride = copy_stride};
+    return sizeof(mq_record) + keys + shape->length * parts->stride;
+}
+
+/* The bytes of a file for this shape; 0: there is no such file. */
+static inline uint64_t mq_record_bytes(const mq_record_shape *shape) {
+    mq_record_parts parts;
+    uint64_t bytes = mq_record_shape_makes_sense(shape) ? mq_record_place(&parts, NULL, shape) : 0;
+    return bytes <= MQ_RECORD_BYTES_MAX ? bytes : 0;
+}
+
+/* Fill a new file of zeros, which has no name so far. */
+static inline void mq_record_write_header(mq_record *record, const mq_record_shape *shape, uint64_t created_ns,
+                                          uint64_t pid, const char *creator) {
+    mq_record_parts parts; /* relaxed, all: nobody else has it so far */
+    mq_store_relaxed_u64(&record->total_bytes, mq_record_place(&parts, record, shape));
+    mq_store_relaxed_u64(&record->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
+    mq_store_relaxed_u64(&record->header_bytes, sizeof(mq_record));
+    mq_store_relaxed_u64(&record->created_ns, created_ns);
+    mq_store_relaxed_u64(&record->creator_pid, pid);
+    mq_store_relaxed_u64(&record->length, shape->length);
+    mq_store_relaxed_u64(&record->item_bytes, shape->item_bytes);
+    mq_store_relaxed_u64(&record->copies, shape->copies);
+    mq_store_relaxed_u64(&record->stride, parts.stride);
+    mq_store_relaxed_u64(&record->copy_stride, parts.copy_stride);
+    mq_store_relaxed_u64(&record->flags, shape->flags);
+    mq_copy_in(record->creator, creator, strnlen(creator, MQ_RECORD_CREATOR - 1));
+    mq_store_release_u64(&record->magic, MQ_RECORD_MAGIC);
+}
+
+typedef enum { MQ_RECORD_SOUND, MQ_RECORD_FOREIGN, MQ_RECORD_VERSION } mq_record_kind;
+
+/* Check a mapped file of so many bytes, and say where its parts are. */
+static inline mq_record_kind mq_record_check(mq_record *record, uint64_t bytes, mq_record_parts *parts) {
+    if (bytes < sizeof(mq_record) || mq_load_acquire_u64(&record->magic) != MQ_RECORD_MAGIC)
+        return MQ_RECORD_FOREIGN;
+    if (mq_load_relaxed_u64(&record->version) >> 32 !=
+        MQ_RECORD_MAJOR) /* relaxed, all: constant since before the name */
+        return MQ_RECORD_VERSION;
+    mq_record_shape shape = {.length = mq_load_relaxed_u64(&record->length),
+                             .item_bytes = mq_load_relaxed_u64(&record->item_bytes),
+                             .copies = mq_load_relaxed_u64(&record->copies),
+                             .flags = mq_load_relaxed_u64(&record->flags)};
+    uint64_t needed = mq_record_bytes(&shape);
+    if (!needed || needed > bytes || mq_load_relaxed_u64(&record->header_bytes) != sizeof(mq_record))
+        return MQ_RECORD_FOREIGN;
+    mq_record_place(parts, record, &shape);
+    bool same = mq_load_relaxed_u64(&record->stride) == parts->stride &&
+                mq_load_relaxed_u64(&record->copy_stride) == parts->copy_stride;
+    return same ? MQ_RECORD_SOUND : MQ_RECORD_FOREIGN;
+}
+
+#endif

@@ -1,0 +1,417 @@
+"""What vectors and boards take and refuse: arguments that are checked, and errors that are told, alike on all backends.
+
+What a dtype may be is in `msgq.dtypes`; indexes and values are in arrays.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from msgq import naming
+from msgq.dtypes import record_dtype, struct_dtype, struct_schema
+from msgq.errors import (
+    BoardFullError,
+    BoardKeyError,
+    ConcurrentUseError,
+    CorruptSegmentError,
+    InvalidValueError,
+    KeyTakenError,
+    MessageTooLargeError,
+    MultipleWritersError,
+    RecordMismatchError,
+    RecordTypeError,
+    SegmentError,
+    StateError,
+    TooManyWritersError,
+    WaitTimeoutError,
+)
+from msgq.schema import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+LENGTH_MAX = 2**31 - 1
+ITEM_BYTES_MAX = 2**30
+FILE_BYTES_MAX = 2**40
+HEADER_BYTES = 32768
+SCHEMA_DATA_MAX = 11840
+COPIES = 2
+KEYS = 256
+KEYS_MAX = 65536
+KEY_BYTES_MAX = 111
+KEY_ENTRY_BYTES = 128
+VALUE_BYTES = 1008
+LENGTH_WORD = 8  # before a board's value
+VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD
+WRITERS_MAX = 128
+READ_LIMIT_S = 1  # how long a reader tries, while others write faster than it reads
+_LINE = 64
+_WORD = 8
+
+
+# ---- opening ----
+
+
+class Opening(NamedTuple):
+    """How a vector is to be opened.
+
+    Attributes
+    ----------
+    name : of the vector; "": private memory of this process.
+    create : True only makes, False only opens, None does either.
+    dtype, length, exclusive, copies : what was asked for; None: what is there. To make one, the first two are there.
+    single : it is to have one element (`Seqlock`).
+    mode : permissions of a new one.
+    passive : leaves no trace, and cannot write.
+    """
+
+    name: str
+    create: bool | None
+    dtype: np.dtype[Any] | None
+    length: int | None
+    exclusive: bool | None
+    copies: int | None
+    single: bool
+    mode: int
+    passive: bool
+
+    def new(self) -> tuple[np.dtype[Any], int, bool, int]:
+        """Return dtype, length, whether it is exclusive, and copies, of a new vector."""
+        dtype, length = cast("np.dtype[Any]", self.dtype), cast("int", self.length)
+        return dtype, length, bool(self.exclusive), self.copies or COPIES
+
+    def check(self, dtype: np.dtype[Any], length: int, exclusive: bool, copies: int) -> int:
+        """Compare with a vector that is there, and return how many of its elements are meant: the first so many.
+
+        Raises
+        ------
+        RecordMismatchError : it has not what was asked for. The text names both.
+        """
+        if self.dtype is not None and self.dtype != dtype:
+            raise self._mismatch(f"has dtype {dtype}, and {self.dtype} was asked for")
+        if self.single and length != 1:
+            raise self._mismatch(f"has {length} elements, and a Seqlock is one; open it as a SeqlockVector")
+        if (self.length or 0) > length:
+            raise self._mismatch(f"has length {length}, and {self.length} was asked for")
+        if self.exclusive not in (None, exclusive):
+            raise self._mismatch(f"has exclusive={exclusive}, and exclusive={self.exclusive} was asked for")
+        if self.copies not in (None, copies):
+            raise self._mismatch(f"has copies={copies}, and copies={self.copies} was asked for")
+        return self.length or length
+
+    def _mismatch(self, text: str) -> RecordMismatchError:
+        return RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
+
+    def missing_error(self) -> SegmentError:
+        """Return the error for a vector that was to be opened, and is not there."""
+        told = "" if self.dtype is not None and self.length is not None else "; give dtype and length to make it"
+        return missing_error(self.name, told)
+
+
+def opening(
+    name: str | bytes | None,
+    dtype: npt.DTypeLike | None,
+    length: int | None,
+    exclusive: bool | None,
+    copies: int | None,
+    create: bool | None,
+    mode: int | None,
+    passive: bool,
+    single: bool = False,
+) -> Opening:
+    """Return the checked arguments of a `SeqlockVector`, or of a `Seqlock`, which is `single`.
+
+    Raises
+    ------
+    EndpointNameError : the name cannot name a file.
+    InvalidValueError : a length, number of copies or mode that is not possible; dtype or length is missing to make one;
+        private memory that is to be opened, or passive.
+    RecordTypeError : a dtype that records cannot have.
+    TypeError : a number is none.
+    """
+    checked = "" if name is None else naming.records_name(name)
+    asked = None if dtype is None else _item_dtype(dtype, checked)
+    wanted = Opening(
+        checked,
+        _create(create, bool(passive), name is None, asked is not None and (single or length is not None), checked),
+        asked,
+        _number("length", 1 if single else length, 1, LENGTH_MAX, checked),
+        None if exclusive is None else bool(exclusive),
+        _copies(copies, checked),
+        single,
+        naming.mode(mode, checked),
+        bool(passive),
+    )
+    if wanted.create is not False:
+        _check_file(wanted.new(), checked)
+    return wanted
+
+
+def _create(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
+    if private and (create is False or passive or not described):
+        text = "private memory (name=None) is always new: give dtype and length, and neither create=False nor passive"
+        raise InvalidValueError(text, name)
+    if create and passive:
+        raise InvalidValueError("a passive handle makes nothing; leave out create or passive", name)
+    if create and not described:
+        raise InvalidValueError("create=True needs a dtype and a length", name)
+    if passive or not described:
+        return False
+    return True if private else None if create is None else bool(create)
+
+
+def _item_dtype(asked: npt.DTypeLike, name: str) -> np.dtype[Any]:
+    dtype = record_dtype(asked, name)
+    if dtype.itemsize > ITEM_BYTES_MAX:
+        raise RecordTypeError(f"an item has {dtype.itemsize} bytes; at most {ITEM_BYTES_MAX} are possible", name)
+    size = len(struct_schema(dtype).data)
+    if size > SCHEMA_DATA_MAX:
+        text = f"the dtype takes {size} bytes to say; at most {SCHEMA_DATA_MAX} fit: give fewer or shorter fields"
+        raise RecordTypeError(text, name)
+    return dtype
+
+
+def _copies(copies: int | None, name: str) -> int | None:
+    if copies not in (None, 2, 4):
+        raise InvalidValueError(f"copies is {copies!r}; give 2, or 4 for large items with fast writers", name)
+    return copies
+
+
+def _number(what: str, value: int | None, least: int, most: int, name: str) -> int | None:
+    if value is None:
+        return None
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise InvalidValueError(f"{what} is {number}; give {least} to {most}", name)
+    return number
+
+
+def cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
+    """Return the bytes from element to element, and from a copy within one to the next."""
+    room = _WORD + (item_bytes + _WORD - 1 & -_WORD)
+    one_line = _WORD + copies * room <= _LINE
+    copy_stride = room if one_line or room > _LINE - _WORD else _LINE
+    return _WORD + (copies - 1) * copy_stride + room + _LINE - 1 & -_LINE, copy_stride
+
+
+def _check_file(new: tuple[np.dtype[Any], int, bool, int], name: str) -> None:
+    dtype, length, _, copies = new
+    size = HEADER_BYTES + length * cell_strides(dtype.itemsize, copies)[0]
+    if size > FILE_BYTES_MAX:
+        text = f"{length} elements of {dtype.itemsize} bytes in {copies} copies take {size} bytes"
+        raise InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} are possible", name)
+
+
+def dtype_there(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
+    """Return the dtype that a vector's header says.
+
+    Raises
+    ------
+    CorruptSegmentError : it says none, or one of another size.
+    """
+    try:
+        dtype = struct_dtype(schema) if schema is not None else None
+    except ValueError as error:
+        raise CorruptSegmentError(str(error), name) from None
+    if dtype is None or dtype.itemsize != item_bytes:
+        text = f"its header says items of {item_bytes} bytes, and of dtype {dtype}; another program wrote there"
+        raise CorruptSegmentError(text, name)
+    return dtype
+
+
+class BoardOpening(NamedTuple):
+    """How a board is to be opened.
+
+    Attributes
+    ----------
+    name : of the board.
+    create : True only makes, False only opens, None does either.
+    keys, value_bytes : what was asked for; None: what is there, or the default for a new one.
+    schema : for a new one.
+    mode : permissions of a new one.
+    passive : leaves no trace, and cannot declare.
+    """
+
+    name: str
+    create: bool | None
+    keys: int | None
+    value_bytes: int | None
+    schema: Schema | None
+    mode: int
+    passive: bool
+
+    def new(self) -> tuple[int, int]:
+        """Return how many keys a new board has, and the bytes that a value may have."""
+        return self.keys or KEYS, VALUE_BYTES if self.value_bytes is None else self.value_bytes
+
+    def check(self, keys: int, value_bytes: int) -> None:
+        """Compare with a board that is there.
+
+        Raises
+        ------
+        RecordMismatchError : it has not what was asked for. The text names both.
+        """
+        for what, there in (("keys", keys), ("value_bytes", value_bytes)):
+            asked = getattr(self, what)
+            if asked not in (None, there):
+                text = f"has {what}={there}, and {what}={asked} was asked for"
+                raise RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
+
+    def missing_error(self) -> SegmentError:
+        """Return the error for a board that was to be opened, and is not there."""
+        return missing_error(self.name)
+
+
+def board_opening(
+    name: str | bytes,
+    keys: int | None,
+    value_bytes: int | None,
+    schema: Schema | None,
+    create: bool | None,
+    mode: int | None,
+    passive: bool,
+) -> BoardOpening:
+    """Return the checked arguments of a `Board`.
+
+    Raises
+    ------
+    EndpointNameError : the name cannot name a file.
+    InvalidValueError : a number, mode or schema that is not possible; a passive handle is to make one.
+    TypeError : a number is none; a schema is none.
+    """
+    checked = naming.records_name(name)
+    if schema is not None and not isinstance(schema, Schema):
+        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+    if schema is not None and len(schema.data) > SCHEMA_DATA_MAX:
+        text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a board"
+        raise InvalidValueError(text, checked)
+    wanted = BoardOpening(
+        checked,
+        _create(create, bool(passive), False, True, checked),
+        _number("keys", keys, 1, KEYS_MAX, checked),
+        _number("value_bytes", value_bytes, 1, VALUE_BYTES_MAX, checked),
+        schema,
+        naming.mode(mode, checked),
+        bool(passive),
+    )
+    count, room = wanted.new()
+    size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + cell_strides(LENGTH_WORD + room, COPIES)[0])
+    if size > FILE_BYTES_MAX:
+        text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are possible"
+        raise InvalidValueError(text, checked)
+    return wanted
+
+
+# ---- boards ----
+
+
+def checked_key(key: str, name: str) -> bytes:
+    """Return a key of a board as its bytes.
+
+    Raises
+    ------
+    TypeError : it is no str. InvalidValueError : it is empty, longer than 111 bytes, not UTF-8, or has a NUL.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a str, not {type(key).__name__}")
+    try:
+        data = key.encode()
+    except UnicodeError as error:
+        raise InvalidValueError(f"the key {key!r} is not UTF-8: {error}", name) from None
+    if not 1 <= len(data) <= KEY_BYTES_MAX or b"\0" in data:
+        text = f"the key {key[:40]!r} has {len(data)} bytes; give 1 to {KEY_BYTES_MAX}, without NUL"
+        raise InvalidValueError(text, name)
+    return data
+
+
+# ---- errors ----
+
+
+def missing_error(name: str, advice: str = "") -> SegmentError:
+    """Return the error for records that were to be opened, or removed."""
+    return SegmentError(f"there are no such records{advice}", name, errno=errno.ENOENT)
+
+
+def exists_error(name: str) -> SegmentError:
+    """Return the error for records that were to be made."""
+    return SegmentError("the records are there already", name, errno=errno.EEXIST)
+
+
+def kind_error(is_board: bool, name: str) -> RecordMismatchError:
+    """Return the error for a board that is opened as a vector, or a vector as a board; `is_board`: what it is."""
+    there, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
+    return RecordMismatchError(f"is {there}, and was opened as {asked}", name)
+
+
+def passive_error(name: str) -> StateError:
+    """Return the error for a passive handle that is to write."""
+    return StateError("is passive, and leaves no trace: it cannot write", name)
+
+
+def busy_error(name: str) -> ConcurrentUseError:
+    """Return the error for a second thread in `changes`."""
+    return ConcurrentUseError("another thread asks this handle for changes; one at a time may", name)
+
+
+def held_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
+    """Return the error for an element that another writer, which lives, does not let go."""
+    text = f"element {index} was held for {waited_s:.6g} s by {holder}, which is stopped or slow"
+    return WaitTimeoutError(f"{text}; it was not written, nor those after it", name)
+
+
+def restless_error(index: int, waited_s: float, name: str) -> WaitTimeoutError:
+    """Return the error for an element that was written during each attempt to read it."""
+    text = f"element {index} was written again during each read for {waited_s:.6g} s"
+    return WaitTimeoutError(f"{text}; make it with copies=4, or write less often", name)
+
+
+def no_instant_error(waited_s: float, name: str) -> WaitTimeoutError:
+    """Return the error for a snapshot of one instant that there was not."""
+    text = f"elements changed for {waited_s:.6g} s, so that there was no snapshot of one instant"
+    return WaitTimeoutError(f"{text}; give more time, or take one that is not atomic", name)
+
+
+def owned_error(owner: str, name: str) -> MultipleWritersError:
+    """Return the error for the second writer of an exclusive vector."""
+    text = f"is exclusive, and {owner} writes it; one handle may, as long as it is open"
+    return MultipleWritersError(text, name)
+
+
+def writers_error(name: str) -> TooManyWritersError:
+    """Return the error for a writer for which there is no row."""
+    text = f"has {WRITERS_MAX} handles that write, as many as it may; close some, or share one between threads"
+    return TooManyWritersError(text, name)
+
+
+def taken_error(key: str, owner: str, name: str) -> KeyTakenError:
+    """Return the error for a key whose owner lives."""
+    return KeyTakenError(f"the key {key!r} is declared by {owner}; an Entry gives it back when it is closed", name)
+
+
+def full_error(keys: int, name: str) -> BoardFullError:
+    """Return the error for a key for which there is no place."""
+    return BoardFullError(f"has {keys} keys, as many as it may (keys=), and keys stay; make a larger board", name)
+
+
+def unwritten_error(key: str, name: str) -> BoardKeyError:
+    """Return the error for a key without a value."""
+    return BoardKeyError(f"nothing was ever written under {key!r}", name)
+
+
+def too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeError:
+    """Return the error for a value that does not fit."""
+    text = f"a value of {size} bytes does not fit: at most {value_bytes} are allowed (value_bytes)"
+    return MessageTooLargeError(text, name)
+
+
+def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
+    """Return the error for a buffer that cannot hold a value."""
+    return MessageTooLargeError(f"the value has {size} bytes, the buffer {room}", name)
+
+
+def returned_error(key: str, name: str) -> StateError:
+    """Return the error for an `Entry` that was closed."""
+    return StateError(f"the key {key!r} was given back; declare it again", name)

@@ -1,0 +1,135 @@
+"""The file of a vector or board, or private memory; see ground/piecefile.pyx for how a file is opened and made."""
+
+from cython cimport no_gc_clear
+from libc.errno cimport errno
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
+
+from msgq.impl.ground.clock cimport host_time_ns
+from msgq.impl.ground.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
+from msgq.impl.ground.descriptor cimport describe, described
+from msgq.impl.ground.liveness cimport text, this_process
+from msgq.impl.ground.piecefile cimport PieceFile
+from msgq.impl.ground.segment cimport Segment, failure, remove_file
+from msgq.impl.records.core cimport (
+    MQ_RECORD_BOARD, MQ_RECORD_CREATOR, MQ_RECORD_EXCLUSIVE, MQ_RECORD_MAJOR, MQ_RECORD_SCHEMA_DATA, MQ_RECORD_SOUND,
+    MQ_RECORD_VERSION, mq_record, mq_record_bytes, mq_record_check, mq_record_shape, mq_record_write_header,
+)
+
+from msgq import naming
+from msgq.dtypes import struct_schema
+from msgq.errors import CorruptSegmentError, LayoutVersionError
+from msgq.impl.records import options
+
+
+@no_gc_clear  # as its base
+cdef class RecordFile(PieceFile):
+    """See recordfile.pxd."""
+
+    cdef str _noun(self):
+        return "vector or board"
+
+    cdef size_t _least(self) noexcept:
+        return sizeof(mq_record)
+
+    cdef int _check(self) except -1:
+        status = mq_record_check(<mq_record *> self.segment.address, self.segment.size, &self.parts)
+        if status == MQ_RECORD_VERSION:
+            message = (f"has another layout than this library, which has version {MQ_RECORD_MAJOR}; use one version of "
+                       "msgq")
+            raise LayoutVersionError(message, self.name, self.path)
+        if status != MQ_RECORD_SOUND:
+            raise CorruptSegmentError("is no vector and no board of msgq; remove it", self.name, self.path)
+        return 0
+
+    cdef tuple _directories(self):
+        return naming.records_directories(self.prefix)
+
+    cdef size_t _new_bytes(self) except 0:
+        cdef mq_record_shape shape = self._shape()
+        return mq_record_bytes(&shape)
+
+    cdef mq_record_shape _shape(self) except *:
+        """Of a new one."""
+        cdef mq_record_shape shape
+        if isinstance(self.wanted, options.BoardOpening):
+            keys, value_bytes = self.wanted.new()
+            shape.length, shape.item_bytes = keys, options.LENGTH_WORD + value_bytes
+            shape.copies, shape.flags = options.COPIES, MQ_RECORD_BOARD
+        else:
+            dtype, length, exclusive, copies = self.wanted.new()
+            shape.length, shape.item_bytes, shape.copies = length, dtype.itemsize, copies
+            shape.flags = MQ_RECORD_EXCLUSIVE if exclusive else 0
+        return shape
+
+    cdef int _fill(self) except -1:
+        cdef char creator[MQ_RECORD_CREATOR]
+        cdef mq_record *record = <mq_record *> self.segment.address
+        cdef mq_record_shape shape = self._shape()
+        cdef mq_schema_parts at = mq_schema_parts_of(&record.schema, MQ_RECORD_SCHEMA_DATA)
+        memset(creator, 0, sizeof(creator))
+        memcpy(creator, this_process().name, sizeof(this_process().name))
+        schema = self.wanted.schema if shape.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
+        if schema is not None:
+            describe(&at, schema)
+        mq_record_write_header(record, &shape, host_time_ns(), this_process().pid, creator)
+        return 0
+
+    cdef object missing(self):
+        return PieceFile.missing(self) if self.wanted is None else self.wanted.missing_error()
+
+    cdef int _agree(self) except -1:
+        """The kind alone; the rest is compared by who opens it (`Opening.check`), who needs the dtype."""
+        if self.is_board() != isinstance(self.wanted, options.BoardOpening):
+            raise options.kind_error(self.is_board(), self.name)
+        return 0
+
+    # ---- what it says of itself ----
+
+    cdef bint is_board(self) noexcept:
+        return self.parts.shape.flags & MQ_RECORD_BOARD != 0
+
+    @property
+    def creator(self):
+        cdef mq_record *record = self.parts.record
+        return text(record.creator, MQ_RECORD_CREATOR), mq_load_relaxed_u64(&record.creator_pid)
+
+    @property
+    def created_ns(self):
+        return mq_load_relaxed_u64(&self.parts.record.created_ns)
+
+    @property
+    def schema(self):
+        cdef mq_schema_parts at = mq_schema_parts_of(&self.parts.record.schema, MQ_RECORD_SCHEMA_DATA)
+        return described(&at)
+
+
+cdef RecordFile record_file(str name, str in_prefix, object trust, object wanted):
+    """Return the file of a vector or board, not open."""
+    cdef RecordFile file = RecordFile.__new__(RecordFile)
+    file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
+    file.path = naming.records_path(name, in_prefix)
+    return file
+
+
+cdef RecordFile private_file(object wanted):
+    """Return a new vector in memory of this process."""
+    cdef RecordFile file = RecordFile.__new__(RecordFile)
+    cdef Segment segment = Segment.__new__(Segment)
+    file.name, file.prefix, file.path, file.wanted, file.mode = "", "", "", wanted, 0o600
+    cdef size_t size = file._new_bytes()
+    cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if address == MAP_FAILED:
+        raise failure(f"cannot have {size} bytes of memory", "", "", errno)
+    segment.address, segment.size = <uint8_t *> address, size
+    file.segment = segment
+    file._fill()
+    file._check()
+    return file
+
+
+def unlink_records(str name, str in_prefix):
+    file = record_file(name, in_prefix, None, None)
+    if not remove_file(name, file.path):
+        raise options.missing_error(name)

@@ -1,0 +1,75 @@
+/* A vector or board as others see it, for statistics. Each word is read on its own: a figure may be newer than its
+ * neighbour, which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index.
+ */
+#ifndef MQ_RECORDS_SNAPSHOT_H
+#define MQ_RECORDS_SNAPSHOT_H
+
+#include "records/board.h"
+
+enum { MQ_RECORD_LOOKS = 8 }; /* at an element that is written again and again */
+
+/* What one owner of a row has. */
+typedef struct {
+    uint64_t held, keys;
+} mq_record_owned;
+
+/* What the elements say. */
+typedef struct {
+    uint64_t ever;         /* written at least once */
+    uint64_t held, astray; /* that somebody writes; those of them whose writer is named, and is no row's owner */
+    uint64_t last, newest; /* when one was written last, and which; 0: none */
+    mq_record_owned owned[MQ_RECORD_ROWS];
+} mq_record_census;
+
+/* The row of who is named, if it is that one's; MQ_RECORD_ROWS: it is a former owner's, or nobody's. */
+static inline unsigned mq_record_named(const mq_record *record, uint64_t who) {
+    unsigned row = mq_cell_row(who);
+    if (row >= MQ_RECORD_ROWS)
+        return MQ_RECORD_ROWS;
+    bool own = (uint16_t)mq_load_acquire_u64(&record->rows[row].at.generation) == mq_cell_generation(who);
+    return own ? row : MQ_RECORD_ROWS;
+}
+
+/* When an element was written; 0: never, or it changed all the time. */
+static inline uint64_t mq_record_time(const mq_record_parts *parts, uint64_t index) {
+    mq_u64 *version = mq_cell_version(parts, index);
+    for (int look = 0; look < MQ_RECORD_LOOKS; look++) {
+        uint64_t before = mq_cell_look(version);
+        if (!mq_cell_times(before))
+            return 0;
+        /* relaxed: validated below */
+        uint64_t time = mq_load_relaxed_u64(mq_cell_copy(parts, version, mq_cell_times(before)));
+        mq_cell_have_read();
+        if (mq_cell_stands(parts, version, before))
+            return time;
+    }
+    return 0;
+}
+
+/* Look at all elements, and at the owners of a board's keys. */
+static inline void mq_record_look(const mq_record_parts *parts, mq_record_census *out) {
+    memset(out, 0, sizeof *out);
+    for (uint64_t i = 0; i < parts->shape.length; i++) {
+        uint64_t version = mq_cell_look(mq_cell_version(parts, i)), who = mq_cell_who(version);
+        if (who) {
+            unsigned row = mq_record_named(parts->record, who);
+            out->held++;
+            if (row == MQ_RECORD_ROWS)
+                out->astray++;
+            else
+                out->owned[row].held++;
+        }
+        out->ever += mq_cell_times(version) != 0;
+        uint64_t time = mq_record_time(parts, i);
+        if (time > out->last)
+            out->last = time, out->newest = i;
+    }
+    for (uint64_t i = 0; parts->shape.flags & MQ_RECORD_BOARD && i < parts->shape.length; i++) {
+        uint64_t who = mq_load_acquire_u64(&parts->keys[i].owner);
+        unsigned row = who ? mq_record_named(parts->record, who) : MQ_RECORD_ROWS;
+        if (row < MQ_RECORD_ROWS)
+            out->owned[row].keys++;
+    }
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* Many elements: written and read in one call, compared with what was seen of them, all of one instant.
+ *
+ * A reader repeats an element only if a write of it was completed during its copy. It is told after some tries, so that
+ * its caller can look at the clock.
+ */
+#ifndef MQ_RECORDS_VECTOR_H
+#define MQ_RECORDS_VECTOR_H
+
+#include "ground/lookout.h"
+#include "records/writer.h"
+
+enum {
+    MQ_VECTOR_TRIES = 100,
+    MQ_VECTOR_STEP = 4,    /* elements that are read with one fence */
+    MQ_VECTOR_AHEAD = 128, /* elements that a scan has the cache fetch before it comes to them */
+};
+
+/* Which elements: so many of a list, or from the first one on. */
+typedef struct {
+    const int64_t *list; /* NULL: count up from `first` */
+    uint64_t first, count;
+} mq_selection;
+
+static inline uint64_t mq_selected(const mq_selection *which, uint64_t i) {
+    return which->list ? (uint64_t)which->list[i] : which->first + i;
+}
+
+/* Are there all elements of a list? */
+static inline bool mq_vector_has_all(const mq_record_parts *parts, const int64_t *list, uint64_t count) {
+    bool all = true;
+    for (uint64_t i = 0; i < count; i++)
+        all &= (uint64_t)list[i] < parts->shape.length; /* negative ones are larger than any length */
+    return all;
+}
+
+/* ---- reading ---- */
+
+/* What is known of elements beside their values. Each may be NULL. */
+typedef struct {
+    uint64_t *times;  /* that each was written */
+    int64_t *written; /* when it was, last */
+} mq_reading;
+
+/* Copy out one element. False: it was written again and again. */
+static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_record_parts *parts, uint64_t index,
+                                                                     uint8_t *to, size_t item_bytes, uint64_t *times,
+                                                                     int64_t *written) {
+    mq_u64 *version = mq_cell_version(parts, index);
+    for (int tries = 0; tries < MQ_VECTOR_TRIES; tries++) {
+        uint64_t before = mq_cell_look(version);
+        mq_u64 *copy = mq_cell_copy(parts, version, mq_cell_times(before));
+        int64_t time = written ? (int64_t)mq_load_relaxed_u64(copy) : 0; /* relaxed: validated with the value */
+        if (item_bytes)
+            mq_copy_out(to, copy + 1, item_bytes);
+        mq_cell_have_read();
+        if (mq_unlikely(!mq_cell_stands(parts, version, before)))
+            continue;
+        if (times)
+            *times = mq_cell_times(before);
+        if (written)
+            *written = time;
+        return true;
+    }
+    return false;
+}
+
+/* Copy out some elements with one fence for all. False: one was written meanwhile, or is about to be. */
+static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_record_parts *parts,
+                                                                      const mq_selection *which, uint64_t first,
+                                                                      uint8_t *to, size_t item_bytes, uint64_t *times) {
+    mq_u64 *version[MQ_VECTOR_STEP];
+    uint64_t before[MQ_VECTOR_STEP], changed = 0;
+#pragma GCC unroll 4
+    for (int k = 0; k < MQ_VECTOR_STEP; k++) {
+        version[k] = mq_cell_version(parts, mq_selected(which, first + (unsigned)k));
+        before[k] = mq_cell_look(version[k]);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < MQ_VECTOR_STEP; k++)
+        mq_copy_out(to + (unsigned)k * item_bytes, mq_cell_copy(parts, version[k], mq_cell_times(before[k])) + 1,
+                    item_bytes);
+    mq_cell_have_read();
+#pragma GCC unroll 4
+    for (int k = 0; k < MQ_VECTOR_STEP; k++)
+        changed |= mq_load_relaxed_u64(version[k]) ^ before[k]; /* relaxed: ordered by the fence */
+    for (int k = 0; times && k < MQ_VECTOR_STEP; k++)
+        times[first + (unsigned)k] = mq_cell_times(before[k]);
+    return !mq_cell_times(changed);
+}
+
+/* Returns how many were read: fewer than selected if one was written again and again. `to` has their values in turn,
+ * `times`, if it is there, how often each was written. */
+static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const mq_record_parts *parts,
+                                                                           const mq_selection *which, uint8_t *to,
+                                                                           size_t item_bytes, uint64_t *times) {
+    const mq_record_parts here = *parts; /* which nothing that is written to `to` can change, as the compiler knows */
+    const mq_selection these = *which;
+    uint64_t i = 0;
+    while (i < these.count) {
+        if (i + MQ_VECTOR_STEP <= these.count &&
+            mq_likely(mq_vector_read_step(&here, &these, i, to + i * item_bytes, item_bytes, times)))
+            i += MQ_VECTOR_STEP;
+        else if (mq_vector_read_one(&here, mq_selected(&these, i), to + i * item_bytes, item_bytes,
+                                    times ? &times[i] : NULL, NULL))
+            i++;
+        else
+            break;
+    }
+    return i;
+}
+
+/* Sizes that the compiler knows are copied without a call. */
+static inline __attribute__((always_inline)) uint64_t mq_vector_read_timed(const mq_record_parts *parts,
+                                                                           const mq_selection *which, uint8_t *to,
+                                                                           uint64_t *times) {
+    switch (parts->shape.item_bytes) {
+    case 8: return mq_vector_read_sized(parts, which, to, 8, times);
+    case 16: return mq_vector_read_sized(parts, which, to, 16, times);
+    case 24: return mq_vector_read_sized(parts, which, to, 24, times);
+    case 32: return mq_vector_read_sized(parts, which, to, 32, times);
+    case 40: return mq_vector_read_sized(parts, which, to, 40, times);
+    case 48: return mq_vector_read_sized(parts, which, to, 48, times);
+    case 64: return mq_vector_read_sized(parts, which, to, 64, times);
+    default: return mq_vector_read_sized(parts, which, to, parts->shape.item_bytes, times);
+    }
+}
+
+static inline uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *which, uint8_t *to) {
+    return mq_vector_read_timed(parts, which, to, NULL);
+}
+
+/* The same with what else is known. `to` may be NULL: without the values. */
+static inline uint64_t mq_vector_read_all(const mq_record_parts *parts, const mq_selection *which, uint8_t *to,
+                                          const mq_reading *reading) {
+    if (to && !reading->written)
+        return mq_vector_read_timed(parts, which, to, reading->times);
+    size_t item_bytes = to ? parts->shape.item_bytes : 0;
+    for (uint64_t i = 0; i < which->count; i++)
+        if (!mq_vector_read_one(parts, mq_selected(which, i), to + i * item_bytes, item_bytes,
+                                reading->times ? &reading->times[i] : NULL,
+                                reading->written ? &reading->written[i] : NULL))
+            return i;
+    return which->count;
+}
+
+/* ---- what has changed ---- */
+
+/* The first element from there on that was not written so often as it was seen to be; the length: none. */
+static inline uint64_t mq_vector_differs(const mq_record_parts *parts, const uint64_t *seen, uint64_t from) {
+    const uint64_t stride = parts->stride, length = parts->shape.length;
+    const uint8_t *at = (const uint8_t *)mq_cell_version(parts, from);
+    uint64_t i = from;
+    for (; i < length; i++, at += stride) {
+        __builtin_prefetch(at + MQ_VECTOR_AHEAD * stride); /* a hint: strides of more than a line are not foreseen */
+        if (mq_cell_times(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
+            break;
+    }
+    return i;
+}
+
+/* How many elements from `from` on were written since they were seen; those are put into `found`, `room` at most. */
+static inline uint64_t mq_vector_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t from,
+                                         int64_t *found, uint64_t room) {
+    uint64_t count = 0;
+    for (uint64_t i = mq_vector_differs(parts, seen, from); i < parts->shape.length && count < room;
+         i = mq_vector_differs(parts, seen, i + 1))
+        found[count++] = (int64_t)i;
+    return count;
+}
+
+/* Make all elements of one instant that were read one after the other: they are as they were then, or read again. False:
+ * not yet, as some are written all the time.
+ *
+ * Each element is the same before an instant, when it was read, and after it, when it is compared; between the last
+ * reading and the first comparison lies that instant. All are compared again each time, not only those that were read. */
+static inline bool mq_vector_agree(const mq_record_parts *parts, uint8_t *to, uint64_t *times) {
+    bool same = true;
+    for (uint64_t i = mq_vector_differs(parts, times, 0); i < parts->shape.length;
+         i = mq_vector_differs(parts, times, i + 1)) {
+        mq_selection one = {.first = i, .count = 1};
+        mq_reading reading = {.times = &times[i]};
+        mq_vector_read_all(parts, &one, to + i * parts->shape.item_bytes, &reading);
+        same = false;
+    }
+    return same;
+}
+
+/* ---- writing ---- */
+
+static inline void mq_vector_fill(mq_u64 *value, const uint8_t *from, size_t item_bytes, const mq_stamps *stamps) {
+    mq_copy_in(value, stamps, sizeof *stamps);
+    mq_copy_in((uint8_t *)value + sizeof *stamps, from + sizeof *stamps, item_bytes - sizeof *stamps);
+}
+
+typedef enum {
+    MQ_VECTOR_WRITTEN,
+    MQ_VECTOR_HELD,    /* by another writer, who lives, until the deadline */
+    MQ_VECTOR_CORRUPT, /* others write there, who may not */
+} mq_vector_status;
+
+/* Write one element, and tell nobody. `deadline_ns` (CLOCK_MONOTONIC) is looked at if another writer has it; 0: at once. */
+static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_one(mq_record_writer *w, uint64_t index,
+                                                                                  const uint8_t *from,
+                                                                                  size_t item_bytes, int64_t time,
+                                                                                  const mq_stamps *stamps,
+                                                                                  int64_t deadline_ns) {
+    mq_u64 *version = mq_cell_version(&w->parts, index);
+    bool alone = w->parts.shape.flags & MQ_RECORD_EXCLUSIVE;
+    if (!alone && mq_unlikely(mq_cell_take(version, w->who)) &&
+        (!deadline_ns || !mq_record_seize(w, version, deadline_ns)))
+        return MQ_VECTOR_HELD;
+    mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
+    if (stamps)
+        mq_vector_fill(value, from, w->parts.shape.item_bytes, stamps);
+    else
+        mq_copy_in(value, from, item_bytes);
+    if (alone)
+        mq_cell_turn_alone(version);
+    else if (mq_unlikely(!mq_cell_turn(version, w->who)))
+        return MQ_VECTOR_CORRUPT;
+    return MQ_VECTOR_WRITTEN;
+}
+
+/* Write values in turn, as far as possible: `done` counts them. */
+static inline __attribute__((always_inline)) mq_vector_status
+mq_vector_write_sized(mq_record_writer *w, const mq_selection *which, const uint8_t *from, size_t item_bytes,
+                      int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done) {
+    mq_vector_status status = MQ_VECTOR_WRITTEN;
+    uint64_t i = *done;
+    for (; i < which->count; i++) {
+        status =
+            mq_vector_write_one(w, mq_selected(which, i), from + i * item_bytes, item_bytes, time, stamps, deadline_ns);
+        if (status != MQ_VECTOR_WRITTEN)
+            break;
+    }
+    *done = i;
+    return status;
+}
+
+/* The same, and tell those who wait. Sizes that the compiler knows are copied without a call. */
+static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *which, const uint8_t *from,
+                                               int64_t time, const mq_stamps *stamps, int64_t deadline_ns,
+                                               uint64_t *done) {
+    size_t item_bytes = w->parts.shape.item_bytes;
+    mq_vector_status status;
+    uint64_t before = *done;
+    switch (item_bytes) {
+    case 8: status = mq_vector_write_sized(w, which, from, 8, time, stamps, deadline_ns, done); break;
+    case 16: status = mq_vector_write_sized(w, which, from, 16, time, stamps, deadline_ns, done); break;
+    case 32: status = mq_vector_write_sized(w, which, from, 32, time, stamps, deadline_ns, done); break;
+    case 64: status = mq_vector_write_sized(w, which, from, 64, time, stamps, deadline_ns, done); break;
+    default: status = mq_vector_write_sized(w, which, from, item_bytes, time, stamps, deadline_ns, done);
+    }
+    if (*done != before)
+        mq_record_tell(w, *done - before, w->parts.shape.flags & MQ_RECORD_EXCLUSIVE);
+    return status;
+}
+
+/* ---- a reader, as the watcher thread knows it (ground/lookout.h) ---- */
+
+typedef struct {
+    const mq_record_parts *parts;
+    const uint64_t *seen; /* what its owner saw last; changes under the watcher's mutex */
+    const mq_u64 *whole;  /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
+} mq_vector_outlook;
+
+static inline int mq_vector_has_more(const void *reader) {
+    const mq_vector_outlook *outlook = reader;
+    if (outlook->whole && mq_load_relaxed_u64(outlook->whole) != 1) /* relaxed: asked again by who receives */
+        return 1;
+    return mq_vector_differs(outlook->parts, outlook->seen, 0) < outlook->parts->shape.length;
+}
+
+#endif

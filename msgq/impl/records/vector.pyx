@@ -1,0 +1,565 @@
+"""SeqlockVector and Seqlock: what they offer. How they take part is in handle.pyx. See vector.pyi."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
+from msgq.impl.ground.core cimport (
+    MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns,
+)
+from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
+from msgq.impl.records.core cimport (
+    MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_who, mq_reading, mq_selection,
+    mq_stamps, mq_vector_agree, mq_vector_changed, mq_vector_has_all, mq_vector_read, mq_vector_read_all,
+    mq_vector_status, mq_vector_write,
+)
+from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle
+from msgq.impl.records.recordfile import unlink_records
+from msgq.impl.records.scalars cimport learn_scalars, scalar_bytes, scalar_dtype
+
+from msgq import naming
+from msgq.errors import ConcurrentUseError, CorruptSegmentError
+from msgq.impl.records import arrays, options
+from msgq.impl.records.values import Changes
+from msgq.impl.sockets.checks import timeout_ns
+
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
+cdef enum:
+    BREATH_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
+    FRESH_BYTES = 4096        # rows that are made together
+
+
+def _reopened(kind, arguments, prefix, trust, passive):
+    """Return a handle for one that was pickled."""
+    return kind(*arguments, create=False, prefix=prefix, trust=trust, passive=passive)
+
+
+cdef class _Bytes:
+    """The memory of an array, for as long as this lives."""
+
+    def __cinit__(self, array, bint writable):
+        PyObject_GetBuffer(array, &self.view, (PyBUF_WRITABLE if writable else PyBUF_SIMPLE) | PyBUF_ND)
+        self.at, self.array = <uint8_t *> self.view.buf, array
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef mq_selection _range(uint64_t first, uint64_t count) noexcept:
+    cdef mq_selection which
+    which.list, which.first, which.count = NULL, first, count
+    return which
+
+
+cdef mq_selection _list(_Bytes indices) noexcept:
+    cdef mq_selection which
+    which.list, which.first, which.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
+    return which
+
+
+@cython.no_gc_clear  # as its base
+cdef class Vector(Handle):
+    """See vector.pxd."""
+
+    def _use(self, wanted):
+        """Compare with what was asked for, and be ready to convert."""
+        import numpy as np
+
+        shape = self._file.parts.shape
+        self._dtype = options.dtype_there(self._file.schema, shape.item_bytes, self._endpoint)
+        learn_scalars()
+        self._length = wanted.check(self._dtype, shape.length, shape.flags & MQ_RECORD_EXCLUSIVE != 0, shape.copies)
+        self._dtype = self._equal = wanted.dtype or self._dtype  # equal, and the same object as that of what comes
+        self._is_f8 = self._dtype == np.dtype("=f8")
+        self._view.shape.length = self._length
+        self._alone = shape.flags & MQ_RECORD_EXCLUSIVE != 0
+        self._array, self._rows, self._index = np.ndarray, np.empty, np.dtype(np.int64)
+        self._tracked = arrays.is_tracked(self._dtype)
+        if self._tracked and not wanted.passive:
+            prepare_origins()
+        if shape.item_bytes < LARGE_BYTES:
+            self._scratch = _Bytes(np.zeros(1, self._dtype), True)
+
+    def __repr__(self):
+        kind = type(self).__name__
+        name = repr(self._endpoint) if self._endpoint else "in private memory"
+        state = "closed" if self._ticket == CLOSED else f"{self._length} x {self._dtype}"
+        return f"<msgq {kind} {name}, {state}>"
+
+    def __reduce__(self):
+        if not self._endpoint:
+            raise TypeError("private memory cannot be pickled; give it a name to share it")
+        arguments = (self._endpoint, None, self._length) if isinstance(self, SeqlockVector) else (self._endpoint,)
+        return _reopened, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
+
+    @property
+    def dtype(self):
+        return self._dtype
+
+    @property
+    def exclusive(self):
+        return self._alone
+
+    @property
+    def copies(self):
+        return self._view.shape.copies
+
+    cdef bint _is_large(self, uint64_t count) noexcept:
+        return count * self._view.shape.item_bytes >= LARGE_BYTES
+
+    cdef bint _is_single(self, selection) except -1:
+        """Whether an index is of one element, as far as it can be one."""
+        if type(selection) is int:
+            return True
+        return not (isinstance(selection, (slice, list, range)) or getattr(selection, "ndim", 0))
+
+    cdef uint64_t _element(self, index) except? 0:
+        cdef Py_ssize_t number
+        if type(index) is int:
+            try:
+                number = index
+            except OverflowError:
+                number = -1
+            if 0 <= number < <Py_ssize_t> self._length:
+                return number
+        return arrays.element(index, self._length, self._endpoint)
+
+    # ---- reading ----
+
+    cdef int _read(self, mq_selection *which, uint8_t *to, mq_reading *reading, int64_t limit_ns) except -1:
+        """Read until all is read. What `reading` is NULL for is read faster. `limit_ns`: how long to try."""
+        cdef uint64_t done
+        cdef int64_t deadline = 0
+        cdef bint large = self._is_large(which.count)
+        while True:
+            if large:
+                self._begin()
+                with nogil:
+                    done = self._read_some(which, to, reading)
+                self._end()
+            else:
+                done = self._read_some(which, to, reading)
+            if done == which.count:
+                self._file.check_whole()
+                return 0
+            if deadline and mq_now_ns() > deadline:
+                raise options.restless_error(self._at(which, done), limit_ns / MQ_NS_PER_S, self._endpoint)
+            deadline = deadline or mq_now_ns() + limit_ns
+            to = _advance(which, to, reading, done, self._view.shape.item_bytes)
+            with nogil:
+                sched_yield()
+            PyErr_CheckSignals()
+            self._enter()
+
+    cdef uint64_t _read_some(self, const mq_selection *which, uint8_t *to, const mq_reading *reading) noexcept nogil:
+        if reading == NULL:
+            return mq_vector_read(&self._view, which, to)
+        return mq_vector_read_all(&self._view, which, to, reading)
+
+    cdef uint64_t _at(self, const mq_selection *which, uint64_t i) noexcept:
+        return which.list[i] if which.list != NULL else which.first + i
+
+    cdef object _get(self, uint64_t index, mq_reading *reading):
+        """The value of one element, a copy of its own."""
+        cdef mq_selection which = _range(index, 1)
+        cdef _Bytes to
+        cdef Py_ssize_t row
+        self._enter()
+        if self._fresh is None or self._used == self._fresh.view.shape[0]:
+            self._new_rows()
+        to, row = self._fresh, self._used
+        self._used += 1
+        self._read(&which, to.at + row * self._view.shape.item_bytes, reading, READ_LIMIT_NS)
+        return to.array[row]
+
+    cdef int _new_rows(self) except -1:
+        """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
+        cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.shape.item_bytes)
+        self._fresh, self._used = _Bytes(self._rows(count, self._dtype), True), 0
+        return 0
+
+    cdef object _get_many(self, selection, out):
+        cdef mq_selection which
+        cdef _Bytes listed
+        if selection is None:
+            which = _range(0, self._length)
+        else:
+            listed = self._listed(selection)
+            which = _list(listed)
+        cdef _Bytes to = self._room(out, which.count)
+        self._enter()
+        self._read(&which, to.at, NULL, READ_LIMIT_NS)
+        return to.array
+
+    cdef _Bytes _room(self, out, uint64_t count):
+        """Where so many rows shall be put."""
+        cdef _Bytes to
+        if out is None:
+            return _Bytes(self._rows(count, self._dtype), True)
+        if type(out) is self._array and self._has(out.dtype):
+            try:
+                to = _Bytes(out, True)
+            except (BufferError, ValueError):
+                to = None  # below it is told better
+            if to is not None and to.view.ndim == 1 and to.view.shape[0] == <Py_ssize_t> count:
+                return to
+        return _Bytes(arrays.checked_out(out, self._dtype, (count,), self._endpoint), True)
+
+    cdef _Bytes _listed(self, selection):
+        """The indexes that are meant, all of them possible; nobody else has the array."""
+        cdef _Bytes listed
+        if type(selection) is self._array and selection.ndim == 1 and selection.dtype == self._index:
+            listed = _Bytes(selection.copy(), False)
+            if mq_vector_has_all(&self._view, <const int64_t *> listed.at, listed.view.shape[0]):
+                return listed
+        return _Bytes(arrays.indices(selection, self._length, self._endpoint), False)
+
+    def snapshot(self, atomic=False, out=None, timeout=1.0):
+        cdef mq_selection which = _range(0, self._length)
+        cdef mq_reading reading
+        cdef int64_t limit = timeout_ns(timeout, self._endpoint)
+        limit = limit if limit >= 0 else 1 << 62
+        cdef _Bytes to = self._room(out, self._length)
+        self._enter()
+        if not atomic:
+            self._read(&which, to.at, NULL, limit)
+            return to.array
+        cdef _Bytes counts = _Bytes(self._rows(self._length, "u8"), True)
+        reading.times, reading.written = <uint64_t *> counts.at, NULL
+        self._read(&which, to.at, &reading, limit)
+        self._agree(to.at, <uint64_t *> counts.at, limit)
+        return to.array
+
+    cdef int _agree(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
+        """Read again what was written meanwhile, until all is of one instant."""
+        cdef int64_t deadline = mq_now_ns() + limit_ns
+        cdef bint agreed = False
+        while not agreed:
+            self._begin()
+            with nogil:
+                agreed = mq_vector_agree(&self._view, to, times)
+            self._end()
+            if not agreed and mq_now_ns() > deadline:
+                raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
+            PyErr_CheckSignals()
+            self._enter()
+        return self._file.check_whole()
+
+    cdef object _known(self, selection, bint when):
+        """How often elements were written, or when they were last."""
+        cdef mq_selection which
+        cdef mq_reading reading
+        cdef _Bytes listed = self._listed(selection)
+        which = _list(listed)
+        cdef _Bytes to = _Bytes(self._rows(which.count, "i8" if when else "u8"), True)
+        reading.times = NULL if when else <uint64_t *> to.at
+        reading.written = <int64_t *> to.at if when else NULL
+        self._enter()
+        self._read(&which, NULL, &reading, READ_LIMIT_NS)
+        return to.array
+
+    # ---- writing ----
+
+    cdef const mq_stamps *_stamps(self, int64_t time, mq_stamps *stamps) except? NULL:
+        """What goes into values of a tracked dtype; NULL: it is not tracked."""
+        if not self._tracked:
+            return NULL
+        stamps.publish_time, stamps.origin_time = time, current_origin() or new_origin(time)
+        return stamps
+
+    cdef int _put(self, uint64_t index, value, timeout) except -1:
+        """Write one element."""
+        cdef mq_selection which = _range(index, 1)
+        cdef bytes copied
+        cdef _Bytes source
+        cdef const uint8_t *lent = self._lent(value)
+        if lent != NULL:
+            self._need_row()
+            if self._try_write(&which, lent):
+                return 0
+            copied = (<const char *> lent)[:self._view.shape.item_bytes]
+            return self._write(&which, <const uint8_t *> <char *> copied, timeout)
+        if self._scratch is None or self._converting or not self._convert(value):
+            source = _Bytes(arrays.values(value, self._dtype, 1, self._endpoint), False)
+            return self._write(&which, source.at, timeout)
+        try:
+            self._need_row()
+            if self._try_write(&which, self._scratch.at):
+                return 0
+            copied = (<const char *> self._scratch.at)[:self._view.shape.item_bytes]
+        finally:
+            self._converting = False
+        return self._write(&which, <const uint8_t *> <char *> copied, timeout)
+
+    cdef bint _has(self, dtype) except -1:
+        """Whether a dtype is that of the elements: the last one that was is not compared again, which takes long."""
+        if dtype is not self._dtype and dtype is not self._equal:
+            if dtype != self._dtype:
+                return False
+            self._equal = dtype
+        return True
+
+    cdef const uint8_t *_lent(self, value) except? NULL:
+        """The bytes of a structured scalar of this dtype, where they are; NULL: it is something else."""
+        dtype = scalar_dtype(value)
+        return scalar_bytes(value) if dtype is not None and self._has(dtype) else NULL
+
+    cdef bint _convert(self, value) except -1:
+        """Put a value into the scratch, then this thread's (`_converting`); False: arrays.values shall see it."""
+        if self._is_f8 and isinstance(value, float):  # np.float64 is one
+            self._converting = True
+            (<double *> self._scratch.at)[0] = value
+            return True
+        if type(value) not in (float, int, tuple, bool, bytes, str):
+            dtype = getattr(value, "dtype", None)
+            if dtype is None or not self._has(dtype):  # NumPy has None for float64
+                return False
+        self._converting = True
+        try:
+            self._scratch.array[0] = value
+            return True
+        except (TypeError, ValueError, OverflowError):
+            self._converting = False
+            return False  # its error is the better one
+        except BaseException:
+            self._converting = False
+            raise
+
+    cdef bint _try_write(self, const mq_selection *which, const uint8_t *source) except -1:
+        """Write at once; False: another writer has the element, or it takes longer."""
+        cdef mq_stamps stamps
+        cdef uint64_t done = 0
+        cdef int64_t time
+        if self._writing:
+            return False
+        time = mq_now_ns() + self._clock_offset
+        status = mq_vector_write(&self._w, which, source, time, self._stamps(time, &stamps), 0, &done)
+        self._file.check_whole()
+        if status == MQ_VECTOR_CORRUPT:
+            raise self._corrupt()
+        return status == MQ_VECTOR_WRITTEN
+
+    cdef int _write(self, mq_selection *which, const uint8_t *source, timeout) except -1:
+        """Write all that is selected, one after the other."""
+        cdef mq_stamps stamps
+        cdef uint64_t done = 0
+        cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)  # before the row: it runs Python code
+        self._need_row()
+        if self._writing:
+            text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
+            raise ConcurrentUseError(text, self._endpoint)
+        time = mq_now_ns() + self._clock_offset
+        self._write_patiently(which, source, self._stamps(time, &stamps), time, patience, &done)
+        return self._file.check_whole()
+
+    cdef int _write_patiently(self, mq_selection *which, const uint8_t *source, const mq_stamps *stamps, int64_t time,
+                              int64_t patience, uint64_t *done) except -1:
+        cdef int64_t now = 0, began = 0
+        cdef int64_t until = 0  # at first nobody is waited for: who waits for what we wrote is told before
+        cdef uint64_t before = 0
+        cdef bint large = self._is_large(which.count)
+        cdef mq_vector_status status
+        while True:
+            if large or until:
+                self._begin()
+                self._writing = self._alone
+                with nogil:
+                    status = mq_vector_write(&self._w, which, source, time, stamps, until, done)
+                self._writing = False
+                self._end()
+            else:
+                status = mq_vector_write(&self._w, which, source, time, stamps, until, done)
+            if status == MQ_VECTOR_WRITTEN:
+                return 0
+            if status == MQ_VECTOR_CORRUPT:
+                self._file.check_whole()
+                raise self._corrupt()
+            now = mq_now_ns()
+            began = now if done[0] != before or not began else began
+            before = done[0]
+            if until and 0 <= patience <= now - began:
+                raise self._held_error(self._at(which, before), (now - began) / <double> MQ_NS_PER_S)
+            until = now + BREATH_NS if patience < 0 else min(now + BREATH_NS, began + patience)
+            PyErr_CheckSignals()
+            self._need_row()
+
+    cdef object _held_error(self, uint64_t index, double waited_s):
+        holder = self._holder(mq_cell_who(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
+        return options.held_error(index, holder, waited_s, self._endpoint)
+
+    cdef object _corrupt(self):
+        text = "the versions of its elements change under a writer's hands: another program writes there; remove it"
+        return CorruptSegmentError(text, self._endpoint, self._file.path)
+
+    cdef int _put_many(self, selection, values, timeout) except -1:
+        cdef mq_selection which
+        cdef _Bytes listed
+        which = _range(0, self._length)
+        if selection is not None:
+            listed = self._listed(selection)
+            which = _list(listed)
+        if not (type(values) is self._array and self._has(values.dtype) and values.shape == (which.count,) and
+                values.flags.c_contiguous):
+            values = arrays.values(values, self._dtype, which.count, self._endpoint)
+        cdef _Bytes source = _Bytes(values, False)
+        return self._write(&which, source.at, timeout)
+
+    def claim(self):
+        """Become a writer now, and of an exclusive vector the only one."""
+        self._need_row()
+
+    # ---- changes ----
+
+    @property
+    def changed(self):
+        self._enter()
+        return self._has_more()
+
+    def changes(self):
+        cdef mq_selection which
+        cdef mq_reading reading
+        cdef _Bytes found, rows, times, counts
+        self._begin_changes()
+        try:
+            found = _Bytes(self._rows(self._length, "i8"), True)
+            count = mq_vector_changed(&self._view, self._seen, 0, <int64_t *> found.at, self._length)
+            found = _Bytes(found.array[:count].copy(), False)
+            rows, times = _Bytes(self._rows(count, self._dtype), True), _Bytes(self._rows(count, "i8"), True)
+            counts = _Bytes(self._rows(count, "u8"), True)
+            which, reading.times, reading.written = _list(found), <uint64_t *> counts.at, <int64_t *> times.at
+            self._read(&which, rows.at, &reading, READ_LIMIT_NS)
+            self._end_changes(<uint64_t *> counts.at, <int64_t *> found.at, count)
+            self._settle_fd()
+            return Changes(found.array, rows.array, times.array, counts.array)
+        finally:
+            self._looking = False
+
+    def receive(self, non_blocking=False):
+        """Return the changes, or None: what event loops call."""
+        if not self._wait(0 if non_blocking else None):
+            self._settle_fd()
+            return None
+        return self.changes()
+
+    def achanged(self):
+        return self.arecv()
+
+
+cdef uint8_t *_advance(mq_selection *which, uint8_t *to, mq_reading *reading, uint64_t done,
+                       uint64_t item_bytes) noexcept:
+    """Pass over what is read."""
+    if which.list != NULL:
+        which.list += done
+    which.first, which.count = which.first + done, which.count - done
+    if reading != NULL and reading.times != NULL:
+        reading.times += done
+    if reading != NULL and reading.written != NULL:
+        reading.written += done
+    return to + done * item_bytes if to != NULL else to
+
+
+@cython.no_gc_clear  # as its base
+cdef class SeqlockVector(Vector):
+    """See vector.pyi."""
+
+    def __init__(self, name, dtype=None, length=None, *, exclusive=None, copies=None, create=None, mode=None,
+                 prefix=None, trust=None, passive=False, spin_us=None):
+        wanted = options.opening(name, dtype, length, exclusive, copies, create, mode, passive)
+        self._open(wanted, prefix, trust, spin_us)
+        self._use(wanted)
+
+    def __len__(self):
+        return self._length
+
+    def __getitem__(self, selection):
+        if self._is_single(selection):
+            return self._get(self._element(selection), NULL)
+        return self._get_many(selection, None)
+
+    def __setitem__(self, selection, value):
+        if self._is_single(selection):
+            self._put(self._element(selection), value, 1.0)
+        else:
+            self._put_many(selection, value, 1.0)
+
+    def __iter__(self):
+        return iter(self.snapshot())
+
+    def read(self, indices=None, out=None):
+        return self._get_many(indices, out)
+
+    def write(self, indices, values, *, timeout=1.0):
+        self._put_many(indices, values, timeout)
+
+    def times(self, indices=None):
+        return self._known(indices, True)
+
+    def counts(self, indices=None):
+        return self._known(indices, False)
+
+    @staticmethod
+    def unlink_name(name, prefix=None):
+        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))
+
+
+@cython.no_gc_clear  # as its base
+cdef class Seqlock(Vector):
+    """See vector.pyi."""
+
+    def __init__(self, name, dtype=None, *, exclusive=None, copies=None, create=None, mode=None, prefix=None,
+                 trust=None, passive=False, spin_us=None):
+        wanted = options.opening(name, dtype, None, exclusive, copies, create, mode, passive, single=True)
+        self._open(wanted, prefix, trust, spin_us)
+        self._use(wanted)
+
+    def read(self, out=None):
+        cdef mq_selection which = _range(0, 1)
+        cdef mq_reading reading
+        cdef uint64_t times = 0
+        cdef _Bytes to
+        reading.times, reading.written = &times, NULL
+        if out is None:
+            out = self._get(0, &reading)
+        else:
+            to = self._room(out, 1)
+            self._enter()
+            self._read(&which, to.at, &reading, READ_LIMIT_NS)
+        self._told(times)
+        return out
+
+    def write(self, value, timeout=1.0):
+        self._put(0, value, timeout)
+
+    cdef int _told(self, uint64_t times) except -1:
+        """What had been written so often by then is known."""
+        cdef int64_t only = 0
+        if times != self._seen[0]:
+            self._end_changes(&times, &only, 1)
+            self._settle_fd()
+        return 0
+
+    @property
+    def value(self):
+        return self.read()
+
+    @value.setter
+    def value(self, value):
+        self._put(0, value, 1.0)
+
+    @property
+    def time(self):
+        return int(self._known(None, True)[0])
+
+    @property
+    def count(self):
+        return int(self._known(None, False)[0])
+
+    @staticmethod
+    def unlink_name(name, prefix=None):
+        unlink_records(naming.records_name(name), naming.checked_prefix(prefix))

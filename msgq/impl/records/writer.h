@@ -1,0 +1,150 @@
+/* One handle that writes: it takes a row, and takes elements by that row's name.
+ *
+ *   join    under the file's lock: a free row, or a dead owner's. What names that row is given back first; then the row is
+ *           taken, with another generation
+ *   write   take, fill, turn (cell.h); then tell those who wait
+ *   leave   at any time: what it owns for longer than a call (a board's keys, the whole file), the row, its lock
+ *
+ * An element whose writer died is taken from it by the next one who writes there. A word names row and generation: without
+ * that a writer who has asked whether a row's owner is dead could take the element from the row's next owner.
+ */
+#ifndef MQ_RECORDS_WRITER_H
+#define MQ_RECORDS_WRITER_H
+
+#include <sched.h>
+
+#include "ground/attention.h"
+#include "ground/roster.h"
+#include "records/cell.h"
+
+enum {
+    MQ_RECORD_SPINS = 64,  /* looks at a held element before anybody is asked whether its holder lives */
+    MQ_RECORD_YIELDS = 64, /* and after that, before the first nap */
+    MQ_RECORD_NAP_NS = 50000,
+};
+
+typedef struct {
+    mq_record_parts parts;
+    mq_record_row *row; /* NULL: it has none, and cannot write */
+    uint64_t who;       /* the row's name in words */
+    const mq_roll *roll;
+} mq_record_writer;
+
+static inline mq_roster mq_record_roster(mq_record *record) {
+    return (mq_roster){
+        .rows = record->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
+}
+
+/* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
+static inline mq_life mq_record_life(mq_record *record, mq_inquiry *inquiry, uint64_t who) {
+    unsigned row = mq_cell_row(who);
+    if (row >= MQ_RECORD_ROWS)
+        return MQ_DEAD;
+    return mq_roster_life(inquiry, &record->rows[row].at, mq_cell_generation(who), MQ_RECORD_ROW_BYTE + (int)row);
+}
+
+/* ---- taking an element ---- */
+
+/* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
+static inline bool mq_record_wrest(mq_record_writer *w, mq_u64 *version) {
+    /* Anew, and with acquire: who is named here has taken its row before. */
+    uint64_t held = mq_load_acquire_u64(version), who = mq_cell_who(held);
+    if (!who)
+        return mq_cell_take(version, w->who) == 0;
+    if (who == w->who)
+        return false; /* another thread of ours: our own lock looks free to us */
+    mq_inquiry inquiry = mq_inquire(w->roll);
+    bool died = mq_record_life(w->parts.record, &inquiry, who) == MQ_DEAD;
+    mq_inquiry_end(&inquiry);
+    return died && mq_cell_wrest(version, held, w->who);
+}
+
+/* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
+static inline bool mq_record_seize(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
+    struct timespec nap = mq_timespec(MQ_RECORD_NAP_NS);
+    for (unsigned looks = 0;; looks++) {
+        if (mq_cell_take(version, w->who) == 0)
+            return true;
+        if (looks < MQ_RECORD_SPINS)
+            continue;
+        if (mq_record_wrest(w, version))
+            return true;
+        if (mq_now_ns() >= deadline_ns)
+            return false;
+        if (looks < MQ_RECORD_SPINS + MQ_RECORD_YIELDS)
+            sched_yield();
+        else
+            nanosleep(&nap, NULL);
+    }
+}
+
+/* ---- telling ---- */
+
+/* So many elements were written. With `alone`, by stores. */
+static inline void mq_record_tell(mq_record_writer *w, uint64_t elements, bool alone) {
+    mq_u64 *written = &w->row->written;
+    mq_u32 *attention = &w->parts.record->attention;
+    mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
+    if (alone)
+        mq_fence_seq_cst(); /* as mq_attention_due_many wants it behind a store */
+    if (mq_unlikely(mq_attention_due_many(attention)))
+        mq_attention_wake_many(attention);
+}
+
+/* ---- coming and going, under the file's lock ---- */
+
+/* Nobody has the elements and keys any more that name a dead owner's row, whatever the generation. */
+static inline void mq_record_give_back(const mq_record_parts *parts, unsigned row) {
+    bool board = parts->shape.flags & MQ_RECORD_BOARD;
+    for (uint64_t i = 0; i < parts->shape.length; i++) {
+        mq_u64 *version = mq_cell_version(parts, i);
+        uint64_t held = mq_load_acquire_u64(version);
+        if (mq_cell_who(held) && mq_cell_row(mq_cell_who(held)) == row) /* or a living writer has just taken it away */
+            mq_compare_exchange_u64(version, held, mq_cell_times(held) << MQ_CELL_TIMES);
+        mq_u64 *owner = board ? &parts->keys[i].owner : NULL;
+        if (board && mq_load_relaxed_u64(owner) && mq_cell_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
+            mq_store_release_u64(owner, 0);
+    }
+    uint64_t owner = mq_load_relaxed_u64(&parts->record->owner); /* relaxed: under the lock */
+    if (owner && mq_cell_row(owner) == row)
+        mq_store_release_u64(&parts->record->owner, 0);
+}
+
+/* Take a row that was found. */
+static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_self *self, uint64_t uid, bool held) {
+    mq_record_row *mine = &w->parts.record->rows[row];
+    if (mq_load_relaxed_u64(&mine->at.who.uid)) /* relaxed: under the lock. Who left in order has given back all */
+        mq_record_give_back(&w->parts, row);
+    w->who = mq_cell_name(row, mq_roster_take(&mine->at, self, uid, held));
+    w->row = mine;
+}
+
+/* Own a word that names an owner. False: its owner lives, or that cannot be told; `us` counts as one that does. */
+static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
+    uint64_t who = mq_load_acquire_u64(owner);
+    if (who == w->who)
+        return false;
+    if (who) {
+        mq_inquiry inquiry = mq_inquire(w->roll);
+        mq_life life = mq_record_life(w->parts.record, &inquiry, who);
+        mq_inquiry_end(&inquiry);
+        if (life != MQ_DEAD)
+            return false;
+    }
+    mq_store_release_u64(owner, w->who);
+    return true;
+}
+
+/* Own it no more. The last values that were written are there before. */
+static inline void mq_record_let_go(mq_record_writer *w, mq_u64 *owner) { mq_compare_exchange_u64(owner, w->who, 0); }
+
+static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **hold) {
+    bool board = w->parts.shape.flags & MQ_RECORD_BOARD;
+    for (uint64_t i = 0; board && i < w->parts.shape.length; i++)
+        mq_record_let_go(w, &w->parts.keys[i].owner);
+    mq_record_let_go(w, &w->parts.record->owner);
+    mq_identity_leave(&w->row->at.who, uid, hold);
+    w->row = NULL;
+}
+
+#endif

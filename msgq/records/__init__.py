@@ -1,0 +1,31 @@
+"""Records of NumPy dtypes: vectors, boards and queues; and what tells where the time goes between messages.
+
+`SeqlockVector`, `Seqlock` and `Board` *are* the chosen backend's classes, so a read is one call into them (records.md).
+`RecordQueue` is a face of topics and channels; `Tracker` and `tracked` are of every backend (tracking.md).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from msgq import backend
+from msgq.impl.records.values import Changes, Value
+
+if TYPE_CHECKING:
+    from msgq.impl.records import Board, Seqlock, SeqlockVector
+    from msgq.records.queue import RecordQueue
+    from msgq.records.stamps import tracked
+    from msgq.records.tracker import Tracker
+else:
+    _HERE = {"RecordQueue": "queue", "Tracker": "tracker", "tracked": "stamps"}
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _HERE:
+            return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+        return backend.piece(name)
+
+
+__all__ = ["Board", "Changes", "RecordQueue", "Seqlock", "SeqlockVector", "Tracker", "Value", "tracked"]

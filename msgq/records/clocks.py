@@ -1,0 +1,39 @@
+"""Whose time stamps are made by: the host's clock, or that of the fake's bus."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol
+
+from msgq.impl.ground import clock, origin
+
+
+class Clock(Protocol):
+    """Tells the time, and makes origins."""
+
+    def time_ns(self) -> int:
+        """Return the time, ns."""
+
+    def new_origin_time(self, count: int = 1) -> int:
+        """Return the time as an origin that nobody else has, ns; so many follow."""
+
+
+class HostClock:
+    """The host's. In a program that is played into virtual time it is that time, so each call looks anew."""
+
+    def time_ns(self) -> int:
+        """See `Clock`."""
+        return clock.time_ns()
+
+    def new_origin_time(self, count: int = 1) -> int:
+        """See `Clock`."""
+        return origin.new_origin_time(count)
+
+
+def clock_of(backend: ModuleType) -> Clock:
+    """Return the clock of a backend, for what is connected now."""
+    if backend.__name__ != "msgq.impl.fake":
+        return HostClock()
+    made: Clock = import_module("msgq.impl.fake.bus").current_bus().clock
+    return made

@@ -1,0 +1,373 @@
+"""A queue of records: arrays in, arrays out, for every consumer all of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from msgq import backend as backends
+from msgq import naming
+from msgq.dtypes import record_dtype
+from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
+from msgq.impl.ground import event_loop
+from msgq.impl.ground.origin import origin_time as thread_origin
+from msgq.impl.records.arrays import STAMPS, is_tracked, rows
+from msgq.records.channel_side import ChannelSide
+from msgq.records.clocks import clock_of
+from msgq.records.sides import Side
+from msgq.records.stamps import STAMP_BYTES, payload_dtype, stamp
+from msgq.records.topic_side import TopicSide
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from msgq.figures import PublisherInfo
+
+ORIGIN_MAX = 2**63 - 1
+
+
+class RecordQueue:
+    """A queue of NumPy records, of which each consumer gets all (records.md).
+
+    Producers wait for nobody. A consumer gets what is produced after it opened the queue; one that is slower than the
+    capacity allows loses records, and `lost` says exactly how many. ::
+
+        mode "spmc"    one producer at a time, on a topic of that name: who produces last takes over from the former
+                       one, which gets MultiplePublishersError
+        mode "mpmc"    any number of producers, on a channel of that name; records of all in one order
+
+    One thread at a time may produce with an object, and one consume; another one gets `ConcurrentUseError`. A forked
+    child goes on consuming by itself. Its first `produce` makes it another producer with mode "mpmc", and raises
+    `ForkedSocketError` with "spmc". A closed queue raises `EndpointClosedError`.
+
+    Attributes
+    ----------
+    name, prefix, mode : as they were given; "" is no prefix.
+    dtype : of the records.
+    """
+
+    def __init__(
+        self,
+        name: str | bytes,
+        dtype: npt.DTypeLike | None = None,
+        capacity: int | None = None,
+        *,
+        mode: Literal["spmc", "mpmc"] = "spmc",
+        history: int = 0,
+        on_lost: Literal["count", "raise"] = "count",
+        prefix: str | None = None,
+        trust: str | None = None,
+        spin_us: int | None = None,
+    ) -> None:
+        """Open the queue, or make it, and consume from now on.
+
+        Parameters
+        ----------
+        name : of the topic or channel.
+        dtype : of the records, without Python objects; `msgq.tracked` makes one with stamps. None: as the queue says.
+        capacity : records that stay for those who are slower, rounded up to a power of two; up to 8192 with "mpmc".
+            None: what is there, or 4096 of a new one.
+        mode : "spmc" or "mpmc", see above. Only msgq and fake have "mpmc"; with ZMQ, `lost` is unknown.
+        history : records before the present that are consumed, too, as many as are still there; with "mpmc" only.
+        on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        trust : whose files are used as one's own are; None: MSGQ_TRUST.
+        spin_us : microseconds that a consumer spins before it sleeps; None: MSGQ_SPIN_US.
+
+        Raises
+        ------
+        RecordMismatchError : the queue has records of another dtype, or is none. The text shows both.
+        RecordTypeError : records cannot have this dtype.
+        InvalidValueError : nobody says a dtype; another argument makes no sense.
+        SegmentSizeError, ChannelMismatchError : the queue is there, and its capacity another one than that given.
+        SegmentError : its files cannot be opened or made.
+        EndpointNameError, BackendNotAvailableError, TooManySubscribersError : as `SubSocket.connect` and `Channel`.
+        """
+        channel = mode == "mpmc"
+        self.name = naming.channel_name(name) if channel else naming.endpoint_name(name)
+        self._check(mode, history, on_lost)
+        self.prefix = naming.checked_prefix(prefix)
+        self.mode = mode
+        asked = None if dtype is None else record_dtype(dtype, self.name)
+        self._begin_anew()
+        _queues.add(self)
+        raises = on_lost == "raise"
+        self._side: Side
+        if channel:
+            self._side = ChannelSide(self.name, self.prefix, asked, capacity, history, raises, trust, spin_us)
+        else:
+            self._side = TopicSide(self.name, self.prefix, asked, capacity, raises, trust, spin_us)
+        self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
+        self._clock = clock_of(backends.chosen())
+        self._tracked = is_tracked(self.dtype)
+        self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
+
+    def _begin_anew(self) -> None:
+        """Nobody uses it; in a forked child those who did are the parent's."""
+        self._producing, self._consuming = threading.Lock(), threading.Lock()
+
+    def _check(self, mode: str, history: int, on_lost: str) -> None:
+        for what, value, known in (("mode", mode, ("spmc", "mpmc")), ("on_lost", on_lost, ("count", "raise"))):
+            if value not in known:
+                raise InvalidValueError(f"{what} is {value!r}; give {' or '.join(map(repr, known))}", self.name)
+        if history and mode == "spmc":
+            raise InvalidValueError('a topic keeps no history for those who come later; mode="mpmc" does', self.name)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.dtype}"
+        return f"<msgq RecordQueue {self.name!r}, {self.mode}, {state}>"
+
+    # ---- what is known ----
+
+    @property
+    def endpoint(self) -> str:
+        """The name, with its mark where the queue is a channel: as `msgq list` has it."""
+        return naming.CHANNEL_MARK + self.name if self.mode == "mpmc" else self.name
+
+    @property
+    def capacity(self) -> int:
+        """Records that stay for those who are slower: of the queue that is there, whatever was asked for.
+
+        In a topic that others made, a power of two; 0: it is not sure that even one record stays.
+        """
+        return self._side.capacity
+
+    @property
+    def lost(self) -> int | None:
+        """Records since this was opened that it will never consume. None: unknown, with ZMQ.
+
+        What it grew by in a call lay right before the first record that the call returned, or would return next.
+        """
+        return self._side.lost
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        closed: bool = self._side.reader.closed
+        return closed
+
+    # ---- producing ----
+
+    def produce(self, records: Any, *, origin_time: int = 0) -> int:
+        """Publish one record, or the records of an array, oldest first.
+
+        Parameters
+        ----------
+        records : an array of no dimension or one, or what NumPy makes such of: tuples, a list of tuples. Of the queue's
+            dtype, or one that can be cast to it within its kind; records of a tracked queue may lack the stamps, and
+            what is no array has none.
+        origin_time : when that came about which they are made from, nanoseconds of the host's clock; 0: the thread's
+            origin (tracking.md), or each record is an origin. For tracked records, and for "mpmc".
+
+        Returns
+        -------
+        The number of the first record among all of the queue; those of other producers may lie between it and the
+        next. With ZMQ it is counted from when this producer connected.
+
+        Raises
+        ------
+        RecordTypeError : they are of another kind. The text shows both dtypes.
+        RecordMismatchError : others produce records of another dtype since.
+        InvalidValueError : more than one dimension; a value that cannot be converted; an origin that cannot be told.
+        MultiplePublishersError : with "spmc", another producer took over. Nothing was published.
+        MessageTooLargeError : with "spmc", the topic was made by others, too small for such records.
+        PoolExhaustedError, TooManyPublishersError, SegmentError : with "mpmc", as `Channel.publisher` and its `send`.
+        EndpointClosedError, ForkedSocketError, ConcurrentUseError : see above.
+
+        Notes
+        -----
+        The first call makes the producer. Records are copied, and never wait for consumers.
+        """
+        if origin_time:
+            self._check_origin(origin_time)
+        lock = self._producing
+        if not lock.acquire(blocking=False):
+            raise self._concurrent("produces")
+        try:
+            made = self._stamped(records, origin_time) if self._tracked else self._rows(records)
+            return self._side.send(made, origin_time) if len(made) else self._side.number()
+        finally:
+            lock.release()
+
+    def _check_origin(self, origin_time: int) -> None:
+        if not 0 < origin_time <= ORIGIN_MAX:
+            raise InvalidValueError(f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_MAX}", self.name)
+        if not self._tracked and self.mode == "spmc":
+            text = "these records have no place for an origin_time; give the queue a dtype of msgq.tracked"
+            raise InvalidValueError(text, self.name)
+
+    def _rows(self, records: Any) -> npt.NDArray[Any]:
+        kind = type(records)
+        if kind is np.ndarray and records.ndim == 1 and self._is_equal(records.dtype) and records.flags.c_contiguous:
+            return records  # type: ignore[no-any-return]
+        if kind is np.void and self._is_equal(records.dtype):
+            return np.asarray(records).reshape(1)
+        return rows(records, self.dtype, self.name)
+
+    def _is_equal(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether it is that of the records. To compare two of many fields takes half a microsecond."""
+        if dtype is not self._equal and dtype == self.dtype:
+            self._equal = dtype
+        return dtype is self._equal
+
+    def _stamped(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
+        """Return a copy of records with stamps."""
+        names = getattr(getattr(records, "dtype", None), "names", None)
+        if names is not None and names[:2] == STAMPS:
+            made = self._rows(records).copy()
+        else:
+            bare = rows(records, self._payload, self.name)
+            made = np.empty(len(bare), self.dtype)
+            if len(bare):
+                made.view("u1").reshape(len(bare), -1)[:, STAMP_BYTES:] = bare.view("u1").reshape(len(bare), -1)
+        stamp(made, origin_time or thread_origin(), self._clock)
+        return made
+
+    # ---- consuming ----
+
+    def consume(self, max: int | None = None, timeout: float | None = None) -> npt.NDArray[Any]:
+        """Take the records that are there, oldest first, waiting for one if there is none.
+
+        Parameters
+        ----------
+        max : at most so many; None takes all.
+        timeout : seconds to wait for the first; 0 does not wait, None waits for ever.
+
+        Returns
+        -------
+        A new array of the queue's dtype, shape (records,): consecutive ones, it ends before a loss. Empty when there
+        was none in time.
+
+        Raises
+        ------
+        LostMessagesError : records were lost, with ``on_lost="raise"``; the next call goes on behind them.
+        RecordMismatchError : they are of another dtype. MessageSizeError: a stranger's message is of another size.
+        InvalidValueError : a negative `max`; a time-out that is not possible.
+        CorruptSegmentError : another program wrote there; the next call goes on behind that.
+        EndpointClosedError, ConcurrentUseError : see above.
+
+        Notes
+        -----
+        Sleeps with the GIL released; signal handlers run. Topics count time-outs in milliseconds, rounded up.
+        """
+        lock = self._consuming
+        if not lock.acquire(blocking=False):
+            raise self._concurrent("consumes")
+        try:
+            return self._side.receive(self._limit(max), timeout)
+        finally:
+            lock.release()
+
+    def consume_with_publishers(
+        self, max: int | None = None, timeout: float | None = None
+    ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
+        """Do what `consume` does, and return a list beside the array: who produced each record. With "mpmc" only.
+
+        Raises
+        ------
+        StateError : with "spmc", where nobody tells.
+        As `consume`.
+        """
+        lock = self._consuming
+        if not lock.acquire(blocking=False):
+            raise self._concurrent("consumes")
+        try:
+            return self._side.receive_with_publishers(self._limit(max), timeout)
+        finally:
+            lock.release()
+
+    def _limit(self, max: int | None) -> int | None:
+        if max is not None and max < 0:
+            raise InvalidValueError(f"max is {max}; give 0 or more, or None for all", self.name)
+        return max
+
+    def _concurrent(self, what: str) -> ConcurrentUseError:
+        return ConcurrentUseError(f"another thread {what} with it; one at a time may", self.name)
+
+    def receive(self, timeout: float | None = None) -> np.void | Any | None:
+        """Take one record; None: there was none in time. `consume` takes many, and says what the rest is."""
+        lock = self._consuming
+        if not lock.acquire(blocking=False):
+            raise self._concurrent("consumes")
+        try:
+            data = self._side.take(timeout)
+        finally:
+            lock.release()
+        return None if data is None else self._record(data)
+
+    def _record(self, data: bytes) -> Any:
+        if len(data) != self.dtype.itemsize:
+            text = f"a message has {len(data)} bytes, and records have {self.dtype.itemsize}: it is no record"
+            raise MessageSizeError(text, self.name)
+        return np.frombuffer(data, self.dtype)[0]
+
+    def __iter__(self) -> Self:
+        """Return the queue: ``for record in queue`` takes one after the other, for ever."""
+        return self
+
+    def __next__(self) -> Any:
+        return self.receive()
+
+    # ---- waiting ----
+
+    @property
+    def _reader(self) -> Any:
+        """What pollers wait for."""
+        return self._side.reader
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while there are records; see `SubSocket.fileno`."""
+        fd: int = self._side.reader.fileno()
+        return fd
+
+    async def aconsume(self, max: int | None = None) -> npt.NDArray[Any]:
+        """Do what `consume` does, in a task of an asyncio loop. A cancelled call takes nothing.
+
+        Raises
+        ------
+        ConcurrentUseError : another task waits for it.
+        As `consume`.
+        """
+        while not len(records := self.consume(max, 0)) and max != 0:
+            await event_loop.readable([self._side.reader])
+        return records
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._areceive()
+
+    async def _areceive(self) -> Any:
+        return (await self.aconsume(1))[0]
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""
+        self._side.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_queues: weakref.WeakSet[RecordQueue] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for queue in list(_queues):
+        queue._begin_anew()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,105 @@
+"""What a queue of records has below it, a topic or a channel: what the two have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from msgq.dtypes import record_dtype, struct_dtype
+from msgq.errors import InvalidValueError, RecordMismatchError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from msgq.figures import PublisherInfo
+    from msgq.schema import Schema
+
+CAPACITY = 4096  # of a new queue
+
+
+class Side(Protocol):
+    """A topic or a channel of records. Time-outs are seconds; None waits for ever.
+
+    Attributes
+    ----------
+    dtype : of the records.
+    reader : the subscriber.
+    """
+
+    dtype: np.dtype[Any]
+    reader: Any
+
+    @property
+    def lost(self) -> int | None:
+        """Records that were passed over; None: nobody can tell."""
+
+    @property
+    def capacity(self) -> int:
+        """Records that stay for those who are slower."""
+
+    def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
+        """Publish records, at least one, and return the number of the first."""
+
+    def number(self) -> int:
+        """Return the number that the next record gets."""
+
+    def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
+        """Take records; they are consecutive."""
+
+    def take(self, timeout: float | None) -> bytes | None:
+        """Take one record."""
+
+    def receive_with_publishers(
+        self, limit: int | None, timeout: float | None
+    ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
+        """Take records, with who published each."""
+
+    def close(self) -> None:
+        """Leave. Closing twice does nothing."""
+
+
+def bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of records as mere bytes: at each buffer, NumPy says what is in a record else."""
+    return np.dtype((np.void, dtype.itemsize))
+
+
+def agreed(asked: np.dtype[Any] | None, there: Schema | None, name: str) -> np.dtype[Any]:
+    """Return the dtype of a queue: what was asked for, or what its schema says.
+
+    Raises
+    ------
+    RecordMismatchError : these are two. Or the schema is none of records.
+    InvalidValueError : nobody says one.
+    """
+    if there is None:
+        if asked is None:
+            raise InvalidValueError("nobody has said the dtype of this queue so far; give it", name)
+        return asked
+    try:
+        said = struct_dtype(there) if there.encoding == "struct" else None
+    except ValueError as error:
+        raise RecordMismatchError(f"{error}; the queue is somebody else's, take another name", name) from None
+    if said is None:
+        text = (
+            f"has messages {there.name!r} of the encoding {there.encoding!r}, which are no records; take another name"
+        )
+        raise RecordMismatchError(text, name)
+    if asked is not None and said != asked:
+        text = f"has records of dtype {said}, and {asked} was asked for; leave it out to take what is there"
+        raise RecordMismatchError(text, name)
+    return record_dtype(said, name)
+
+
+def rounded(capacity: int | None, least: int, most: int, name: str) -> int | None:
+    """Return a capacity that was asked for as a power of two, not smaller.
+
+    Raises
+    ------
+    InvalidValueError : it is below 1, or above `most`.
+    """
+    if capacity is None:
+        return None
+    if not isinstance(capacity, int) or not 1 <= capacity <= most:
+        raise InvalidValueError(f"capacity is {capacity!r}; give 1 to {most}", name)
+    return max(1 << (capacity - 1).bit_length(), least)

@@ -1,0 +1,245 @@
+"""The topic below a queue of records that has one producer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from msgq import backend as backends
+from msgq import naming, stats
+from msgq.dtypes import struct_schema
+from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
+from msgq.impl.sockets.checks import closed_error, timeout_ms, timeout_ns
+from msgq.records.sides import CAPACITY, agreed, bytes_dtype, rounded
+from msgq.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from msgq.figures import PublisherInfo
+    from msgq.schema import Schema
+
+CAPACITY_MIN = 4  # a message may take a third of a ring
+CHUNK_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
+CHUNKS = 15  # and a sixteenth of the ring
+RING_BYTES_MIN, RING_BYTES_MAX = 128, 2**32 - 1
+NO_LIMIT = 2**62
+
+
+class TopicSide:
+    """A topic of records. See `Side`."""
+
+    def __init__(
+        self,
+        name: str,
+        prefix: str,
+        dtype: np.dtype[Any] | None,
+        capacity: int | None,
+        raises: bool,
+        trust: str | None,
+        spin_us: int | None,
+    ) -> None:
+        self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
+        self._module = backends.chosen()
+        there = self._schema()
+        self.dtype = agreed(dtype, there, name)
+        self._bytes = bytes_dtype(self.dtype)
+        self._described = there is not None
+        self._told = 0
+        self._timeout: float | None = None
+        self._publisher: Any = None
+        self._sent = 0
+        self._poller: Any = None
+        self.capacity = rounded(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
+        self.reader = self._subscriber(capacity is None, spin_us)
+
+    def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
+        size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
+        socket = self._module.SubSocket()
+        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+            try:
+                socket.connect(backends.context, self._name, segment_size=size, spin_us=spin_us, trust=self._trust)
+            except SegmentSizeError as error:
+                if not any_size:
+                    text = f"is there already, with another capacity than {self.capacity}"
+                    text = f"{text}; give none to take it as it is, or remove it when nobody uses it (msgq clean)"
+                    raise SegmentSizeError(text, self._name, error.path) from error
+                socket.connect(backends.context, self._name, spin_us=spin_us, trust=self._trust)
+                there = self._known()
+                if there is not None:
+                    self.capacity = records_in(there.data_bytes, self.dtype.itemsize)
+        return socket
+
+    def _known(self) -> Any:
+        """Return what is known of the topic; None: nothing, or it is not there."""
+        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+            try:
+                return topic_known(self._module, self._name, self._prefix)
+            except SegmentError:
+                return None
+
+    def _schema(self) -> Schema | None:
+        """Return what the topic says its messages are; None: nothing, or it is not there."""
+        there = self._known()
+        schema: Schema | None = None if there is None else there.schema
+        return schema
+
+    # ---- producing ----
+
+    def _connected(self) -> Any:
+        """Return a new publisher, unless this was closed, or others have records of another dtype there."""
+        if self.reader.closed:
+            raise closed_error(self._name)
+        agreed(self.dtype, self._schema(), self._name)
+        socket = self._module.PubSocket()
+        with naming.chosen(in_prefix=self._prefix, trust=self._trust):
+            socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
+        self._publisher, self._sent = socket, socket.stats().messages
+        return socket
+
+    def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
+        """See `Side`. What it comes from is in the records, if anywhere."""
+        publisher = self._publisher or self._connected()
+        first = self._sent
+        try:
+            if len(rows) == 1:
+                publisher.send(rows.tobytes())
+            else:
+                packed = rows.view(self._bytes)
+                publisher.send_many(packed if packed.itemsize > 1 else packed.reshape(-1, 1))  # bytes in a row are one
+        except Exception:
+            if not publisher.closed:
+                self._sent = publisher.stats().messages  # some were sent, perhaps
+            raise
+        self._sent += len(rows)
+        return first
+
+    def number(self) -> int:
+        """See `Side`."""
+        if self._publisher is None:
+            self._connected()
+        return self._sent
+
+    # ---- consuming ----
+
+    @property
+    def lost(self) -> int | None:
+        """See `Side`."""
+        lost: int | None = self.reader.lost
+        return lost
+
+    def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
+        """See `Side`. The ring's subscriber takes up to what it lost, so the next call begins behind that."""
+        if self._raises:
+            records = self._receive_or_raise(limit, timeout)
+        else:
+            self._set_timeout(timeout)
+            records = self.reader.receive_array(self.dtype, limit, timeout != 0)
+        if not self._described and len(records):
+            agreed(self.dtype, self._schema(), self._name)  # who produces says it before the first record
+            self._described = True
+        return records
+
+    def _receive_or_raise(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
+        """Take records, or raise what was lost before them: without waiting, a call does not do both."""
+        patience = -1 if timeout is None else -(timeout_ns(timeout, self._name) // -NS_PER_MS)
+        self._tell_loss()
+        records: npt.NDArray[Any] = self.reader.receive_array(self.dtype, limit)
+        if len(records) or limit == 0:
+            return records
+        self._tell_loss()
+        if patience and self._wait(patience):
+            self._tell_loss()
+            records = self.reader.receive_array(self.dtype, limit)
+            if not len(records):
+                self._tell_loss()
+        return records
+
+    def _wait(self, milliseconds: int) -> bool:
+        if self._poller is None:
+            self._poller = self._module.Poller()
+            self._poller.registerSocket(self.reader)
+        return bool(self._poller.poll(milliseconds))
+
+    def _tell_loss(self) -> None:
+        lost = self.lost
+        if lost is None or lost == self._told:
+            return
+        error = LostMessagesError(
+            f"{lost - self._told} records were lost; the next call goes on behind them", self._name
+        )
+        error.lost, self._told = lost - self._told, lost
+        raise error
+
+    def take(self, timeout: float | None) -> bytes | None:
+        """See `Side`."""
+        if self._raises:
+            rows = self._receive_or_raise(1, timeout)
+            return rows.tobytes() if len(rows) else None
+        self._set_timeout(timeout)
+        data: bytes | None = self.reader.receive()
+        return data
+
+    def _set_timeout(self, timeout: float | None) -> None:
+        if timeout == self._timeout:
+            return
+        timeout_ns(timeout, self._name)  # that of the socket takes -1 as well
+        self.reader.setTimeout(-1 if timeout is None else timeout_ms(timeout * 1000, self._name))
+        self._timeout = timeout
+
+    def receive_with_publishers(
+        self, _limit: int | None, _timeout: float | None
+    ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
+        """See `Side`; a topic does not tell."""
+        raise StateError('has one producer at a time, and does not tell who; mode="mpmc" does', self._name)
+
+    def close(self) -> None:
+        """See `Side`."""
+        self.reader.close()
+        if self._publisher is not None:
+            self._publisher.close()
+
+
+def ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
+    """Return the size of a ring in which so many records can be read, wherever its publisher is.
+
+    Raises
+    ------
+    InvalidValueError : no ring is so large.
+    """
+    size = ring_size(item_bytes, capacity)
+    if size > RING_BYTES_MAX:
+        text = f"{capacity} records of {item_bytes} bytes need a ring of {size} bytes, and {RING_BYTES_MAX} are allowed"
+        raise InvalidValueError(text, name)
+    return max(size, RING_BYTES_MIN)
+
+
+def ring_size(item_bytes: int, capacity: int) -> int:
+    """Return the bytes that so many records need, however large that is."""
+    need = 8 + (item_bytes + 7 & ~7)
+    room = capacity * need + need + 16  # one more, and the wrap mark: the last record of a lap does not fit
+    return room + min(CHUNK_MAX, -(room // -CHUNKS)) + 8
+
+
+def records_in(data_bytes: int, item_bytes: int) -> int:
+    """Return the capacity of a ring that was not made for it: a power of two, 0 if not even one record is sure."""
+    capacity = 1
+    while ring_size(item_bytes, capacity) <= data_bytes:
+        capacity *= 2
+    return capacity // 2
+
+
+def topic_known(backend: ModuleType, name: str, prefix: str) -> Any:
+    """Return what has the topic's `schema` and `data_bytes`; None: nobody says, as with ZMQ.
+
+    Raises
+    ------
+    SegmentError : there is no such topic.
+    """
+    if backend.__name__ == "msgq.impl.ring":
+        return stats.topic(name, prefix)
+    if backend.__name__ != "msgq.impl.fake":
+        return None
+    return import_module("msgq.impl.fake.bus").current_bus().existing_topic(name)

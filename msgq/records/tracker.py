@@ -1,0 +1,192 @@
+"""A stage of a program: what its messages come from, how long they wait for it, and how long it works on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from msgq import backend as backends
+from msgq import naming
+from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
+from msgq.impl.ground.rounds import Desk, Round, Rounds
+from msgq.impl.sockets.checks import timeout_ms, timeout_ns
+from msgq.records.clocks import HostClock, clock_of
+from msgq.records.sources import source_of, stamps_of
+from msgq.timing import SCHEMA, timing_topic
+from msgq.units import NS_PER_MS
+
+RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
+TIMER_MARK = "@"
+
+
+class Tracker:
+    """Tells of each message that a stage handles: when it was published, taken, and done with (tracking.md).
+
+    While a message is handled, the thread has its origin: what is published meanwhile inherits it. Afterwards a record
+    goes to the topic ``timing:STAGE:ENDPOINT``, for `msgq stages` and the recorder. It waits for nobody, and nobody
+    need listen.
+
+    One thread at a time handles messages with a tracker; another one gets `ConcurrentUseError`. The origin is the
+    thread's, not the task's: across an ``await`` give `origin_time` to what you publish with. One tracker at a time
+    tells of a stage and an endpoint: where another one begins to, this one goes on untold.
+
+    Attributes
+    ----------
+    stage, prefix : as they were given; "" is no prefix.
+    closed : whether it is.
+    """
+
+    def __init__(self, stage: str, *, prefix: str | None = None) -> None:
+        """Be a stage.
+
+        Parameters
+        ----------
+        stage : its name, one for each tracker that is in use.
+        prefix : that the timing topics live in, instead of OPENPILOT_PREFIX; "" for none.
+
+        Raises
+        ------
+        EndpointNameError : no topic can have such a name.
+        InvalidValueError : it is empty.
+        TypeError : it is no str.
+        """
+        if not isinstance(stage, str):
+            raise TypeError(f"a stage is a str, not {type(stage).__name__}")
+        naming.endpoint_name(timing_topic(stage, "x"))
+        if not stage:
+            raise InvalidValueError("a stage needs a name")
+        self.stage = stage
+        self.prefix = naming.checked_prefix(prefix)
+        self.closed = False
+        self._module = backends.chosen()
+        clock = clock_of(self._module)
+        self._desk = Desk(stage, None if isinstance(clock, HostClock) else clock.time_ns)
+        self._topics: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<msgq Tracker {self.stage!r}, {'closed' if self.closed else f'{len(self._topics)} timing topics'}>"
+
+    def each(self, source: Any, timeout: float | None = None) -> Iterator[Any]:
+        """Return an iterator over the messages of a source, each of which is handled until the next one is asked for.
+
+        ::
+
+            for order in tracker.each(orders):
+                fills.produce(filled(order))
+
+        Parameters
+        ----------
+        source : a RecordQueue, which gives its records one by one; a SubSocket, one of a tracked topic gives `Tracked`;
+            a channel's Subscriber; a MessageQueue; a SeqlockVector or Seqlock, which gives its `Changes`. Several of
+            them, in a list or a Poller, give pairs: the source, and its message.
+        timeout : seconds to wait for a message; when they are over, the iteration ends. None waits for ever, but for
+            SubSockets as long as their own time-out says.
+
+        Raises
+        ------
+        TypeError : it is no source.
+        EndpointClosedError : the tracker is closed.
+        InvalidValueError : a time-out that is not possible.
+        ConcurrentUseError : see above; while iterating, also all that the source raises.
+
+        Notes
+        -----
+        Leaving the loop, by ``break`` or an exception, ends the round as its end does. Some 120 ns a message.
+        """
+        self._check_open()
+        timeout_ns(timeout)
+        if hasattr(source, "poll") or isinstance(source, (list, tuple)):
+            return self._each_of(source, timeout)
+        return self._rounds(source, timeout)
+
+    def _rounds(self, source: Any, timeout: float | None) -> Rounds:
+        one = source_of(source, timeout, self._module)
+        waits = False if hasattr(source, "setTimeout") else timeout
+        return Rounds(one.take, waits, one.stamps, self._round(one.endpoint, one.reader), one.later)
+
+    def _each_of(self, sources: Any, timeout: float | None) -> Iterator[Any]:
+        """Yield pairs; of those that are ready together each one's next message."""
+        poller = sources
+        if not hasattr(sources, "poll"):
+            poller = self._module.Poller()
+            for source in sources:
+                poller.registerSocket(source)
+        patience = -1 if timeout is None else -(timeout_ns(timeout) // -NS_PER_MS)
+        rounds: dict[int, Rounds] = {}
+        while ready := poller.poll(timeout_ms(patience)):
+            for one in ready:
+                source = one[0] if isinstance(one, tuple) else one
+                if id(source) not in rounds:
+                    rounds[id(source)] = self._rounds(source, 0.0)
+                message = next(rounds[id(source)], None)
+                if message is None:  # another reader was faster
+                    continue
+                try:
+                    yield source, message
+                finally:
+                    rounds[id(source)].end()
+
+    def handle(self, message: Any = None, *, endpoint: str) -> Round:
+        """Return a context manager for a message that was taken elsewhere: in a callback, for instance.
+
+        ::
+
+            with tracker.handle(message, endpoint="orders"):
+                ...
+
+        Parameters
+        ----------
+        message : what has stamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a Tracked, a
+            record of a tracked dtype. Others have none, and None neither.
+        endpoint : whose message it is, as `msgq list` has it.
+
+        Raises
+        ------
+        EndpointClosedError : the tracker is closed.
+        EndpointNameError : no timing topic can have such a name.
+        On entering: ConcurrentUseError.
+        """
+        self._check_open()
+        return self._round(endpoint).of(*stamps_of(message))
+
+    def timer(self, name: str) -> Round:
+        """Return a context manager that times a block: its records go to ``timing:STAGE:@NAME``.
+
+        The origin stays what it is. The errors are those of `handle`.
+        """
+        self._check_open()
+        return self._round(TIMER_MARK + name).of(-1, -1)
+
+    def _round(self, endpoint: str, reader: Any = None) -> Round:
+        publisher = self._topics.get(endpoint) or self._publisher(endpoint)
+        return Round(self._desk, publisher.send, reader)
+
+    def _publisher(self, endpoint: str) -> Any:
+        topic = timing_topic(self.stage, endpoint)
+        publisher = self._module.PubSocket()
+        with naming.chosen(in_prefix=self.prefix):
+            try:
+                publisher.connect(backends.context, topic, RING_BYTES, schema=SCHEMA)
+            except SegmentSizeError:  # of another release
+                publisher.connect(backends.context, topic, schema=SCHEMA)
+        self._topics[endpoint] = publisher
+        return publisher
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise EndpointClosedError("the tracker is closed; make another one", self.stage)
+
+    def close(self) -> None:
+        """Tell no more. What is being handled is handled untold. Closing twice does nothing."""
+        self.closed = True
+        for publisher in self._topics.values():
+            publisher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,52 @@
+"""Timing topics: what a stage says of each message that it handled, and how such a topic is called.
+
+A stage is a part of a program with a name. For each endpoint whose messages it handles there is a topic
+`timing:STAGE:ENDPOINT`, with a record for each message. In both names, "%", ":" and "/" are written %25, %3A and %2F.
+"""
+
+from __future__ import annotations
+
+import json
+
+from msgq.schema import Schema
+
+PREFIX = "timing:"
+#: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/clock.md).
+#: `publish_time` is when the stage was through with the message, `received` when it took it. `sent` is the message's
+#: publish_time, and `origin_time` that of which it is a consequence; 0: nobody told.
+FIELDS = ("publish_time", "origin_time", "received", "sent")
+RECORD_BYTES = 8 * len(FIELDS)
+SCHEMA = Schema("Timing", "struct", json.dumps([[name, "<i8"] for name in FIELDS]).encode())
+#: Signs of names that have a meaning here, or in names of files, and what is written instead. The first one first.
+QUOTED = (("%", "%25"), (":", "%3A"), ("/", "%2F"))
+
+
+def timing_topic(stage: str, endpoint: str) -> str:
+    """Return the name of a timing topic.
+
+    Parameters
+    ----------
+    stage : its name.
+    endpoint : whose messages it handles; with its mark where it is no topic, as `channel/NAME`.
+    """
+    return f"{PREFIX}{_quoted(stage)}:{_quoted(endpoint)}"
+
+
+def timed(topic: str) -> tuple[str, str] | None:
+    """Return the stage and the endpoint of a timing topic; None: it is none."""
+    stage, colon, endpoint = topic.removeprefix(PREFIX).partition(":")
+    if not topic.startswith(PREFIX) or not colon or ":" in endpoint:
+        return None
+    return _unquoted(stage), _unquoted(endpoint)
+
+
+def _quoted(name: str) -> str:
+    for sign, written in QUOTED:
+        name = name.replace(sign, written)
+    return name
+
+
+def _unquoted(name: str) -> str:
+    for sign, written in reversed(QUOTED):
+        name = name.replace(written, sign)
+    return name

@@ -1,0 +1,600 @@
+"""Boards: named values, each of one writer; who reads them, and who waits for them."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import copy
+import errno
+import math
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import (
+    BoardFullError,
+    BoardKeyError,
+    EndpointClosedError,
+    EndpointNameError,
+    InvalidValueError,
+    KeyTakenError,
+    MessageTooLargeError,
+    RecordMismatchError,
+    SegmentError,
+    StateError,
+)
+from msgq.impl.records.values import Value
+from msgq.schema import Schema
+from tests.contract.conftest import Records, readable
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, asleep, wait_until
+
+SHORT = 0.05
+BAD_KEYS = ["", "x" * 112, "é" * 56, "a\0b", "\ud800"]
+
+
+class TestOpening:
+    def test_it_makes_or_opens(self, records: Records) -> None:
+        records.board().declare("key").write(b"value")
+        there = records.board()
+        assert there["key"] == b"value"
+        assert (there.capacity, there.value_bytes) == (256, 1008)
+        assert (there.name, there.endpoint, there.prefix) == (records.name, records.name, "")
+        assert (there.closed, there.passive, there.schema, there.mode) == (False, False, None, 0o600)
+        assert there.created_ns <= records.time_ns()
+        assert there.creator[1]
+        assert records.name in repr(there)
+        assert "1 of 256 keys" in repr(there)
+
+    def test_create(self, records: Records) -> None:
+        for create, passive in ((False, False), (None, True)):
+            with pytest.raises(SegmentError) as caught:
+                records.board(create=create, passive=passive)
+            assert caught.value.errno == errno.ENOENT
+        records.board(create=True)
+        with pytest.raises(SegmentError) as caught:
+            records.board(create=True)
+        assert caught.value.errno == errno.EEXIST
+        records.board(create=False)
+
+    def test_sizes(self, records: Records) -> None:
+        records.board(3, 16)
+        assert (records.board().capacity, records.board(3, 16).value_bytes) == (3, 16)
+        for given, told in (((4, 16), "keys=3.*keys=4"), ((3, 17), "value_bytes=16.*value_bytes=17")):
+            with pytest.raises(RecordMismatchError, match=told) as caught:
+                records.board(*given)
+            assert caught.value.endpoint == records.name
+
+    @pytest.mark.parametrize(
+        ("given", "error"),
+        [
+            ({"keys": 0}, InvalidValueError),
+            ({"keys": 65537}, InvalidValueError),
+            ({"keys": 1.5}, TypeError),
+            ({"value_bytes": 0}, InvalidValueError),
+            ({"value_bytes": 2**30}, InvalidValueError),
+            ({"schema": "text"}, TypeError),
+            ({"mode": 0o777}, InvalidValueError),
+            ({"create": True, "passive": True}, InvalidValueError),
+            ({"spin_us": -1}, InvalidValueError),
+        ],
+        ids=str,
+    )
+    def test_what_is_refused_makes_nothing(self, records: Records, given: dict[str, Any], error: Any) -> None:
+        with pytest.raises(error):
+            records.Board(records.name, **given)
+        with pytest.raises(SegmentError):
+            records.board(create=False)
+
+    @pytest.mark.parametrize("name", ["", "a/b", "x" * 247])
+    def test_names_that_are_none(self, records: Records, name: str) -> None:
+        with pytest.raises(EndpointNameError):
+            records.Board(name)
+
+    def test_a_schema_stays_with_it(self, records: Records) -> None:
+        schema = Schema("status", "json", b"{}", identity=b"1", layout=b"2", version=3)
+        records.board(schema=schema).close()
+        assert records.board().schema == schema
+        largest = Schema("largest", "text", b"x" * 11840)
+        assert records.board(name="2", schema=largest).schema == largest
+        with pytest.raises(InvalidValueError, match="11841"):
+            records.board(name="3", schema=Schema("larger", "text", b"x" * 11841))
+
+    def test_prefixes_and_unlinking(self, records: Records, prefix: str) -> None:
+        inside, outside = records.board(), records.board(prefix="")
+        inside.declare("key").write(b"inside")
+        assert "key" not in outside
+        inside.unlink()
+        with pytest.raises(SegmentError):
+            records.Board.unlink_name(records.name)
+        assert inside["key"] == b"inside"
+        assert len(records.board()) == 0
+        outside.unlink()
+
+    @pytest.mark.needs("sharing")
+    def test_it_is_one_file(self, records: Records) -> None:
+        board = records.board(4, 100, mode=0o640)
+        path = SHM / f"msgqrec_{records.name}"
+        assert board.path == str(path)
+        assert path.stat().st_mode & 0o777 == board.mode == 0o640
+        assert path.stat().st_size == 32768 + 4 * 128 + 4 * 256  # each 8 + 2 * (8 + 112), rounded up
+        assert board.identity == (path.stat().st_dev, path.stat().st_ino)
+
+    def test_an_entry_and_what_is_observed_are_neither_pickled_nor_copied(self, records: Records) -> None:
+        board = records.board()
+        entry, observed = board.declare("key"), board.observe("key")
+        for each in (entry, observed):
+            for way in (pickle.dumps, copy.copy):
+                with pytest.raises(TypeError, match="cannot be pickled or copied"):
+                    way(each)
+
+    def test_it_pickles_by_name(self, records: Records) -> None:
+        board = records.board(3, 16)
+        board.declare("key").write(b"value")
+        with pickle.loads(pickle.dumps(board)) as copy:
+            assert (copy["key"], copy.capacity) == (b"value", 3)
+        with pickle.loads(pickle.dumps(records.board(passive=True))) as copy:
+            assert copy.passive
+
+
+class TestKeys:
+    @pytest.mark.parametrize("key", ["k", "x" * 111, "é" * 55, "a/b c%:", "ключ", " "])
+    def test_a_key_is_declared_and_written(self, records: Records, key: str) -> None:
+        board = records.board()
+        with board.declare(key) as entry:
+            assert (entry.key, entry.closed) == (key, False)
+            entry.write(b"value")
+            assert board.keys() == [key]
+            assert (board[key], records.board()[key]) == (b"value", b"value")
+            assert key in repr(entry)
+        assert entry.closed
+        assert board[key] == b"value"
+
+    @pytest.mark.parametrize("key", BAD_KEYS, ids=repr)
+    def test_keys_that_are_none(self, records: Records, key: str) -> None:
+        board = records.board()
+        for call in (board.declare, board.observe, board.__getitem__):
+            with pytest.raises(InvalidValueError, match="key"):
+                call(key)
+        assert key not in board
+        assert board.keys() == []
+
+    @pytest.mark.parametrize("key", [b"key", None, 5], ids=repr)
+    def test_keys_are_text(self, records: Records, key: Any) -> None:
+        board = records.board()
+        for call in (board.declare, board.observe, board.__getitem__):
+            with pytest.raises(TypeError):
+                call(key)
+        assert key not in board
+
+    def test_one_that_lives_has_it(self, records: Records) -> None:
+        board, other = records.board(), records.board()
+        entry = board.declare("key")
+        for each in (board, other):
+            with pytest.raises(KeyTakenError, match="'key'") as caught:
+                each.declare("key")
+            assert str(board.creator[1]) in str(caught.value)
+            assert caught.value.endpoint == records.name
+        entry.write(b"still mine")
+        assert board["key"] == b"still mine"
+
+    def test_who_gives_it_back_leaves_the_value(self, records: Records) -> None:
+        board, other = records.board(), records.board()
+        entry = board.declare("key")
+        entry.write(b"first")
+        entry.close()
+        entry.close()
+        with pytest.raises(StateError, match="'key'"):
+            entry.write(b"late")
+        successor = other.declare("key")
+        assert other["key"] == b"first"
+        successor.write(b"second")
+        with pytest.raises(StateError):
+            entry.write(b"late")
+        entry.close()
+        successor.write(b"third")
+        value = board.observe("key").read()
+        assert (value.data, value.count) == (b"third", 3)
+
+    def test_one_that_was_given_back_can_be_declared_by_the_same_handle(self, records: Records) -> None:
+        board = records.board()
+        former = board.declare("key")
+        former.write(b"1")
+        former.close()
+        entry = board.declare("key")
+        entry.write(b"2")
+        former.close()  # it is not its own any more
+        entry.write(b"3")
+        assert board.observe("key").read().count == 3
+
+    def test_closing_the_board_gives_them_back(self, records: Records) -> None:
+        board, other = records.board(), records.board()
+        entries = [board.declare(key) for key in "abc"]
+        entries[0].write(b"value")
+        board.close()
+        for entry in entries:
+            with pytest.raises(EndpointClosedError):
+                entry.write(b"late")
+            entry.close()
+        for key in "abc":
+            other.declare(key).write(b"other's")
+        assert other["a"] == b"other's"
+
+    def test_a_full_board(self, records: Records) -> None:
+        board = records.board(3)
+        entries = [board.declare(key) for key in "abc"]
+        with pytest.raises(BoardFullError, match="3 keys"):
+            board.declare("d")
+        entries[0].close()
+        with pytest.raises(BoardFullError):  # keys stay
+            records.board().declare("d")
+        board.declare("a").write(b"value")
+        assert board.keys() == ["a", "b", "c"]
+        assert (len(board), "d" in board) == (3, False)
+
+    def test_keys_and_items(self, records: Records) -> None:
+        board = records.board()
+        assert (board.keys(), board.items(), len(board)) == ([], [], 0)
+        b, a = board.declare("b"), board.declare("a")
+        assert (board.keys(), list(board), len(board)) == (["b", "a"], ["b", "a"], 2)
+        assert board.items() == []
+        a.write(b"1")
+        b.write(b"")
+        assert board.items() == [("b", b""), ("a", b"1")]
+        assert "a" in board
+        assert "c" not in board
+
+    def test_what_was_never_written_is_a_key_error(self, records: Records) -> None:
+        board = records.board()
+        board.declare("declared")
+        for key in ("declared", "unknown"):
+            with pytest.raises(BoardKeyError, match=repr(key)) as caught:
+                board[key]
+            assert isinstance(caught.value, KeyError)
+            assert caught.value.endpoint == records.name
+
+    def test_a_passive_one_declares_nothing(self, records: Records) -> None:
+        board = records.board()
+        watcher = records.board(passive=True)
+        with pytest.raises(StateError, match="passive"):
+            watcher.declare("key")
+        board.declare("key").write(b"value")
+        assert watcher["key"] == b"value"
+        assert watcher.changes().keys() == {"key"}
+        assert watcher.observe("key").wait(SHORT) is True
+
+    def test_many_keys(self, records: Records) -> None:
+        board = records.board(300, 8)
+        entries = [board.declare(f"key {number}") for number in range(300)]
+        for number, entry in enumerate(entries):
+            entry.write(b"%d" % number)
+        assert board["key 299"] == b"299"
+        assert [data for _, data in board.items()] == [b"%d" % number for number in range(300)]
+        assert len(records.board().changes()) == 300
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"x",
+            bytes(1008),
+            bytearray(b"12345678"),
+            memoryview(b"12345678")[2:6],
+            array.array("Q", [1]),
+            np.ones(3),
+        ],
+        ids=lambda data: type(data).__name__,
+    )
+    def test_any_contiguous_bytes(self, records: Records, data: Any) -> None:
+        board = records.board()
+        board.declare("key").write(data)
+        assert board["key"] == bytes(data)
+        assert board.observe("key").data() == bytes(data)
+
+    @pytest.mark.parametrize(
+        "data", ["text", 5, None, [1], memoryview(b"12345678")[::2]], ids=["str", "int", "None", "list", "view"]
+    )
+    def test_other_things_are_not(self, records: Records, data: Any) -> None:
+        board = records.board()
+        entry = board.declare("key")
+        entry.write(b"before")
+        with pytest.raises((TypeError, BufferError, ValueError)):
+            entry.write(data)
+        assert board["key"] == b"before"
+
+    @pytest.mark.parametrize("size", [1, 8, 39, 40, 41, 1008, 4096, 1 << 20])
+    def test_up_to_the_size_of_a_value(self, records: Records, size: int) -> None:
+        board = records.board(2, size)
+        entry = board.declare("key")
+        for number in range(5):  # all copies, and round again
+            entry.write(bytes([number]) * (size - number % 2))
+            assert board["key"] == bytes([number]) * (size - number % 2)
+        with pytest.raises(MessageTooLargeError, match=f"{size + 1} bytes.*{size}") as caught:
+            entry.write(bytes(size + 1))
+        assert caught.value.errno == errno.EMSGSIZE
+        assert board["key"] == b"\4" * size
+
+    def test_a_large_value_beside_others(self, records: Records) -> None:
+        board = records.board(3, 1 << 20)
+        entries = [board.declare(key) for key in "abc"]
+        for number, entry in enumerate(entries * 3):
+            entry.write(bytes([number]) * (1 << 20))
+        assert [data[:1] + data[-1:] for _, data in board.items()] == [bytes([n, n]) for n in (6, 7, 8)]
+
+
+class TestObserving:
+    def test_what_nobody_has_declared_so_far(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        assert (observed.key, observed.endpoint, observed.closed) == ("key", records.name, False)
+        assert (observed.read(), observed.data(), observed.read_into(bytearray(8))) == (None, None, None)
+        assert observed.changed is False
+        assert observed.wait(0) is False
+        assert board.keys() == []
+        entry = records.board().declare("key")
+        assert observed.read() is None
+        assert observed.changed is False
+        entry.write(b"value")
+        assert observed.changed is True
+        assert observed.data() == b"value"
+
+    def test_all_that_is_known_of_a_value(self, records: Records) -> None:
+        board = records.board()
+        observed, entry = board.observe("key"), board.declare("key")
+        before = records.time_ns()
+        entry.write(b"1")
+        entry.write(b"2")
+        after = records.time_ns()
+        value = observed.read()
+        assert isinstance(value, Value)
+        assert value.owner is not None
+        slack = 1_000_000_000
+        assert before - slack <= value.time <= after + slack
+        assert 0 <= value.age_ns <= records.time_ns() - before + slack
+        assert (value.data, value.count, value.alive) == (b"2", 2, True)
+        assert (value.owner.pid, value.owner.alive) == (board.creator[1], True)
+        entry.close()
+        value = observed.read()
+        assert (value.data, value.count, value.owner, value.alive) == (b"2", 2, None, None)
+
+    @pytest.mark.parametrize("call", ["read", "data", "read_into", "receive"])
+    def test_reading_it_is_having_seen_it(self, records: Records, call: str) -> None:
+        board = records.board()
+        observed, other, entry = board.observe("key"), board.observe("key"), board.declare("key")
+        every: dict[str, list[Any]] = {"read_into": [bytearray(8)], "receive": [True]}
+        args = every.get(call, [])
+        for _ in range(3):
+            entry.write(b"same")
+            assert observed.changed is True
+            assert observed.wait(0) is True
+            assert getattr(observed, call)(*args) is not None
+            assert observed.changed is False
+            assert observed.wait(0) is False
+            assert other.changed is True
+
+    def test_an_empty_value_is_one(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        board.declare("key").write(b"")
+        assert observed.changed is True
+        assert observed.read_into(bytearray()) == 0
+        assert observed.data() == b""
+        assert observed.read().data == b""
+
+    def test_into_memory_of_the_callers(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        board.declare("key").write(b"value")
+        buffer = bytearray(b"." * 8)
+        assert observed.read_into(buffer) == 5
+        assert buffer == b"value..."
+        numbers = np.zeros(1)
+        assert observed.read_into(numbers) == 5
+        assert numbers.tobytes()[:5] == b"value"
+
+    def test_a_buffer_that_is_too_small(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        board.declare("key").write(b"value")
+        with pytest.raises(MessageTooLargeError, match=r"5 bytes.*4"):
+            observed.read_into(bytearray(4))
+        assert observed.changed is True
+
+    @pytest.mark.parametrize(
+        "buffer", [b"12345678", "text", None, memoryview(bytearray(16))[::2]], ids=["bytes", "str", "None", "view"]
+    )
+    def test_what_cannot_be_written(self, records: Records, buffer: Any) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        board.declare("key").write(b"value")
+        with pytest.raises((TypeError, BufferError, ValueError)):
+            observed.read_into(buffer)
+        assert observed.changed is True
+
+    def test_receive_is_the_value_if_it_is_new(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        assert observed.receive(True) is None
+        board.declare("key").write(b"value")
+        assert observed.receive().data == b"value"
+        assert observed.receive(non_blocking=True) is None
+
+    def test_a_closed_one(self, records: Records) -> None:
+        observed = records.board().observe("key")
+        observed.close()
+        observed.close()
+        assert observed.closed
+        for call in (observed.read, observed.data, lambda: observed.changed, lambda: observed.wait(0)):
+            with pytest.raises(EndpointClosedError):
+                call()
+
+    @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
+    def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:
+        board = records.board()
+        for each in (board, board.observe("key")):
+            with pytest.raises(InvalidValueError):
+                each.wait(timeout)
+
+
+class TestChanges:
+    def test_of_the_whole_board(self, records: Records) -> None:
+        board, other = records.board(), records.board()
+        a, b = other.declare("a"), other.declare("b")
+        assert board.changes() == {}
+        assert board.wait(SHORT) is False
+        a.write(b"1")
+        assert board.wait(0) is True
+        changes = board.changes()
+        assert {key: (value.data, value.count) for key, value in changes.items()} == {"a": (b"1", 1)}
+        assert isinstance(changes["a"], Value)
+        assert board.changes() == {}
+        b.write(b"2")
+        a.write(b"3")
+        a.write(b"4")
+        assert {key: (value.data, value.count) for key, value in board.changes().items()} == {
+            "a": (b"4", 3),
+            "b": (b"2", 1),
+        }
+
+    def test_the_first_call_gives_all(self, records: Records) -> None:
+        board = records.board()
+        board.declare("a").write(b"1")
+        board.declare("never")
+        late = records.board()
+        assert late.wait() is True
+        assert late.changes().keys() == {"a"}
+
+    def test_reading_and_observing_leave_them(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("a")
+        board.declare("a").write(b"1")
+        assert (board["a"], observed.data()) == (b"1", b"1")
+        assert board.receive(True).keys() == {"a"}
+        assert board.receive(True) is None
+
+    def test_a_closed_board(self, records: Records) -> None:
+        board = records.board()
+        board.declare("a").write(b"1")
+        board.close()
+        assert board.closed
+        assert "closed" in repr(board)
+        for call in (
+            board.keys,
+            board.items,
+            board.changes,
+            lambda: board["a"],
+            lambda: len(board),
+            lambda: "a" in board,
+            lambda: board.declare("b"),
+            lambda: board.observe("a"),
+            lambda: board.wait(0),
+            lambda: board.fileno(),
+        ):
+            with pytest.raises(EndpointClosedError):
+                call()
+
+    def test_descriptors(self, records: Records) -> None:
+        board = records.board()
+        observed, entry, beside = board.observe("a"), board.declare("a"), board.declare("b")
+        whole, one = board.fileno(), observed.fileno()
+        assert not readable(whole)
+        assert not readable(one)
+        entry.write(b"1")
+        assert readable(whole, DEADLINE)
+        assert readable(one, DEADLINE)
+        observed.read()
+        assert not readable(one)
+        assert readable(whole)
+        board.changes()
+        assert not readable(whole)
+        beside.write(b"2")
+        assert readable(whole, DEADLINE)
+        assert not readable(one)
+
+    def test_poller(self, records: Records) -> None:
+        board = records.board()
+        one, other = board.observe("a"), board.observe("b")
+        a, b = board.declare("a"), board.declare("b")
+        poller = records.poller(one, other)
+        assert poller.poll(0) == []
+        b.write(b"1")
+        assert poller.poll(DEADLINE_MS) == [other]
+        a.write(b"1")
+        assert poller.poll(0) == [one, other]
+        other.read()
+        assert poller.poll(0) == [one]
+
+    def test_asyncio(self, records: Records) -> None:
+        board = records.board()
+        observed, entry = board.observe("a"), board.declare("a")
+
+        async def scenario() -> list[Any]:
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.01, entry.write, b"1")
+            first = await asyncio.wait_for(observed.achanged(), DEADLINE)
+            changes = await asyncio.wait_for(board.achanged(), DEADLINE)
+            loop.call_later(0.01, entry.write, b"2")
+            async for value in observed:
+                return [first.data, list(changes), value.data]
+            return []
+
+        assert asyncio.run(scenario()) == [b"1", ["a"], b"2"]
+
+
+@pytest.mark.needs("threads")
+class TestThreads:
+    @pytest.mark.parametrize("declared", [False, True])
+    def test_a_write_wakes_who_observes(self, records: Records, declared: bool) -> None:
+        board, other = records.board(), records.board()
+        observed = board.observe("key")
+        with other.declare("key") if declared else contextlib.nullcontext() as entry:
+            beside = other.declare("another")
+            task = Task(observed.wait)
+            task.wait_asleep()
+            beside.write(b"not this")
+            task.wait_asleep()
+            (entry or other.declare("key")).write(b"value")
+            assert task.result() is True
+        assert observed.data() == b"value"
+
+    def test_and_who_waits_for_the_whole_board(self, records: Records) -> None:
+        board, watcher = records.board(), records.board(passive=True)
+        tasks = [Task(board.wait), Task(watcher.wait)]
+        tasks[0].wait_asleep()
+        wait_until(lambda: asleep(os.getpid(), tasks[1].native_id))  # who is passive sleeps for moments
+        records.board().declare("key").write(b"value")
+        assert [task.result() for task in tasks] == [True, True]
+
+    def test_closing_ends_a_wait(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("key")
+        for each in (observed, board):
+            task = Task(each.wait)
+            task.wait_asleep()
+            each.close()
+            with pytest.raises(EndpointClosedError):
+                task.result()
+
+    def test_keys_are_declared_once_whoever_comes_first(self, records: Records) -> None:
+        handles = [records.board() for _ in range(4)]
+        taken: list[int] = []
+
+        def declare(board: Any) -> int:
+            count = 0
+            for number in range(50):
+                try:
+                    board.declare(f"key {number}").write(b"value")
+                    count += 1
+                except KeyTakenError:
+                    taken.append(number)
+            return count
+
+        tasks = [Task(declare, board) for board in handles]
+        assert sum(task.result() for task in tasks) == 50
+        assert len(taken) == 150
+        assert sorted(handles[0].keys()) == sorted(f"key {number}" for number in range(50))

@@ -1,0 +1,624 @@
+"""Queues of records: over topics of each backend, and over channels."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import backend as backends
+from msgq.channel import Channel
+from msgq.errors import (
+    ConcurrentUseError,
+    EndpointClosedError,
+    ForkedSocketError,
+    InvalidValueError,
+    LostMessagesError,
+    MessageSizeError,
+    MultiplePublishersError,
+    RecordMismatchError,
+    RecordTypeError,
+    SegmentSizeError,
+    StateError,
+)
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.ground import clock, origin
+from msgq.records import RecordQueue, tracked
+from msgq.simulation import Fault, Faults, Simulation
+from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
+
+QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
+#: Backend and mode: what they do not promise. The words are those of conftest.py; schema: it tells the dtype.
+KINDS = {
+    "msgq-spmc": frozenset[str](),
+    "msgq-mpmc": frozenset({"takeover"}),
+    "zmq-spmc": frozenset({"fork", "lost", "schema", "segment", "takeover"}),
+    "fake-spmc": frozenset({"fork", "processes", "threads"}),
+    "fake-mpmc": frozenset({"fork", "processes", "takeover", "threads"}),
+}
+
+
+class Queues:
+    """The queues of a test."""
+
+    def __init__(self, kind: str, token: str) -> None:
+        self.backend, self.mode = kind.split("-")
+        self.token = self.name = token
+        self.time_ns = current_bus().clock.time_ns if self.backend == "fake" else clock.time_ns
+        self.poller = backends.load(self.backend).Poller
+        self._open: list[RecordQueue] = []
+
+    def open(self, dtype: Any = QUOTE, *args: Any, **options: Any) -> RecordQueue:
+        self._open.append(queue := RecordQueue(self.name, dtype, *args, **{"mode": self.mode, **options}))
+        return queue
+
+    def pair(self, dtype: Any = QUOTE, *args: Any, **options: Any) -> tuple[RecordQueue, RecordQueue]:
+        """Return two objects, of which the second gets what the first produces."""
+        first, second = self.open(dtype, *args, **options), self.open(dtype, *args, **options)
+        first.produce(np.empty(0, first.dtype))  # so that its publisher is there
+        if self.mode == "spmc":
+            first._side._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
+        return first, second
+
+    def close(self) -> None:
+        for queue in self._open:
+            queue.close()
+        for path in [*SHM.glob(f"msgq*_{self.token}*"), *SHM.glob(f"msgq*_p{self.token}")]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.fixture(params=KINDS)
+def queues(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queues]:
+    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
+    if missing := needed & KINDS[request.param]:
+        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    former = backends.choose(backends.load(request.param.split("-")[0]))
+    made = Queues(request.param, token)
+    yield made
+    made.close()
+    backends.choose(former)
+
+
+def quotes(first: int, count: int) -> Any:
+    made = np.empty(count, QUOTE)
+    made["number"], made["price"] = np.arange(first, first + count), 0.5
+    return made
+
+
+def numbers(records: Any) -> list[int]:
+    return [int(number) for number in records["number"]]
+
+
+def taken(queue: RecordQueue, count: int) -> list[int]:
+    """Consume so many, however many calls that takes."""
+    found: list[int] = []
+    while len(found) < count:
+        records = queue.consume(timeout=DEADLINE)
+        assert len(records)
+        found += numbers(records)
+    return found
+
+
+class TestArrays:
+    def test_an_array_comes_out_as_it_went_in(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        assert producer.produce(quotes(0, 10)) == 0
+        records = consumer.consume(10, DEADLINE)
+        while len(records) < 10:  # zmq's may come one after the other
+            records = np.concatenate([records, consumer.consume(10, DEADLINE)])
+        assert records.dtype == QUOTE
+        np.testing.assert_array_equal(records, quotes(0, 10))
+        assert len(consumer.consume(timeout=0)) == 0
+        assert consumer.consume(timeout=0).dtype == QUOTE
+
+    def test_records_are_counted(self, queues: Queues) -> None:
+        producer, _ = queues.pair()
+        assert [producer.produce(quotes(0, count)) for count in (3, 1, 0, 300, 1)] == [0, 3, 4, 4, 304]
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            (1, 0.5),
+            np.array((1, 0.5), QUOTE),
+            np.array((1, 0.5), QUOTE)[()],
+            [(1, 0.5)],
+            np.array([(1, 0.5)], [("number", "<i4"), ("price", "<f4")]),
+            quotes(0, 4)[1:2],
+            np.array([(0, 0), (1, 0.5)], QUOTE)[::-1][:1],
+        ],
+        ids=["tuple", "0-d", "scalar", "list", "smaller", "slice", "backwards"],
+    )
+    def test_what_becomes_a_record(self, queues: Queues, given: Any) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(given)
+        assert consumer.consume(timeout=DEADLINE).tolist() == [(1, 0.5)]
+
+    def test_what_does_not(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        for given, error in [
+            (np.zeros(2, "f8"), RecordTypeError),
+            (np.zeros(2, [("number", "i8"), ("other", "f8")]), RecordTypeError),
+            (np.zeros((2, 2), QUOTE), InvalidValueError),
+            ([("one", 2)], InvalidValueError),
+        ]:
+            with pytest.raises(error, match=queues.token):
+                producer.produce(given)
+        producer.produce((7, 7))
+        assert numbers(consumer.consume(timeout=DEADLINE)) == [7]
+
+    def test_a_plain_dtype(self, queues: Queues) -> None:
+        producer, consumer = queues.pair("f8")
+        producer.produce(1.5)
+        producer.produce([2.5, 3.5])
+        found: list[float] = []
+        while len(found) < 3:
+            found += consumer.consume(timeout=DEADLINE).tolist()
+        assert found == [1.5, 2.5, 3.5]
+        producer.produce(4.5)
+        assert consumer.receive(DEADLINE) == 4.5
+
+    def test_at_most_so_many(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(quotes(0, 5))
+        assert numbers(consumer.consume(1, DEADLINE)) == [0]
+        assert len(consumer.consume(0, DEADLINE)) == 0
+        assert taken(consumer, 4) == [1, 2, 3, 4]
+        with pytest.raises(InvalidValueError):
+            consumer.consume(-1)
+
+    def test_one_by_one(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(quotes(0, 3))
+        found = []
+        for record in consumer:
+            found.append(int(record["number"]))
+            if len(found) == 3:
+                break
+        assert found == [0, 1, 2]
+        assert consumer.receive(0) is None
+
+    def test_every_consumer_gets_all_from_when_it_came(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(quotes(0, 2))
+        assert taken(consumer, 2) == [0, 1]
+        if queues.backend == "zmq":
+            return
+        late = queues.open()
+        producer.produce(quotes(2, 2))
+        assert taken(late, 2) == taken(consumer, 2) == [2, 3]
+
+
+class TestOpening:
+    @pytest.mark.needs("schema")
+    def test_the_queue_tells_its_dtype(self, queues: Queues) -> None:
+        queues.pair()
+        assert queues.open(None).dtype == QUOTE
+
+    def test_nobody_has_told_it(self, queues: Queues) -> None:
+        with pytest.raises((InvalidValueError, msgq.errors.SegmentError), match=queues.token):
+            queues.open(None)
+
+    @pytest.mark.needs("schema")
+    def test_another_dtype_is_refused_and_both_are_shown(self, queues: Queues) -> None:
+        queues.pair()
+        with pytest.raises(RecordMismatchError, match=r"number.*'f8'|number.*float64") as caught:
+            queues.open("f8")
+        assert "float64" in str(caught.value)
+
+    @pytest.mark.needs("schema")
+    def test_two_that_began_with_different_dtypes_find_out(self, queues: Queues) -> None:
+        if queues.mode == "mpmc":
+            pytest.skip("a channel is described by who opens it first")
+        one, other = queues.open(QUOTE), queues.open([("a", "<i8"), ("b", "<i8")])
+        one.produce((1, 2))
+        with pytest.raises(RecordMismatchError):
+            other.consume(timeout=DEADLINE)
+        with pytest.raises(RecordMismatchError):
+            other.produce((1, 2))
+
+    @pytest.mark.parametrize("dtype", ["O", [("a", "O")], "V0", ("f8", (3,))])
+    def test_what_no_record_can_be(self, queues: Queues, dtype: Any) -> None:
+        with pytest.raises(RecordTypeError):
+            queues.open(dtype)
+
+    def test_arguments(self, queues: Queues) -> None:
+        for wrong in ({"mode": "both"}, {"on_lost": "ignore"}, {"capacity": 0}, {"capacity": 1 << 40}):
+            with pytest.raises(InvalidValueError):
+                queues.open(QUOTE, **wrong)
+        with pytest.raises(InvalidValueError, match="history"):
+            RecordQueue(queues.token, QUOTE, history=1)
+        with pytest.raises(InvalidValueError, match=f"{queues.token}.*max is -1"):
+            queues.open(QUOTE).consume(max=-1)
+
+    @pytest.mark.needs("segment")
+    def test_capacity_is_a_power_of_two_and_all_of_it_is_there(self, queues: Queues) -> None:
+        for size in (1, 40):
+            dtype = np.dtype([("number", "<i8"), ("rest", f"V{size}")])
+            queues.name = f"{queues.token}{size}"
+            producer, consumer = queues.pair(dtype, 1000)
+            assert consumer.capacity == 1024
+            for _ in range(7):
+                made = np.zeros(1024, dtype)
+                made["number"] = np.arange(1024)
+                for start in range(0, 1024, 100):
+                    producer.produce(made[start : start + 100])
+                assert taken(consumer, 1024) == list(range(1024))
+            assert consumer.lost == 0
+
+    @pytest.mark.needs("segment")
+    def test_another_capacity_is_refused_and_none_takes_what_is_there(self, queues: Queues) -> None:
+        queues.pair(QUOTE, 64)
+        with pytest.raises((SegmentSizeError, msgq.errors.ChannelMismatchError), match="capacity"):
+            queues.open(QUOTE, 128)
+        assert queues.open(QUOTE).capacity == 64
+
+    def test_a_channel_of_something_else(self, queues: Queues) -> None:
+        if queues.mode == "spmc":
+            pytest.skip("a topic has messages of anything")
+        with (
+            Channel(queues.token, schema=msgq.Schema("Text", "utf8")),
+            pytest.raises(RecordMismatchError, match="utf8"),
+        ):
+            queues.open()
+
+    def test_a_prefix(self, queues: Queues) -> None:
+        if queues.backend == "zmq":
+            pytest.skip("its prefixes are tested elsewhere")
+        inside, outside = queues.open(prefix=f"p{queues.token}"), queues.open()
+        inside.produce((1, 1))
+        assert inside.prefix == f"p{queues.token}"
+        assert numbers(inside.consume(timeout=DEADLINE)) == [1]
+        assert len(outside.consume(timeout=0)) == 0
+
+    def test_closed(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        with producer:
+            producer.produce((1, 1))
+        assert producer.closed
+        assert "closed" in repr(producer)
+        for call in (lambda: producer.produce((1, 1)), producer.consume, producer.receive, producer.fileno):
+            with pytest.raises(EndpointClosedError):
+                call()
+        producer.close()
+        consumer.close()
+        with pytest.raises(EndpointClosedError):  # it never produced
+            consumer.produce((1, 1))
+
+
+class TestLoss:
+    @pytest.mark.needs("segment")
+    def test_lost_is_exact_and_no_array_spans_a_loss(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(QUOTE, 64)
+        sent = received = 0
+        expected = 0
+        for burst in (10, 200, 5, 64, 1000, 1, 63, 129):
+            producer.produce(quotes(sent, burst))
+            sent += burst
+            while len(records := consumer.consume(timeout=0)):
+                found = numbers(records)
+                assert found == list(range(found[0], found[0] + len(found)))
+                received += len(found)
+                expected = found[-1] + 1
+                assert consumer.lost is not None
+                assert expected == received + consumer.lost, "the loss lay before the array"
+        assert consumer.lost is not None
+        producer.produce(quotes(sent, 1))
+        received += len(taken(consumer, 1))
+        assert received + consumer.lost == sent + 1
+        assert consumer.lost > 0
+
+    @pytest.mark.needs("segment")
+    def test_on_lost_raise_tells_once_and_goes_on_behind(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(QUOTE, 64, on_lost="raise")
+        told = received = sent = 0
+        for burst in (10, 500, 7, 300, 1):
+            producer.produce(quotes(sent, burst))
+            sent += burst
+            before, records = received, np.empty(0, QUOTE)
+            while received == before or len(records):
+                try:
+                    records = consumer.consume(timeout=0)
+                except LostMessagesError as error:
+                    assert error.lost > 0  # noqa: PT017  # there may be none
+                    told += error.lost
+                    if queues.mode == "spmc":  # it goes on at the present
+                        producer.produce(quotes(sent, 1))
+                        sent += 1
+                    continue
+                if len(records):
+                    assert numbers(records)[0] == received + told
+                    received += len(records)
+        assert told == consumer.lost
+        assert told + received == sent
+        assert told > 0
+
+    @pytest.mark.needs("segment")
+    def test_one_by_one_raises_as_well(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(QUOTE, 64, on_lost="raise")
+        producer.produce(quotes(0, 500))
+        with pytest.raises(LostMessagesError):
+            consumer.receive(0)
+        producer.produce((9, 9))
+        seen = [int(record["number"]) for record in iter(lambda: consumer.receive(0), None)]
+        assert seen[-1] == 9
+
+    @pytest.mark.needs("lost")
+    def test_a_restart_loses_nothing(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(quotes(0, 3))
+        producer.close()
+        again = queues.open()
+        assert again.produce(quotes(3, 3)) == 3
+        assert taken(consumer, 6) == list(range(6))
+        assert consumer.lost == 0
+
+    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
+    def test_drops_of_a_simulation_are_where_arrays_end(self, token: str, mode: Any) -> None:
+        endpoint = token if mode == "spmc" else f"channel/{token}"
+        found: list[list[int]] = []
+        lost: list[Any] = []
+
+        def consume() -> None:
+            with RecordQueue(token, QUOTE, mode=mode) as queue:
+                while sum(map(len, found)) < 17:
+                    found.append(numbers(queue.consume(timeout=1)))
+                lost.append(queue.lost)
+
+        def produce() -> None:
+            with RecordQueue(token, QUOTE, mode=mode) as queue:
+                simulation.clock.sleep(0.1)
+                queue.produce(quotes(0, 20))
+
+        with Simulation(seed=1, script=[Fault("drop", endpoint, number) for number in (3, 7, 8)]) as simulation:
+            simulation.add(consume)
+            simulation.add(produce)
+            simulation.run()
+        assert lost == [3]
+        assert sum(map(len, found)) == 17
+        for records in found:
+            assert records == list(range(records[0], records[0] + len(records)))
+
+    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
+    def test_a_tenth_is_dropped_and_the_counts_agree(self, token: str, mode: Any) -> None:
+        counts: list[int] = []
+
+        def consume() -> None:
+            with RecordQueue(token, QUOTE, mode=mode) as queue:
+                received = 0
+                while len(records := queue.consume(timeout=5)):
+                    received += len(records)
+                counts.extend((received, queue.lost or 0))
+
+        def produce() -> None:
+            with RecordQueue(token, QUOTE, mode=mode) as queue:
+                for number in range(0, 1000, 50):
+                    simulation.clock.sleep(0.1)
+                    queue.produce(quotes(number, 50))
+
+        with Simulation(seed=3, faults=Faults(drop=0.1)) as simulation:
+            simulation.add(consume)
+            simulation.add(produce)
+            simulation.run()
+        received, lost = counts
+        assert received + lost == 1000
+        assert 50 < lost < 150
+
+
+class TestProducers:
+    @pytest.mark.needs("takeover")
+    def test_the_second_takes_over(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce((0, 0))
+        second = queues.open()
+        assert second.produce((1, 0)) == 1
+        with pytest.raises(MultiplePublishersError):
+            producer.produce((2, 0))
+        assert taken(consumer, 2) == [0, 1]
+
+    def test_several_are_in_one_order_and_known(self, queues: Queues) -> None:
+        if queues.mode == "spmc":
+            with pytest.raises(StateError, match="mpmc"):
+                queues.open().consume_with_publishers(timeout=0)
+            return
+        one, consumer = queues.pair()
+        two = queues.open()
+        assert [one.produce(quotes(0, 3)), two.produce(quotes(3, 2)), one.produce((5, 0))] == [0, 3, 5]
+        records, who = consumer.consume_with_publishers(timeout=DEADLINE)
+        assert numbers(records) == list(range(6))
+        assert len(who) == 6
+        assert who[0] is not None
+        assert len({info.pid for info in who}) == 1
+
+    def test_history(self, queues: Queues) -> None:
+        if queues.mode == "spmc":
+            pytest.skip("a topic keeps none")
+        producer, _ = queues.pair()
+        producer.produce(quotes(0, 10))
+        assert taken(queues.open(history=3), 3) == [7, 8, 9]
+
+    def test_records_larger_than_what_is_there(self, queues: Queues) -> None:
+        if queues.backend == "zmq":
+            pytest.skip("has no size")
+        large = np.dtype([("number", "<i8"), ("rest", "V3000")])
+        if queues.mode == "spmc":
+            msgq.pub_sock(queues.token, segment_size=4096).close()
+            with pytest.raises(msgq.errors.MessageTooLargeError):
+                queues.open(large).produce(np.zeros(1, large))
+            return
+        producer, consumer = queues.pair(large, 4)
+        producer.produce(np.zeros(3, large))
+        assert len(consumer.consume(timeout=DEADLINE)) == 3
+
+    def test_a_strangers_message(self, queues: Queues) -> None:
+        if queues.mode == "mpmc":
+            _, consumer = queues.pair()
+            with Channel(queues.token) as channel, channel.publisher() as publisher:
+                publisher.send(b"short")
+        else:
+            consumer = queues.open()
+            with msgq.pub_sock(queues.token) as publisher:
+                publisher.wait_for_readers(DEADLINE, n=1)
+                publisher.send(b"short")
+                with pytest.raises(MessageSizeError):
+                    consumer.consume(timeout=DEADLINE)
+                return
+        with pytest.raises(MessageSizeError):
+            consumer.consume(timeout=DEADLINE)
+
+
+class TestStamps:
+    @pytest.fixture(autouse=True)
+    def no_origin(self) -> Iterator[None]:
+        yield
+        origin.set_origin(0)
+
+    def test_a_tracked_dtype(self) -> None:
+        dtype = tracked(QUOTE)
+        assert dtype.descr[:2] == [("publish_time", "<i8"), ("origin_time", "<i8")]
+        assert dtype.itemsize == 32
+        assert tracked(dtype) == dtype
+        assert tracked("f4").descr == [("publish_time", "<i8"), ("origin_time", "<i8"), ("value", "<f4")]
+        assert tracked(("f8", (3,)))["value"].shape == (3,)
+        with pytest.raises(RecordTypeError, match="origin_time"):
+            tracked([("origin_time", "f8")])
+        with pytest.raises(RecordTypeError):
+            tracked("O")
+        wrongs: tuple[Any, ...] = ("nonsense", 3, [("a", "f8"), ("a", "f8")])
+        for wrong in wrongs:
+            with pytest.raises(RecordTypeError, match="no NumPy dtype"):
+                tracked(wrong)
+
+    def test_producing_fills_them(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(tracked(QUOTE))
+        before = queues.time_ns()
+        producer.produce(quotes(0, 3))
+        mine = np.zeros(2, producer.dtype)
+        mine["number"] = 3, 4
+        producer.produce(mine)
+        assert not mine["publish_time"].any(), "the caller's array stays as it is"
+        records: Any = np.concatenate([consumer.consume(1, DEADLINE) for _ in range(5)])
+        assert numbers(records) == [0, 1, 2, 3, 4]
+        assert (records["publish_time"] >= before).all()
+        assert (records["publish_time"] <= queues.time_ns() + 1000).all()
+        assert (records["origin_time"] == records["publish_time"]).all()
+        assert len(set(records["origin_time"].tolist())) == 5, "each is an origin"
+
+    def test_they_inherit_the_origin(self, queues: Queues) -> None:
+        producer, consumer = queues.pair(tracked(QUOTE))
+        origin.set_origin(7)
+        producer.produce(quotes(0, 2))
+        producer.produce(quotes(2, 1), origin_time=9)
+        records: Any = np.concatenate([consumer.consume(1, DEADLINE) for _ in range(3)])
+        assert records["origin_time"].tolist() == [7, 7, 9]
+        assert (records["publish_time"] != 7).all()
+
+    def test_origins_that_cannot_be(self, queues: Queues) -> None:
+        producer, _ = queues.pair(tracked(QUOTE))
+        for wrong in (-1, 1 << 63):
+            with pytest.raises(InvalidValueError):
+                producer.produce(quotes(0, 1), origin_time=wrong)
+
+    def test_records_without_a_place_for_it(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        if queues.mode == "spmc":
+            with pytest.raises(InvalidValueError, match="tracked"):
+                producer.produce((1, 1), origin_time=7)
+            return
+        producer.produce(quotes(0, 3), origin_time=7)
+        consumer.consume(timeout=DEADLINE)
+        assert consumer._reader.last.origin_time == 7
+
+
+class TestWaiting:
+    def test_a_time_out(self, queues: Queues) -> None:
+        consumer = queues.open()
+        before = queues.time_ns()
+        assert len(consumer.consume(timeout=0.02)) == 0
+        assert queues.time_ns() - before >= 20_000_000
+        for wrong in (-1, 1e12):
+            with pytest.raises(InvalidValueError):
+                consumer.consume(timeout=wrong)
+
+    @pytest.mark.needs("threads")
+    @pytest.mark.parametrize("on_lost", ["count", "raise"])
+    def test_a_consumer_that_sleeps_is_woken(self, queues: Queues, on_lost: Any) -> None:
+        producer, consumer = queues.pair(on_lost=on_lost)
+        task = Task(consumer.consume, None, DEADLINE)
+        if queues.backend == "msgq":
+            wait_until(lambda: consumer._consuming.locked())
+        producer.produce((1, 1))
+        assert numbers(task.result()) == [1]
+
+    @pytest.mark.needs("threads")
+    def test_one_thread_at_a_time_consumes(self, queues: Queues) -> None:
+        _, consumer = queues.pair()
+        task = Task(consumer.consume, None, DEADLINE)
+        wait_until(lambda: consumer._consuming.locked())
+        with pytest.raises(ConcurrentUseError):
+            consumer.consume(timeout=0)
+        consumer.close()
+        with pytest.raises(EndpointClosedError):
+            task.result()
+
+    def test_pollers_take_it(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        poller = queues.poller()
+        poller.registerSocket(consumer)
+        poller.registerSocket(consumer)
+        assert poller.poll(0) == []
+        producer.produce((1, 1))
+        assert poller.poll(DEADLINE * 1000) == [consumer]
+        consumer.consume(timeout=DEADLINE)
+        poller.unregisterSocket(consumer)
+        poller.register(consumer)
+        producer.produce((1, 1))
+        assert dict(poller.poll(DEADLINE * 1000)) == {consumer: msgq.POLLIN}
+
+    def test_so_does_select(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        fd = consumer.fileno()
+        assert not select.select([fd], [], [], 0)[0]
+        producer.produce((1, 1))
+        assert select.select([fd], [], [], DEADLINE)[0]
+
+    def test_asyncio(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+
+        async def both() -> list[int]:
+            waiting = asyncio.create_task(consumer.aconsume())
+            await asyncio.sleep(0)
+            producer.produce((1, 1))
+            found = numbers(await asyncio.wait_for(waiting, DEADLINE))
+            producer.produce(quotes(2, 2))
+            async for record in consumer:
+                found.append(int(record["number"]))
+                if len(found) == 3:
+                    return found
+            raise AssertionError
+
+        assert asyncio.run(both()) == [1, 2, 3]
+
+    @pytest.mark.needs("fork")
+    def test_a_child_goes_on_by_itself(self, queues: Queues) -> None:
+        producer, consumer = queues.pair()
+        producer.produce(quotes(0, 2))
+
+        def child() -> None:
+            assert taken(consumer, 2) == [0, 1]
+            if queues.mode == "spmc":
+                with pytest.raises(ForkedSocketError):
+                    producer.produce((2, 0))
+            else:
+                producer.produce((2, 0))
+                producer.close()
+
+        assert in_fork(child) == 0
+        producer.produce((3, 0))
+        assert taken(consumer, 3 + (queues.mode == "mpmc")) == [0, 1, *([2] if queues.mode == "mpmc" else []), 3]

@@ -1,0 +1,388 @@
+"""Vectors: changes, and waiting for them: in threads, by descriptors, by pollers, in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq.errors import (
+    ConcurrentUseError,
+    DeadlockError,
+    EndpointClosedError,
+    InvalidValueError,
+    MultipleWritersError,
+    WaitTimeoutError,
+)
+from msgq.impl.records.values import Changes
+from tests.contract.conftest import Records, readable
+from tests.contract.record_actors import crowd
+from tests.support import DEADLINE, DEADLINE_MS, Task, asleep, wait_until
+
+SHORT = 0.05
+PAIR = np.dtype([("number", "<i8"), ("double", "<i8")])
+
+
+class TestChanges:
+    def test_since_the_last_call(self, records: Records) -> None:
+        quotes, other = records.vector(PAIR, 10), records.vector()
+        assert quotes.changes().indices.tolist() == []
+        other[7] = (1, 2)
+        other[3] = (3, 6)
+        other[7] = (4, 8)
+        changes = quotes.changes()
+        assert isinstance(changes, Changes)
+        indices, rows, times, counts = changes
+        assert indices.tolist() == [3, 7]
+        assert rows.tolist() == [(3, 6), (4, 8)]
+        assert times.tolist() == quotes.times([3, 7]).tolist()
+        assert counts.tolist() == [1, 2]
+        assert [each.dtype for each in changes] == [np.int64, PAIR, np.int64, np.uint64]
+        assert quotes.changes().indices.tolist() == []
+        other[3] = (3, 6)  # the same value is a change, too
+        assert quotes.changes().counts.tolist() == [2]
+
+    def test_the_first_call_gives_all_that_were_ever_written(self, records: Records) -> None:
+        quotes = records.vector(PAIR, 10)
+        quotes[[2, 5]] = (1, 2)
+        late = records.vector()
+        assert late.wait(0) is True
+        assert late.changes().indices.tolist() == [2, 5]
+
+    def test_ones_own_writes_are_changes(self, records: Records) -> None:
+        quotes = records.vector(PAIR, 10)
+        quotes[2] = (1, 2)
+        assert quotes.changes().indices.tolist() == [2]
+
+    def test_each_handle_has_its_own(self, records: Records) -> None:
+        handles = [records.vector(PAIR, 10) for _ in range(3)]
+        handles[0][4] = (1, 2)
+        for handle in handles:
+            assert handle.changes().indices.tolist() == [4]
+            assert handle.changes().indices.tolist() == []
+
+    def test_reading_leaves_them(self, records: Records) -> None:
+        quotes = records.vector(PAIR, 10)
+        quotes[4] = (1, 2)
+        assert quotes[4]["double"] == 2
+        quotes.read()
+        quotes.snapshot(atomic=True)
+        quotes.times()
+        assert quotes.changes().indices.tolist() == [4]
+
+    def test_a_write_between_is_told_by_the_count(self, records: Records) -> None:
+        quotes = records.vector(PAIR, 10)
+        quotes[4] = (1, 2)
+        before = quotes.changes().counts[0]
+        for number in range(5):
+            quotes[4] = (number, 2 * number)
+        changes = quotes.changes()
+        assert changes.counts[0] - before == 5
+        assert changes.rows[0].tolist() == (4, 8)
+
+    def test_of_many(self, records: Records) -> None:
+        numbers = records.vector("i4", 10_000)
+        numbers[::7] = 5
+        changes = numbers.changes()
+        assert (changes.indices == np.arange(0, 10_000, 7)).all()
+        assert (changes.rows == 5).all()
+
+    def test_they_are_the_callers(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        numbers[:] = 5
+        changes = numbers.changes()
+        numbers[:] = 6
+        assert changes.rows.tolist() == [5, 5, 5]
+        changes.rows[:] = 7
+        assert numbers.read().tolist() == [6, 6, 6]
+
+    def test_receive_is_the_same_or_none(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        assert numbers.receive(True) is None
+        numbers[1] = 5
+        assert numbers.receive().indices.tolist() == [1]
+        assert numbers.receive(non_blocking=True) is None
+
+
+class TestTime:
+    def test_nothing_changes_in_time(self, records: Records) -> None:
+        numbers, before = records.vector("i8", 3), records.monotonic()
+        assert numbers.wait(SHORT) is False
+        assert numbers.wait(timeout=SHORT) is False
+        assert 2 * SHORT * 0.999 <= records.monotonic() - before < DEADLINE
+
+    @pytest.mark.parametrize("timeout", [0, 0.0])
+    def test_0_is_not_at_all(self, records: Records, timeout: float) -> None:
+        numbers, before = records.vector("i8", 3), records.monotonic()
+        assert numbers.wait(timeout) is False
+        assert records.monotonic() - before < DEADLINE / 10
+
+    def test_what_has_changed_ends_it_at_once(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        numbers[1] = 5
+        for timeout in (None, 0, 1e6):
+            assert numbers.wait(timeout) is True
+        numbers.changes()
+        assert numbers.wait(0) is False
+
+    @pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, math.inf, 2147484])
+    def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:
+        with pytest.raises(InvalidValueError):
+            records.vector("i8", 3).wait(timeout)
+
+    def test_for_ever_alone_in_virtual_time(self, records: Records) -> None:
+        if records.backend == "fake":
+            with pytest.raises(DeadlockError, match=records.name):
+                records.vector("i8", 3).wait()
+
+
+@pytest.mark.needs("threads")
+class TestThreads:
+    @pytest.mark.parametrize("exclusive", [False, True])
+    @pytest.mark.parametrize("call", ["wait", "receive"])
+    def test_a_write_wakes_one_that_waits(self, records: Records, call: str, exclusive: bool) -> None:
+        numbers, other = records.vector("i8", 3, exclusive=exclusive), records.vector()
+        task = Task(getattr(numbers, call))
+        task.wait_asleep()
+        other[1] = 5
+        assert task.result()
+
+    def test_all_of_them(self, records: Records) -> None:
+        handles = [records.vector("i8", 3) for _ in range(3)]
+        tasks = [Task(handle.wait) for handle in handles for _ in range(2)]
+        for task in tasks:
+            task.wait_asleep()
+        handles[0].write([0, 1, 2], 5)
+        assert [task.result() for task in tasks] == [True] * 6
+
+    def test_what_is_beyond_its_length_wakes_nobody(self, records: Records) -> None:
+        whole, some = records.vector("i8", 10), records.vector("i8", 3)
+        task = Task(some.wait)
+        task.wait_asleep()
+        whole[5] = 1
+        task.wait_asleep()
+        whole[2] = 1
+        assert task.result() is True
+
+    def test_closing_ends_a_wait(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        task = Task(numbers.wait)
+        task.wait_asleep()
+        numbers.close()
+        with pytest.raises(EndpointClosedError):
+            task.result()
+
+    def test_a_passive_one_looks_by_the_clock(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        watcher = records.vector(passive=True)
+        task = Task(watcher.wait)
+        wait_until(lambda: asleep(os.getpid(), task.native_id))  # for moments
+        numbers[1] = 5
+        assert task.result() is True
+
+    def test_others_work_with_the_handle_while_one_waits(self, records: Records) -> None:
+        numbers, other = records.vector("i8", 3), records.vector("i8", 3, name="other")
+        other[0] = 1
+        task = Task(numbers.wait)
+        task.wait_asleep()
+        assert numbers[0] == 0
+        assert numbers.snapshot(atomic=True).tolist() == [0, 0, 0]
+        assert numbers.wait(0) is False
+        numbers[0] = 7
+        assert task.result() is True
+
+    def test_one_at_a_time_asks_for_changes(self, records: Records) -> None:
+        """Two may meet there, and then one of them is told; each change is told once."""
+        numbers = records.vector("i8", 50_000)
+        told: list[int] = []
+        refused: list[int] = []
+
+        def ask() -> None:
+            for _ in range(20):
+                try:
+                    told.extend(numbers.changes().indices.tolist())
+                except ConcurrentUseError:
+                    refused.append(1)
+
+        numbers[:] = 1
+        tasks = [Task(ask) for _ in range(3)]
+        for task in tasks:
+            task.result()
+        assert sorted(told) == list(range(50_000))
+
+    def test_several_threads_write_and_read_one_handle(self, records: Records) -> None:
+        threads, rounds = 4, 200
+        counts = crowd(records.backend, records.name, threads, rounds)
+        assert counts == [rounds] * threads + [threads * rounds]
+
+    def test_nothing_is_torn(self, records: Records) -> None:
+        """Two handles write rows of a mebibyte, each of one byte, again and again, while others read."""
+        dtype = np.dtype([("data", "u1", (1 << 20,))])
+        rows = [records.vector(dtype, 2) for _ in range(4)]
+        rounds, done = 30, []
+
+        def write(number: int) -> None:
+            value = np.zeros(2, dtype)
+            for each in range(rounds):
+                value["data"] = (number + 2 * each) % 251
+                rows[number].write([0, 1], value, timeout=DEADLINE)
+            done.append(number)
+
+        def read(handle: Any) -> None:
+            while len(done) < 2:
+                with contextlib.suppress(WaitTimeoutError):  # written without a pause
+                    for found in (handle[0]["data"], *handle.read()["data"], *handle.snapshot()["data"]):
+                        assert (found == found[0]).all()
+
+        tasks = [Task(write, number) for number in range(2)] + [Task(read, handle) for handle in rows[2:]]
+        for task in tasks:
+            task.result()
+        assert rows[0].counts().tolist() == [2 * rounds] * 2
+
+    def test_a_second_thread_of_an_exclusive_handle(self, records: Records) -> None:
+        """It is the handle that is the one writer, not a thread of it."""
+        numbers = records.vector("i8", 3, exclusive=True)
+        Task(numbers.write, [0], 5).result()
+        numbers[1] = 6
+        assert numbers.read().tolist() == [5, 6, 0]
+        with pytest.raises(MultipleWritersError):
+            records.vector()[1] = 7
+
+
+class TestDescriptors:
+    def test_it_is_readable_while_there_is_a_change(self, records: Records) -> None:
+        numbers, other = records.vector("i8", 3), records.vector()
+        fd = numbers.fileno()
+        assert fd == numbers.fileno()
+        assert not readable(fd)
+        for _ in range(3):
+            other[1] = 5
+            assert readable(fd, DEADLINE)
+            assert numbers.changes().indices.tolist() == [1]
+            assert not readable(fd)
+
+    def test_what_was_there_before_makes_it_readable(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        numbers[0] = 1
+        assert readable(numbers.fileno(), DEADLINE)
+
+    def test_reading_leaves_it(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        fd = numbers.fileno()
+        numbers[0] = 1
+        assert readable(fd, DEADLINE)
+        assert numbers[0] == 1
+        assert readable(fd)
+
+    def test_every_handle_has_one_of_its_own(self, records: Records) -> None:
+        handles = [records.vector("i8", 3) for _ in range(3)]
+        handles.append(records.vector(passive=True))
+        fds = [handle.fileno() for handle in handles]
+        assert len(set(fds)) == 4
+        handles[0][0] = 1
+        for fd in fds:
+            assert readable(fd, DEADLINE)
+        handles[1].changes()
+        assert [readable(fd) for fd in fds] == [True, False, True, True]
+
+    def test_it_is_closed_with_the_handle(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        fd = numbers.fileno()
+        numbers.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+class TestPoller:
+    def test_it_returns_those_that_have_changed(self, records: Records) -> None:
+        one, other = records.vector("i8", 3, name="1"), records.seqlock("i8", name="2")
+        poller = records.poller(one, other)
+        assert poller.poll(0) == []
+        other.value = 5
+        assert poller.poll(DEADLINE_MS) == [other]
+        one[0] = 1
+        assert poller.poll(0) == [one, other]
+        other.changes()
+        assert poller.poll(0) == [one]
+
+    def test_a_time_out(self, records: Records) -> None:
+        poller, before = records.poller(records.vector("i8", 3)), records.monotonic()
+        assert poller.poll(50) == []
+        assert records.monotonic() - before >= 0.0499
+
+    def test_mixed_with_queues_and_boards(self, records: Records, endpoint: str) -> None:
+        numbers, board = records.vector("i8", 3), records.board(name="board")
+        entry, observed = board.declare("key"), board.observe("key")
+        queue = msgq.MessageQueue(endpoint)
+        poller = records.poller(numbers, queue, board, observed)
+        try:
+            assert poller.poll(0) == []
+            numbers[0] = 1
+            assert poller.poll(DEADLINE_MS) == [numbers]
+            numbers.changes()
+            queue.send(b"message")
+            assert poller.poll(DEADLINE_MS) == [queue]
+            queue.receive(0)
+            entry.write(b"value")
+            assert poller.poll(DEADLINE_MS) == [board, observed]
+            observed.read()
+            assert poller.poll(0) == [board]
+        finally:
+            queue.close()
+            queue.unlink()
+
+    @pytest.mark.needs("threads")
+    def test_a_write_wakes_it(self, records: Records) -> None:
+        one, other = records.vector("i8", 3, name="1"), records.vector("i8", 3, name="2")
+        task = Task(records.poller(one, other).poll, DEADLINE_MS)
+        task.wait_asleep()
+        records.vector(name="2")[0] = 1
+        assert task.result() == [other]
+
+
+class TestAsyncio:
+    @pytest.mark.parametrize("call", ["achanged", "arecv"])
+    def test_it_waits_only_if_nothing_changed(self, records: Records, call: str) -> None:
+        numbers, other = records.vector("i8", 3), records.vector()
+
+        async def scenario() -> list[Any]:
+            other[0] = 1
+            first = await getattr(numbers, call)()
+            asyncio.get_running_loop().call_later(0.01, other.write, [1, 2], 5)
+            return [first, await asyncio.wait_for(getattr(numbers, call)(), DEADLINE)]
+
+        first, second = asyncio.run(scenario())
+        assert isinstance(first, Changes)
+        assert (first.indices.tolist(), first.rows.tolist()) == ([0], [1])
+        assert second.indices[0] == 1
+
+    def test_async_for(self, records: Records) -> None:
+        numbers, other = records.vector("i8", 3), records.vector()
+
+        async def scenario() -> list[int]:
+            got: list[int] = []
+            other[0] = 0
+            async for changes in numbers:
+                got += changes.rows.tolist()
+                if len(got) == 5:
+                    break
+                asyncio.get_running_loop().call_soon(other.__setitem__, 0, len(got))
+            return got
+
+        assert asyncio.run(scenario()) == [0, 1, 2, 3, 4]
+
+    def test_closing_ends_it(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+
+        async def scenario() -> None:
+            asyncio.get_running_loop().call_later(0.01, numbers.close)
+            await numbers.achanged()
+
+        with pytest.raises(EndpointClosedError):
+            asyncio.run(scenario())

@@ -1,0 +1,395 @@
+"""Vectors: making and opening them, what a handle says, who may write, pickling."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import (
+    EndpointClosedError,
+    EndpointNameError,
+    InvalidValueError,
+    MultipleWritersError,
+    RecordMismatchError,
+    RecordTypeError,
+    SegmentError,
+    TooManyWritersError,
+)
+from tests.contract.conftest import Records
+from tests.support import SHM
+
+QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
+
+
+class TestOpening:
+    def test_with_dtype_and_length_it_makes_or_opens(self, records: Records) -> None:
+        records.vector(QUOTE, 10)[3] = (1, 2)
+        assert records.vector(QUOTE, 10)[3].tolist() == (1.0, 2.0)
+
+    def test_without_more_it_takes_what_is_there(self, records: Records) -> None:
+        records.vector(QUOTE, 10, exclusive=True, copies=4)
+        there = records.vector()
+        assert (there.dtype, len(there), there.exclusive, there.copies) == (QUOTE, 10, True, 4)
+
+    @pytest.mark.parametrize("given", [(), ("f8",), (None, 3)], ids=str)
+    def test_without_one_of_them_nothing_is_made(self, records: Records, given: tuple[Any, ...]) -> None:
+        with pytest.raises(SegmentError, match="give dtype and length") as caught:
+            records.vector(*given)
+        assert caught.value.errno == errno.ENOENT
+        assert caught.value.endpoint == records.name
+
+    def test_a_seqlock_needs_a_dtype(self, records: Records) -> None:
+        with pytest.raises(SegmentError):
+            records.seqlock()
+        records.seqlock("f8")
+        assert records.seqlock().dtype == "f8"
+
+    def test_create_true_only_makes(self, records: Records) -> None:
+        records.vector("f8", 3, create=True)
+        with pytest.raises(SegmentError) as caught:
+            records.vector("f8", 3, create=True)
+        assert caught.value.errno == errno.EEXIST
+        with pytest.raises(InvalidValueError):
+            records.vector(create=True)
+
+    def test_create_false_only_opens(self, records: Records) -> None:
+        with pytest.raises(SegmentError) as caught:
+            records.vector("f8", 3, create=False)
+        assert caught.value.errno == errno.ENOENT
+        records.vector("f8", 3)
+        assert len(records.vector("f8", 3, create=False)) == 3
+
+    def test_passive_only_opens(self, records: Records) -> None:
+        with pytest.raises(SegmentError) as caught:
+            records.vector("f8", 3, passive=True)
+        assert caught.value.errno == errno.ENOENT
+        with pytest.raises(InvalidValueError, match="passive"):
+            records.vector("f8", 3, passive=True, create=True)
+
+    def test_defaults(self, records: Records) -> None:
+        numbers = records.vector("f8", 3)
+        assert (numbers.exclusive, numbers.copies, numbers.closed, numbers.passive) == (False, 2, False, False)
+        assert (numbers.name, numbers.endpoint, numbers.prefix) == (records.name, records.name, "")
+        assert numbers.mode == 0o600
+        assert numbers.schema.encoding == "struct"
+        assert numbers.schema.data == b'"<f8"'
+        assert numbers.created_ns <= records.time_ns()
+        name, pid = numbers.creator
+        assert name
+        assert pid
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"dtype": "f4"}, "float64.*float32"),
+            ({"dtype": QUOTE}, "float64.*bid"),
+            ({"dtype": ">f8"}, "float64.*>f8"),
+            ({"length": 11}, "10.*11"),
+            ({"exclusive": True}, "exclusive=False.*exclusive=True"),
+            ({"copies": 4}, "copies=2.*copies=4"),
+        ],
+        ids=str,
+    )
+    def test_what_differs_from_what_is_there_is_named(self, records: Records, given: dict[str, Any], told: str) -> None:
+        records.vector("f8", 10)[3] = 5
+        for options in (given, {"dtype": "f8", "length": 10, **given}):
+            with pytest.raises(RecordMismatchError, match=told) as caught:
+                records.vector(**options)
+            assert caught.value.endpoint == records.name
+        assert records.vector()[3] == 5
+
+    def test_a_smaller_length_is_the_first_so_many(self, records: Records) -> None:
+        whole = records.vector("i8", 10)
+        some = records.vector("i8", 4)
+        assert len(some) == len(some.read()) == len(some.snapshot(atomic=True)) == 4
+        whole[5] = 1
+        assert some.wait(0) is False
+        assert some.changes().indices.tolist() == []
+        whole[3] = 2
+        some[0] = 3
+        assert some.wait(0) is True
+        assert some.changes().indices.tolist() == [0, 3]
+        assert whole.read([0, 3, 5]).tolist() == [3, 2, 1]
+        assert some[-2:].tolist() == [0, 2]
+        with pytest.raises(IndexError):
+            some[4]
+        with pytest.raises(IndexError):
+            some.read([True] * 10)
+
+    def test_a_vector_as_a_seqlock(self, records: Records) -> None:
+        records.vector("f8", 2)
+        with pytest.raises(RecordMismatchError, match="2 elements"):
+            records.seqlock()
+        assert len(records.vector("f8", 1)) == 1
+
+    def test_a_vector_as_a_board_and_the_other_way_round(self, records: Records) -> None:
+        records.vector("f8", 2)
+        with pytest.raises(RecordMismatchError, match="vector"):
+            records.board()
+        records.board(name="board")
+        for call in (records.vector, records.seqlock):
+            with pytest.raises(RecordMismatchError, match="board"):
+                call(name="board")
+            with pytest.raises(RecordMismatchError, match="board"):
+                call(name="board", passive=True)
+
+    @pytest.mark.parametrize(
+        ("given", "error"),
+        [
+            ({"length": 0}, InvalidValueError),
+            ({"length": 2**31}, InvalidValueError),
+            ({"length": -1}, InvalidValueError),
+            ({"length": 1.5}, TypeError),
+            ({"copies": 3}, InvalidValueError),
+            ({"mode": 0o777}, InvalidValueError),
+            ({"prefix": "a/b"}, EndpointNameError),
+            ({"trust": "nobody-has-this-name"}, InvalidValueError),
+            ({"spin_us": -1}, InvalidValueError),
+            ({"dtype": "O"}, RecordTypeError),
+            ({"dtype": [("a", "f8"), ("b", "O")]}, RecordTypeError),
+            ({"dtype": "V0"}, RecordTypeError),
+            ({"dtype": ("f8", (3, 3))}, RecordTypeError),
+            ({"dtype": "nonsense"}, RecordTypeError),
+            ({"dtype": {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}}, RecordTypeError),
+            ({"dtype": f"S{2**30 + 1}"}, RecordTypeError),
+            ({"dtype": f"S{2**30}", "length": 2**10}, InvalidValueError),
+        ],
+        ids=str,
+    )
+    def test_what_is_refused_makes_nothing(self, records: Records, given: dict[str, Any], error: Any) -> None:
+        with pytest.raises(error):
+            records.vector(**{"dtype": "f8", "length": 3, **given})
+        with pytest.raises(SegmentError):
+            records.vector()
+
+    @pytest.mark.parametrize("name", ["", "a/b", "..", "a\0b", "x" * 247, 5])
+    def test_names_that_are_none(self, records: Records, name: Any) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: records.SeqlockVector(name, "f8", 3),
+            lambda: records.Seqlock(name, "f8"),
+        ]
+        for call in calls:
+            with pytest.raises((EndpointNameError, TypeError)):
+                call()
+
+    def test_the_name_as_bytes(self, records: Records) -> None:
+        records.vector("i8", 3)[0] = 5
+        with records.SeqlockVector(records.name.encode()) as numbers:
+            assert (numbers[0], numbers.name) == (5, records.name)
+
+    def test_what_takes_keywords_takes_no_more_positions(self, records: Records) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: records.SeqlockVector(records.name, "f8", 3, False),
+            lambda: records.Seqlock(records.name, "f8", 3),
+            lambda: records.SeqlockVector(None, "f8", 3).write([0], 1, 1.0),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError):
+                call()
+
+    def test_attributes_cannot_be_set(self, records: Records) -> None:
+        numbers = records.vector("f8", 3)
+        for name in ("dtype", "name", "exclusive", "copies", "closed", "mode", "schema", "identity"):
+            with pytest.raises(AttributeError):
+                setattr(numbers, name, 1)
+
+    def test_it_says_what_it_is(self, records: Records) -> None:
+        assert records.name in repr(records.vector("f8", 3))
+        assert "SeqlockVector" in repr(records.vector())
+        assert "float64" in repr(records.vector())
+        assert "Seqlock" in repr(records.seqlock("f8", name="one"))
+        assert "SeqlockVector" in repr(records.SeqlockVector(None, "f8", 3))
+
+
+class TestNames:
+    def test_unlink_removes_the_name_and_who_has_it_open_goes_on(self, records: Records) -> None:
+        former = records.vector("i8", 3)
+        former[0] = 1
+        same = records.vector()
+        assert former.identity == same.identity
+        former.unlink()
+        with pytest.raises(SegmentError) as caught:
+            former.unlink()
+        assert caught.value.errno == errno.ENOENT
+        same[1] = 2
+        assert former.read().tolist() == [1, 2, 0]
+        other = records.vector("f8", 2)
+        assert other.read().tolist() == [0.0, 0.0]
+        assert other.identity != former.identity
+
+    def test_unlink_name(self, records: Records) -> None:
+        records.vector("i8", 3)
+        records.SeqlockVector.unlink_name(records.name)
+        for kind in (records.SeqlockVector, records.Seqlock, records.Board):
+            with pytest.raises(SegmentError) as caught:
+                kind.unlink_name(records.name)
+            assert caught.value.errno == errno.ENOENT
+
+    def test_prefixes_are_apart(self, records: Records, prefix: str) -> None:
+        inside, outside = records.vector("i8", 3), records.vector("i8", 3, prefix="")
+        assert (inside.prefix, outside.prefix) == (prefix, "")
+        inside[0] = 5
+        assert outside[0] == 0
+        assert records.vector(prefix=prefix)[0] == 5
+        records.SeqlockVector.unlink_name(records.name)
+        outside[0] = 6
+        records.SeqlockVector.unlink_name(records.name, "")
+
+    @pytest.mark.needs("sharing")
+    def test_it_is_one_file_with_the_mode_that_was_asked_for(self, records: Records) -> None:
+        numbers = records.vector("i8", 3, mode=0o640)
+        path = SHM / f"msgqrec_{records.name}"
+        assert numbers.path == str(path)
+        assert path.stat().st_mode & 0o777 == numbers.mode == 0o640
+        assert records.vector(mode=0o600).mode == 0o640
+        status = path.stat()
+        assert numbers.identity == (status.st_dev, status.st_ino)
+        assert status.st_size == 32768 + 3 * 64
+
+    def test_names_of_others_are_others(self, records: Records) -> None:
+        one, other = records.vector("i8", 3, name="1"), records.vector("i8", 3, name="2")
+        one[0] = 5
+        assert other[0] == 0
+
+
+class TestWriters:
+    def test_an_exclusive_one_has_one_writing_handle(self, records: Records) -> None:
+        writer, other = records.vector("i8", 3, exclusive=True), records.vector()
+        writer[0] = 1
+        calls: list[Callable[[], Any]] = [
+            lambda: other.__setitem__(1, 2),
+            lambda: other.write([1], 2),
+            lambda: other.claim(),
+        ]
+        for call in calls:
+            with pytest.raises(MultipleWritersError) as caught:
+                call()
+            assert str(writer.creator[1]) in str(caught.value)
+            assert caught.value.endpoint == records.name
+        assert other.read().tolist() == [1, 0, 0]
+        writer[1] = 2
+        assert other[1] == 2
+
+    def test_the_next_one_may_when_it_is_closed(self, records: Records) -> None:
+        writer, other = records.vector("i8", 3, exclusive=True), records.vector()
+        for number in range(5):
+            writer[0] = number
+            writer.close()
+            writer, other = other, records.vector()
+        other[0] = 7
+        assert writer[0] == 7
+        assert writer.counts()[0] == 6
+
+    def test_or_is_gone(self, records: Records) -> None:
+        records.SeqlockVector(records.name, "i8", 3, exclusive=True)[0] = 1
+        gc.collect()
+        records.vector()[0] = 2
+
+    def test_claim_is_the_right_before_the_first_write(self, records: Records) -> None:
+        one, other = records.vector("i8", 3, exclusive=True), records.vector()
+        one.claim()
+        one.claim()
+        with pytest.raises(MultipleWritersError):
+            other[0] = 1
+        one.close()
+        other.claim()
+
+    def test_readers_do_not_count(self, records: Records) -> None:
+        handles = [records.vector("i8", 3, exclusive=True) for _ in range(5)]
+        for handle in handles[1:]:
+            assert handle[0] == 0
+            assert handle.changes().indices.tolist() == []
+        handles[0][0] = 1
+
+    @pytest.mark.parametrize("exclusive", [False, True])
+    def test_a_refused_write_takes_nothing(self, records: Records, exclusive: bool) -> None:
+        numbers = records.vector("i8", 3, exclusive=exclusive)
+        with pytest.raises(IndexError):
+            numbers[3] = 1
+        with pytest.raises(TypeError):
+            numbers[0] = np.float64(1)
+        records.vector()[0] = 5
+
+    def test_several_handles_write_otherwise(self, records: Records) -> None:
+        handles = [records.vector("i8", 3) for _ in range(4)]
+        for number, handle in enumerate(handles * 3):
+            handle[0] = number
+            assert all(each[0] == number for each in handles)
+        assert handles[0].counts()[0] == 12
+
+    def test_128_handles_may_write(self, records: Records) -> None:
+        handles = [records.vector("i8", 3) for _ in range(130)]
+        for number, handle in enumerate(handles[:128]):
+            handle[0] = number
+        for handle in handles[128:]:
+            with pytest.raises(TooManyWritersError, match="128"):
+                handle[0] = 5
+            with pytest.raises(TooManyWritersError, match="128"):
+                handle.claim()
+            assert handle[0] == 127
+        handles[5].close()
+        handles[128][0] = 1000
+        assert handles[129][0] == 1000
+        with pytest.raises(TooManyWritersError):
+            handles[129][0] = 5
+
+
+class TestPickling:
+    def test_it_pickles_by_name(self, records: Records) -> None:
+        numbers = records.vector("i8", 5)
+        numbers[0] = 7
+        with pickle.loads(pickle.dumps(numbers)) as copy:
+            assert type(copy) is type(numbers)
+            assert (copy.name, len(copy), copy[0]) == (records.name, 5, 7)
+            copy[1] = 8
+        assert numbers[1] == 8
+        assert not numbers.closed
+
+    def test_with_its_length(self, records: Records) -> None:
+        records.vector("i8", 5)
+        with pickle.loads(pickle.dumps(records.vector("i8", 3))) as copy:
+            assert len(copy) == 3
+
+    def test_a_seqlock_and_a_passive_one(self, records: Records) -> None:
+        number = records.seqlock("i8")
+        number.value = 5
+        with pickle.loads(pickle.dumps(number)) as copy:
+            assert copy.value == 5
+        with pickle.loads(pickle.dumps(records.seqlock(passive=True))) as copy:
+            assert copy.passive
+            assert copy.value == 5
+
+    def test_its_prefix(self, records: Records, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        numbers = records.vector("i8", 5)
+        numbers[0] = 7
+        data = pickle.dumps(numbers)
+        monkeypatch.delenv("OPENPILOT_PREFIX")
+        with pickle.loads(data) as copy:
+            assert (copy.prefix, copy[0]) == (prefix, 7)
+
+    def test_private_memory_cannot(self, records: Records) -> None:
+        with records.SeqlockVector(None, "f8", 3) as numbers, pytest.raises(TypeError, match="private"):
+            pickle.dumps(numbers)
+
+    def test_what_is_unlinked_cannot_be_unpickled(self, records: Records) -> None:
+        numbers = records.vector("i8", 5)
+        data = pickle.dumps(numbers)
+        numbers.unlink()
+        with pytest.raises(SegmentError) as caught:
+            pickle.loads(data)
+        assert caught.value.errno == errno.ENOENT
+
+
+def test_a_private_one_can_be_unlinked_to_no_effect(records: Records) -> None:
+    numbers = records.SeqlockVector(None, "f8", 3)
+    numbers.unlink()
+    numbers[0] = 1
+    numbers.close()
+    with pytest.raises(EndpointClosedError):
+        numbers.unlink()

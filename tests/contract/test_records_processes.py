@@ -1,0 +1,161 @@
+"""Vectors and boards between processes: forks, deaths, handles that travel."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from msgq.errors import KeyTakenError, MultipleWritersError, WaitTimeoutError
+from tests.contract import record_actors
+from tests.contract.conftest import Records
+from tests.contract.record_actors import PAIR
+from tests.support import DEADLINE, Child, run_child, wait_until
+
+pytestmark = pytest.mark.needs("processes")
+
+
+def test_a_change_reaches_another_process_and_its_answer_comes_back(records: Records) -> None:
+    quotes = records.vector(PAIR, 4)
+    with Child(record_actors.answerer, records.backend, records.name) as child:
+        assert child.hear() == "ready"
+        quotes.changes()
+        for number in (*range(1, 50), -1):
+            quotes[0] = (number, 2 * number)
+            answered = False
+            while not answered:
+                assert quotes.wait(DEADLINE)
+                answered = 1 in quotes.changes().indices
+            assert quotes[1].tolist() == (number, 2 * number)
+        child.result()
+
+
+@pytest.mark.parametrize(("copies", "size"), [(2, 1), (4, 40), (2, 4096), (2, 1 << 18), (4, 1 << 18)])
+def test_nothing_is_torn_between_processes(records: Records, copies: int, size: int) -> None:
+    """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""
+    rows = records.vector(np.dtype([("data", "u1", (size,))]), 2, copies=copies)
+    actor = record_actors.filler
+    with (
+        Child(actor, records.backend, records.name, 0) as one,
+        Child(actor, records.backend, records.name, 1) as other,
+    ):
+        assert [child.hear() for child in (one, other)] == ["ready"] * 2
+        reads = 0
+        values: set[int] = set()
+        until = time.monotonic() + 0.5
+        while ((reads < 10 or len(values) < 3) and time.monotonic() < until + DEADLINE) or time.monotonic() < until:
+            with contextlib.suppress(WaitTimeoutError):
+                for found in (rows[0]["data"], *rows.read()["data"], *rows.changes().rows["data"]):
+                    assert (found == found[0]).all()
+                    values.add(int(found[0]))
+                reads += 1
+        for child in (one, other):
+            child.say()
+            child.result()
+    assert reads >= 10
+    assert len(values) >= 3
+
+
+def test_an_atomic_snapshot_is_of_one_instant(records: Records) -> None:
+    """Numbers go from element to element: the newest one says what all the others were then."""
+    numbers = records.vector("i8", 50)
+    with Child(record_actors.marcher, records.backend, records.name) as child:
+        assert child.hear() == "ready"
+        newest: list[int] = []
+        while len(newest) < 200 or newest[-1] < newest[0] + 1000:
+            found = numbers.snapshot(atomic=True, timeout=DEADLINE).tolist()
+            newest.append(max(found))
+            assert found == [max(0, newest[-1] - (newest[-1] - i) % 50) for i in range(50)]
+        assert newest == sorted(newest)
+        child.say()
+        child.result()
+
+
+def test_an_instant_that_there_is_not_in_time(records: Records) -> None:
+    numbers = records.vector("i8", 30_000)
+    with Child(record_actors.marcher, records.backend, records.name) as child:
+        assert child.hear() == "ready"
+
+        def missed() -> str:
+            try:
+                numbers.snapshot(atomic=True, timeout=0)
+            except WaitTimeoutError as error:
+                return str(error)
+            return ""
+
+        assert records.name in wait_until(missed)
+        child.say()
+        child.result()
+    assert numbers.snapshot(atomic=True, timeout=0).max() > 0
+
+
+def test_who_is_killed_leaves_its_value_and_its_place(records: Records) -> None:
+    quotes = records.vector(PAIR, 4, exclusive=True)
+    with Child(record_actors.holder, records.backend, records.name) as child:
+        pid = child.hear()
+        with pytest.raises(MultipleWritersError) as caught:
+            quotes[1] = (3, 6)
+        assert str(pid) in str(caught.value)
+        child.kill()
+    assert quotes[0].tolist() == (1, 2)
+    quotes[0] = (3, 6)
+    assert quotes.counts([0])[0] == 2
+
+
+def test_128_that_were_killed_leave_room(records: Records) -> None:
+    quotes = records.vector(PAIR, 4)
+    handles = [records.vector() for _ in range(127)]
+    for handle in handles:
+        handle.claim()
+    for number in range(2):  # the second one has the place of the first
+        with Child(record_actors.holder, records.backend, records.name) as child:
+            child.hear()
+            child.kill()
+        assert quotes.counts([0])[0] == number + 1
+
+
+def test_a_key_of_the_dead_can_be_declared_and_its_value_stays(records: Records) -> None:
+    board = records.board()
+    observed = board.observe("key")
+    with Child(record_actors.key_holder, records.backend, records.name, "key") as child:
+        pid = child.hear()
+        value = observed.read()
+        assert (value.data, value.alive, value.owner.pid) == (b"of a process", True, pid)
+        with pytest.raises(KeyTakenError) as caught:
+            board.declare("key")
+        assert str(pid) in str(caught.value)
+        child.kill()
+    value = observed.read()
+    assert value.data == b"of a process"
+    assert value.alive is not True
+    entry = board.declare("key")
+    assert observed.data() == b"of a process"
+    entry.write(b"mine")
+    assert observed.read().count == 2
+    assert observed.read().alive is True
+
+
+def test_a_handle_travels(records: Records) -> None:
+    quotes = records.vector(PAIR, 4)
+    quotes[0] = (5, 10)
+    data = base64.b64encode(pickle.dumps(quotes)).decode()
+    assert run_child(record_actors.unpickled, data) == [5, 4]
+
+
+@pytest.mark.needs("fork")
+class TestForks:
+    def test_the_childs_handle_goes_on(self, records: Records) -> None:
+        seen = run_child(record_actors.forked_writer, records.backend, records.name)
+        assert seen == {"child": 0, "changed": [1, 2], "row": [3, 6]}
+
+    def test_an_exclusive_one_is_the_parents(self, records: Records) -> None:
+        seen = run_child(record_actors.forked_exclusive, records.backend, records.name)
+        assert seen == {"child": 0, "row": [5, 10]}
+
+    def test_a_key_is_the_parents(self, records: Records) -> None:
+        seen = run_child(record_actors.forked_board, records.backend, records.name)
+        assert seen == {"child": 0, "parent": "after", "of the child": "child"}

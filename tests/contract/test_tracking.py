@@ -1,0 +1,404 @@
+"""A tracker: the origin while a message is handled, and the record afterwards, on each backend."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import backend as backends
+from msgq.channel import Channel
+from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.ground import clock, origin
+from msgq.records import RecordQueue, Tracker, tracked
+from msgq.timing import timed, timing_topic
+from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
+
+BACKENDS = {
+    "msgq": frozenset[str](),
+    "zmq": frozenset({"channels", "takeover", "fork"}),
+    "fake": frozenset({"fork", "threads"}),
+}
+
+
+class Timing(NamedTuple):
+    """A timing record."""
+
+    publish_time: int
+    origin_time: int
+    received: int
+    sent: int
+
+
+class Stage:
+    """A tracker whose records are read."""
+
+    def __init__(self, backend: str, token: str) -> None:
+        self.backend, self.token = backend, token
+        self.time_ns = current_bus().clock.time_ns if backend == "fake" else clock.time_ns
+        self.tracker = Tracker(token)
+        if backend == "fake":
+            current_bus().clock.sleep(1e-6)  # a time of 0 is none
+        self._subs: dict[str, Any] = {}
+
+    def listen(self, endpoint: str) -> None:
+        """Hear what is told of an endpoint from now on."""
+        topic = timing_topic(self.token, endpoint)
+        sub = self._subs[endpoint] = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
+        self.tracker._round(endpoint)  # connects its publisher
+        self.tracker._topics[endpoint].wait_for_readers(DEADLINE, n=1)
+        assert sub.receive(True) is None
+
+    def told(self, endpoint: str) -> Timing:
+        data = self._subs[endpoint].receive()
+        assert data is not None
+        assert len(data) == 32
+        return Timing(*struct.unpack("<4q", data))
+
+    def untold(self, endpoint: str) -> bool:
+        return self._subs[endpoint].receive(True) is None
+
+    def close(self) -> None:
+        self.tracker.close()
+        for sub in self._subs.values():
+            sub.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def stage(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    needed = {promise for mark in request.node.iter_markers("needs") for promise in mark.args}
+    if missing := needed & BACKENDS[request.param]:
+        pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
+    monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
+    former = backends.choose(backends.load(request.param))
+    made = Stage(request.param, token)
+    yield made
+    assert origin.origin_time() == 0, "it is as before"
+    made.close()
+    backends.choose(former)
+    for path in SHM.glob(f"msgq*{token}*"):
+        path.unlink()
+
+
+class TestEach:
+    def test_a_queue_of_tracked_records(self, stage: Stage) -> None:
+        name = stage.token
+        with RecordQueue(name, tracked("i8")) as producer, RecordQueue(name, tracked("i8")) as consumer:
+            stage.listen(name)
+            producer.produce(np.empty(0, "i8"))
+            producer._side._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
+            before = stage.time_ns()
+            producer.produce([1, 2])
+            handled = []
+            for record in stage.tracker.each(consumer):
+                assert origin.origin_time() == record["origin_time"] != 0
+                handled.append((int(record["value"]), int(record["publish_time"])))
+                if len(handled) == 2:
+                    break
+            for value, published in handled:
+                told = stage.told(name)
+                assert told.sent == told.origin_time == published >= before, value
+                assert told.sent <= told.received + 10 <= told.publish_time + 10 <= stage.time_ns() + 10
+
+    @pytest.mark.needs("channels")
+    def test_a_channels_subscriber_and_what_is_published_meanwhile(self, stage: Stage) -> None:
+        stage.listen(f"channel/{stage.token}")
+        with (
+            Channel(stage.token) as channel,
+            Channel(stage.token + "b") as after,
+            channel.publisher() as pub,
+            channel.subscriber() as sub,
+            after.publisher() as out,
+            after.subscriber() as end,
+        ):
+            pub.send(b"told", origin_time=5)
+            pub.send(b"not told")
+            for message in stage.tracker.each(sub, 0):
+                out.send(message)
+                assert sub.last is not None
+                end.receive(0)
+                assert end.last is not None
+                assert end.last.origin_time == (5 if message == b"told" else sub.last.publish_time)
+                told_of = sub.last
+            last = stage.told(f"channel/{stage.token}"), stage.told(f"channel/{stage.token}")
+            assert last[0].origin_time == 5
+            assert last[1].origin_time == last[1].sent == told_of.publish_time
+
+    @pytest.mark.needs("channels")
+    def test_a_work_queue(self, stage: Stage) -> None:
+        stage.listen(f"queue/{stage.token}")
+        with msgq.MessageQueue(stage.token) as queue:
+            queue.send(b"job", origin_time=5)
+            for message in stage.tracker.each(queue, 0):
+                assert message.data == b"job"
+                assert origin.origin_time() == 5
+                sent = message.sent_time
+            told = stage.told(f"queue/{stage.token}")
+            assert (told.sent, told.origin_time) == (sent, 5)
+            queue.unlink()
+
+    @pytest.mark.needs("channels")
+    def test_a_queue_of_plain_records_with_several_producers(self, stage: Stage) -> None:
+        stage.listen(f"channel/{stage.token}")
+        with RecordQueue(stage.token, "i8", mode="mpmc") as queue:
+            queue.produce(3, origin_time=5)
+            assert [(int(record), origin.origin_time()) for record in stage.tracker.each(queue, 0)] == [(3, 5)]
+            assert stage.told(f"channel/{stage.token}").origin_time == 5
+
+    def test_a_topic_tells_no_stamps(self, stage: Stage) -> None:
+        stage.listen(stage.token)
+        with msgq.pub_sock(stage.token) as pub, msgq.sub_sock(stage.token) as sub:
+            pub.wait_for_readers(DEADLINE, n=1)
+            pub.send(b"one")
+            pub.send(b"two")
+            found = []
+            for message in stage.tracker.each(sub):
+                assert origin.origin_time() == 0
+                found.append(message)
+                if len(found) == 2:
+                    break
+            assert found == [b"one", b"two"]
+            told = stage.told(stage.token)
+            assert (told.sent, told.origin_time) == (0, 0)
+            assert told.publish_time >= told.received > 0 or stage.backend == "fake"
+
+    def test_a_time_out_ends_it(self, stage: Stage) -> None:
+        stage.listen(stage.token)
+        with RecordQueue(stage.token, "i8") as queue:
+            assert list(stage.tracker.each(queue, 0.01)) == []
+        with msgq.sub_sock(stage.token) as sub:
+            assert list(stage.tracker.each(sub, 0.01)) == []
+        assert stage.untold(stage.token)
+
+    @pytest.mark.needs("channels")
+    def test_several_sources_and_a_poller(self, stage: Stage) -> None:
+        names = [f"{stage.token}{n}" for n in range(2)]
+        queues = [RecordQueue(name, tracked("i8")) for name in names]
+        for name in names:
+            stage.listen(name)
+        poller = msgq.Poller()
+        for queue in queues:
+            poller.registerSocket(queue)
+        for sources in (queues, poller):
+            for number, queue in enumerate(queues):
+                queue.produce([number, number])
+            found = []
+            for source, record in stage.tracker.each(sources, 0.01):
+                assert origin.origin_time() == record["origin_time"]
+                found.append((source, int(record["value"])))
+            assert sorted(value for _, value in found) == [0, 0, 1, 1]
+            assert all(source is queues[value] for source, value in found)
+            for name in names:
+                assert stage.told(name).sent
+                assert stage.told(name).sent
+        for queue in queues:
+            queue.close()
+
+    def test_an_error_in_the_body_is_a_rounds_end(self, stage: Stage) -> None:
+        stage.listen(stage.token)
+        with RecordQueue(stage.token, tracked("i8")) as queue:
+            queue.produce(np.empty(0, "i8"))
+            queue._side._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue.produce([1, 2])
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                for _ in stage.tracker.each(queue):
+                    raise ZeroDivisionError
+            assert origin.origin_time() == 0
+            assert stage.told(stage.token).sent
+            assert stage.untold(stage.token)
+            iterator = stage.tracker.each(queue)
+            assert next(iterator)["value"] == 2
+            assert origin.origin_time() != 0
+            del iterator
+            assert origin.origin_time() == 0
+            assert stage.told(stage.token).sent
+
+    def test_what_is_no_source(self, stage: Stage) -> None:
+        for wrong in (7, b"bytes", object()):
+            with pytest.raises(TypeError, match="source"):
+                stage.tracker.each(wrong)
+        with pytest.raises(InvalidValueError), RecordQueue(stage.token, "i8") as queue:
+            stage.tracker.each(queue, -1)
+
+
+class TestHandle:
+    def test_nested_ones_and_errors(self, stage: Stage) -> None:
+        stage.listen("a")
+        message = np.zeros(1, tracked("i8"))[0]
+        message["publish_time"], message["origin_time"] = 4, 5
+        inner = np.zeros(1, tracked("i8"))[0]
+        inner["publish_time"] = inner["origin_time"] = 6
+        with stage.tracker.handle(message, endpoint="a"):
+            assert origin.origin_time() == 5
+            with pytest.raises(ZeroDivisionError), stage.tracker.handle(inner, endpoint="a"):  # noqa: PT012
+                assert origin.origin_time() == 6
+                raise ZeroDivisionError
+            assert origin.origin_time() == 5
+        told = stage.told("a")
+        assert (told.origin_time, told.sent) == (6, 6)
+        assert stage.told("a").sent == 4
+
+    def test_one_without_stamps(self, stage: Stage) -> None:
+        stage.listen("a")
+        for message in (None, b"bytes"):
+            with stage.tracker.handle(message, endpoint="a"):
+                assert origin.origin_time() == 0
+            told = stage.told("a")
+            assert (told.sent, told.origin_time) == (0, 0)
+
+    def test_a_timer_keeps_the_origin(self, stage: Stage) -> None:
+        stage.listen("@solve")
+        with stage.tracker.timer("solve"):
+            assert origin.origin_time() == 0
+        told = stage.told("@solve")
+        assert told.origin_time == 0
+        assert told.sent == told.received
+        origin.set_origin(5)
+        with stage.tracker.timer("solve"):
+            assert origin.origin_time() == 5
+        assert origin.origin_time() == 5
+        origin.set_origin(0)
+        assert stage.told("@solve").origin_time == 5
+
+    def test_tasks_that_end_in_another_order_leave_no_origin(self, stage: Stage) -> None:
+        """While they overlap, the newest that is open has its say: that is why tasks give origin_time."""
+        messages = np.zeros(2, tracked("i8"))
+        messages["origin_time"] = 5, 6
+
+        async def both() -> list[int]:
+            begun, done = asyncio.Event(), asyncio.Event()
+            seen: list[int] = []
+
+            async def one() -> None:
+                with stage.tracker.handle(messages[0], endpoint="a"):
+                    await begun.wait()
+                    seen.append(origin.origin_time())
+                seen.append(origin.origin_time())
+                done.set()
+
+            async def other() -> None:
+                with stage.tracker.handle(messages[1], endpoint="b"):
+                    begun.set()
+                    await done.wait()
+                    seen.append(origin.origin_time())
+
+            await asyncio.gather(one(), other())
+            return seen
+
+        assert asyncio.run(both()) == [6, 6, 6]
+        assert origin.origin_time() == 0
+
+
+class TestMisuse:
+    @pytest.mark.needs("threads")
+    def test_two_threads(self, stage: Stage) -> None:
+        begun, end = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with stage.tracker.handle(endpoint="a"):
+                begun.set()
+                end.wait(DEADLINE)
+
+        task = Task(hold)
+        assert begun.wait(DEADLINE)
+        with pytest.raises(ConcurrentUseError, match=stage.token), stage.tracker.handle(endpoint="b"):
+            pass
+        assert origin.origin_time() == 0
+        end.set()
+        task.result()
+        with stage.tracker.handle(endpoint="b"):
+            pass
+
+    def test_closed(self, stage: Stage) -> None:
+        message = np.zeros(1, tracked("i8"))[0]
+        message["origin_time"] = 5
+        with stage.tracker.handle(message, endpoint="a") as round_:
+            stage.tracker.close()
+            assert origin.origin_time() == 5
+        assert origin.origin_time() == 0
+        assert round_.untold
+        assert "closed" in repr(stage.tracker)
+        for call in (
+            lambda: stage.tracker.each([]),
+            lambda: stage.tracker.handle(endpoint="a"),
+            lambda: stage.tracker.timer("a"),
+        ):
+            with pytest.raises(EndpointClosedError, match=stage.token):
+                call()
+
+    def test_names(self, stage: Stage) -> None:
+        if stage.backend == "zmq":
+            pytest.skip("the path of a socket file is too short for it")
+        odd = "a:b/c%d@"
+        with Tracker(f"{stage.token}:{odd}") as tracker:
+            topic = timing_topic(tracker.stage, f"channel/{odd}")
+            assert timed(topic) == (tracker.stage, f"channel/{odd}")
+            sub = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
+            tracker._round(f"channel/{odd}")
+            tracker._topics[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)
+            with tracker.handle(endpoint=f"channel/{odd}"):
+                pass
+            assert len(sub.receive() or b"") == 32
+            sub.close()
+            with pytest.raises(EndpointNameError):
+                tracker.handle(endpoint="x" * 250)
+        for wrong in ("x" * 250, "a\0b"):
+            with pytest.raises(EndpointNameError):
+                Tracker(wrong)
+        with pytest.raises(InvalidValueError):
+            Tracker("")
+        with pytest.raises(TypeError, match="stage is a str, not int"):
+            Tracker(3)  # type: ignore[arg-type]
+
+    @pytest.mark.needs("takeover")
+    def test_another_tracker_of_the_same_stage_takes_over(self, stage: Stage) -> None:
+        stage.listen("a")
+        with Tracker(stage.token) as other:
+            with other.handle(endpoint="a"):
+                pass
+            assert stage.told("a")
+            with stage.tracker.handle(endpoint="a") as untold:
+                pass
+            assert untold.untold
+            assert stage.untold("a")
+
+    @pytest.mark.needs("fork")
+    def test_a_child_goes_on_untold(self, stage: Stage) -> None:
+        stage.listen("a")
+
+        def child() -> None:
+            with stage.tracker.handle(endpoint="a") as round_:
+                pass
+            assert round_.untold
+
+        assert in_fork(child) == 0
+        with stage.tracker.handle(endpoint="a"):
+            pass
+        assert stage.told("a")
+        assert stage.untold("a")
+
+    @pytest.mark.needs("threads")
+    def test_a_round_that_is_dropped_in_another_thread_leaves_that_ones_origin(self, stage: Stage) -> None:
+        with RecordQueue(stage.token, tracked("i8")) as queue:
+            queue.produce(np.empty(0, "i8"))
+            queue._side._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue.produce(1)
+            kept = []
+
+            def begin() -> None:
+                iterator = stage.tracker.each(queue)
+                next(iterator)
+                kept.append(iterator)
+
+            Task(begin).result()
+            origin.set_origin(9)
+            kept.clear()
+            wait_until(lambda: origin.origin_time() == 9)
+            origin.set_origin(0)

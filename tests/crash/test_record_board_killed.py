@@ -1,0 +1,166 @@
+"""Processes that are killed at each step of what they do to a board: its keys and values stay, and can be claimed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from typing import NamedTuple
+
+import pytest
+
+from msgq.errors import BoardFullError, KeyTakenError
+from tests.crash.records import (
+    LENGTH,
+    Place,
+    Step,
+    at_each_step,
+    board,
+    key_name,
+    key_number,
+    key_value,
+    kill,
+    points,
+    said,
+    until_ready,
+)
+
+__all__ = ["board"]
+
+
+class Scene(NamedTuple):
+    """What the victim does, after "arm" step by step."""
+
+    operations: str
+    former: str = ""  # what another one did, who was killed then
+    heir: bool = False  # the victim gets the row of that one, else one that was never used
+
+    def written(self) -> list[int]:
+        """Return the numbers that key 0 gets, in turn."""
+        return [int(number) for number in re.findall(r"put:0:(\d+)", f"{self.former} {self.operations}")]
+
+
+SCENES = {
+    "declare a new key": Scene("join ready arm declare:0 put:0:11"),
+    "declare a second key": Scene("join declare:1 ready arm declare:0 put:0:11"),
+    "declare the key of one who left": Scene(
+        "join ready arm declare:0 put:0:12", former="join declare:0 put:0:8 leave"
+    ),
+    "declare the key of a dead one": Scene(
+        "join ready arm declare:0 put:0:13", former="join declare:0 put:0:8 begin:0"
+    ),
+    "join where the owner died": Scene(
+        "ready arm join declare:0 put:0:14", former="join declare:0 put:0:8 declare:1 begin:0", heir=True
+    ),
+    "write": Scene("join declare:0 put:0:10 ready arm put:0:11 put:0:14 put:0:17"),
+    "write beside a sleeper": Scene("join declare:0 lie ready arm put:0:11"),
+    "give a key back": Scene("join declare:0 put:0:10 ready arm return:0 declare:0"),
+    "leave": Scene("join declare:1 declare:0 put:0:10 ready arm leave"),
+}
+
+#: The steps that must be among the points, or this test has lost its subject.
+NAMED = {
+    "declare a new key": [
+        "lock: holds lock",
+        "mq_board_name: half copied to parts->keys[i].name",
+        "mq_board_name: stored &parts->keys[i].named",
+        "mq_record_claim: stored owner",
+        "unlock: gave back lock",
+    ],
+    "declare the key of a dead one": ["mq_record_claim: asked whether it lives", "mq_record_claim: stored owner"],
+    "join where the owner died": ["mq_record_give_back: stored owner", "mq_record_claim: stored owner"],
+    "write": [
+        "mq_cell_begin: stored copy",
+        "mq_board_write: stored value",
+        "mq_board_write: half copied to value + 1",
+        "mq_cell_turn_alone: stored version",
+    ],
+    "write beside a sleeper": ["mq_attention_wake_many: woke mq_futex_word(word)"],
+    "give a key back": ["mq_record_let_go: exchanged owner"],
+    "leave": ["mq_record_let_go: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+}
+
+
+def play(board: Place, scene: Scene, step: Step) -> list[str]:
+    """Have a victim killed at a step, on a board of its own, and somebody else declare all keys. Returns the steps."""
+    with board.another(step.at) as where, where.watched():
+        observed, passive = where.reader.observe(key_name(0)), where.handle(passive=True)
+        if scene.former:
+            where.killed(scene.former)
+        if scene.heir:
+            where.kill_free_rows()
+        victim = where.driver(scene.operations, at=step.at)
+        until_ready(victim)
+        victim.proceed()
+        lines = victim.ended(-signal.SIGKILL if step.at else 0)
+        assert {*where.reader.keys()} <= {key_name(0), key_name(1)}, "a half of a name"
+        stays = observed.read()
+        if stays is None:
+            assert not said(lines, "wrote")
+        else:
+            assert key_number(stays.data) == scene.written()[stays.count - 1]
+            assert passive[key_name(0)] == stays.data
+            assert not stays.alive
+        assert (stays.count if stays else 0) >= len(scene.written()) - len(
+            re.findall("put", scene.operations.split("arm")[1])
+        )
+        goes_on(where, None if stays is None else stays.data)
+        return points(lines)
+
+
+def goes_on(where: Place, stays: bytes | None) -> None:
+    """A newcomer declares key 0, whose value stays, and all others there can be; it writes, and gives them back."""
+    with contextlib.ExitStack() as stack:
+        newcomer = where.handle()
+        entry = stack.enter_context(newcomer.declare(key_name(0)))
+        assert where.reader.observe(key_name(0)).data() == stays
+        entry.write(key_value(99))
+        assert key_number(where.reader[key_name(0)]) == 99
+        entries = [stack.enter_context(newcomer.declare(key_name(key))) for key in range(1, LENGTH)]
+        with pytest.raises(BoardFullError):
+            newcomer.declare("one more")
+        for number, each in enumerate(entries, 100):
+            each.write(key_value(number))
+        assert [key_number(data) for _, data in sorted(where.reader.items())] == [99, *range(100, 99 + LENGTH)]
+    assert where.owners() == [0] * (LENGTH + 1)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_who_writes_on_a_board_is_killed_at_every_step(board: Place, scene: str) -> None:
+    """What: the victim dies at each of its steps in turn; others read all the time, and then a newcomer declares.
+
+    Failure would mean: a key that nobody can have, a board with a place less, a half of a name, or a value that is lost
+    with its owner.
+    """
+    at_each_step(lambda step: play(board, SCENES[scene], step), NAMED.get(scene, ()))
+
+
+def test_a_half_of_a_name_goes(board: Place) -> None:
+    """What: one was killed while it wrote a name, which was longer than the next one.
+
+    Failure would mean: a key that begins as it was called, and ends as another one.
+    """
+    long = 12_345_678_901_234_567_890
+    victim = board.driver(f"join arm declare:{long}", "mq_board_name: copied to *")
+    victim.ended(-signal.SIGKILL)
+    assert board.reader.keys() == []
+    assert key_name(long) not in board.reader
+    board.waiting("join declare:3")
+    assert board.reader.keys() == [key_name(3)]
+
+
+def test_a_key_of_one_who_is_stopped_is_not_to_be_had(board: Place) -> None:
+    """Nor is it until its owner is dead; then at once, and the value stays."""
+    owner = board.waiting("join declare:0 put:0:7 begin:0")
+    owner.process.send_signal(signal.SIGSTOP)
+    owner.wait_stopped()
+    with pytest.raises(KeyTakenError, match=str(owner.pid)):
+        board.reader.declare(key_name(0))
+    value = board.reader.observe(key_name(0)).read()
+    assert value.alive
+    assert value.owner.pid == owner.pid
+    kill(owner)
+    with board.reader.declare(key_name(0)) as entry:
+        assert key_number(board.reader[key_name(0)]) == 7
+        entry.write(key_value(8))
+    assert board.reader.observe(key_name(0)).read().count == 2

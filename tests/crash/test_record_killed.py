@@ -1,0 +1,271 @@
+"""Processes that are killed at each step of what they do to a vector: readers go on, and so does the next writer."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from msgq.errors import TooManyWritersError
+from tests.crash.records import (
+    LENGTH,
+    OWNER_AT,
+    ROWS,
+    WORDS,
+    Place,
+    Step,
+    at_each_step,
+    exclusive,
+    kill,
+    numbers_of,
+    place,
+    points,
+    said,
+    until_ready,
+    values,
+)
+
+__all__ = ["exclusive", "place"]
+
+ATTENTION_AT, FLAGS = 192, 3
+AT_ONCE = 0.05  # seconds; nobody needs to be waited for: the dead are dead when their parent knows
+
+
+class Scene(NamedTuple):
+    """What the victim does, after "arm" step by step. Numbers of values count from the round's own."""
+
+    operations: str
+    former: str = ""  # what another one did, who was killed then
+    heir: bool = False  # the victim gets the row of that one, else one that was never used
+
+    def of_round(self, base: int) -> Scene:
+        def shifted(operations: str) -> str:
+            return re.sub(r"((?:write|many):\d+):(\d+)", lambda found: f"{found[1]}:{base + int(found[2])}", operations)
+
+        return self._replace(operations=shifted(self.operations), former=shifted(self.former))
+
+    def written(self, before: list[int]) -> list[list[int]]:
+        """Return the numbers that each element has one after the other, if nobody dies."""
+        found = [[number] for number in before]
+        for word, where, number in re.findall(r"(write|many):(\d+):(\d+)", self.operations):
+            for i in [int(where)] if word == "write" else range(int(where)):
+                found[i].append(int(number) + (i if word == "many" else 0))
+        return found
+
+
+SHARED = {
+    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520"),
+    "write of many": Scene("join ready arm many:3:500"),
+    "write beside a sleeper": Scene("join ready lie arm write:1:500 lie many:2:510"),
+    "write where another died": Scene("join ready arm write:1:500 many:3:510", former="join hold:1 hold:2"),
+    "join": Scene("ready arm join write:2:500"),
+    "join where another died": Scene("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
+    "leave": Scene("join write:0:500 ready arm leave"),
+}
+EXCLUSIVE = {
+    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520"),
+    "write of many": Scene("join ready arm many:3:500"),
+    "write beside a sleeper": Scene("join ready lie arm write:1:500"),
+    "join": Scene("ready arm join write:2:500"),
+    "join after a dead one": Scene("ready arm join write:1:500", former="join hold:1"),
+    "join where another died": Scene("ready arm join write:1:500", former="join hold:1", heir=True),
+    "leave": Scene("join write:0:500 ready arm leave"),
+}
+
+#: The steps that must be among the points, or this test has lost its subject.
+SHARED_STEPS = {
+    "write": [
+        "mq_cell_take: exchanged version",
+        "mq_cell_begin: stored copy",
+        "mq_vector_write_one: half copied to value",
+        "mq_cell_turn: exchanged version",
+        "mq_record_tell: stored written",
+    ],
+    "write beside a sleeper": [
+        "mq_attention_wake_many: exchanged word",
+        "mq_attention_wake_many: woke mq_futex_word(word)",
+    ],
+    "write where another died": ["mq_cell_wrest: exchanged version"],
+    "join where another died": [
+        "lock: holds lock",
+        "mq_record_give_back: exchanged version",
+        "mq_roster_take: stored &row->generation",
+        "mq_identity_write: stored &who->uid",
+        "unlock: gave back lock",
+    ],
+    "leave": ["mq_identity_leave: exchanged &who->uid"],
+}
+EXCLUSIVE_STEPS = {
+    "write": ["mq_cell_turn_alone: stored version"],
+    "join after a dead one": ["mq_record_claim: stored owner"],
+    "join where another died": ["mq_record_give_back: stored &parts->record->owner", "mq_record_claim: stored owner"],
+    "leave": ["mq_record_let_go: exchanged owner", "mq_identity_leave: exchanged &who->uid"],
+}
+
+
+class Readers:
+    """Handles of all kinds that were there before, and what they have seen."""
+
+    def __init__(self, where: Place) -> None:
+        self.plain, self.passive = where.reader, where.handle(passive=True)
+        self.counts = self.plain.counts().tolist()
+        self.times = self.plain.times().tolist()
+
+    def begin(self) -> None:
+        self.plain.changes()
+        self.counts = self.plain.counts().tolist()
+
+    def check(self, expected: Iterable[list[int]]) -> None:
+        """Each element has one of the values that it was given, which its count tells, and both readers agree."""
+        numbers, counts = numbers_of(self.plain.read()), self.plain.counts().tolist()
+        steps = [now - before for now, before in zip(counts, self.counts, strict=True)]
+        assert numbers == [those[step] for those, step in zip(expected, steps, strict=True)], (numbers, steps)
+        assert numbers_of(self.passive.snapshot(atomic=True)) == numbers
+        changes = self.plain.changes()
+        assert changes.indices.tolist() == [i for i, step in enumerate(steps) if step]
+        assert numbers_of(changes.rows) == [numbers[i] for i in changes.indices]
+        times = self.plain.times().tolist()
+        assert all(now > before for now, before, step in zip(times, self.times, steps, strict=True) if step)
+        self.times = times
+
+
+def write_all(writer: Any, base: int) -> list[int]:
+    numbers = [*range(base, base + LENGTH)]
+    writer.write(None, values(*numbers), timeout=AT_ONCE)
+    return numbers
+
+
+def play(where: Place, readers: Readers, scene: Scene, step: Step, writer: Any) -> list[str]:
+    """Have a victim killed at a step, and somebody else write everything. Returns the steps."""
+    base = 1000 * (step.at + 1)
+    scene = scene.of_round(base)
+    if where.kind == "exclusive":
+        writer = where.handle()
+    before = write_all(writer, base)
+    if where.kind == "exclusive":
+        writer.close()
+    readers.begin()
+    if scene.former:
+        where.killed(scene.former)
+    if scene.heir:
+        where.kill_free_rows()
+    victim = where.driver(scene.operations, at=step.at)
+    until_ready(victim)
+    victim.proceed()
+    lines = victim.ended(-signal.SIGKILL if step.at else 0)
+    readers.check(scene.written(before))
+    if where.kind == "exclusive":
+        writer = where.handle()
+    write_all(writer, base + 100)
+    readers.check([[base + 100 + i] * 9 for i in range(LENGTH)])
+    assert where.holders() == [0] * LENGTH
+    assert not where.word(ATTENTION_AT) & FLAGS, "the next writer wakes whom the dead one did not"
+    if where.kind == "exclusive":
+        writer.close()
+        assert where.word(OWNER_AT) == 0
+    return points(lines)
+
+
+@pytest.mark.parametrize("scene", SHARED)
+def test_a_writer_killed_at_every_step(place: Place, scene: str) -> None:
+    """What: the victim dies at each of its steps in turn; others read all the time, and then somebody writes.
+
+    Why: a writer may die anywhere, and nobody has a say in when.
+
+    Failure would mean: a reader waits, or finds what nobody wrote; an element stays with the dead; or a writer that
+    comes later finds no row.
+    """
+    with place.watched():
+        readers, writer = Readers(place), place.handle()
+        at_each_step(lambda step: play(place, readers, SHARED[scene], step, writer), SHARED_STEPS.get(scene, ()))
+
+
+@pytest.mark.parametrize("scene", EXCLUSIVE)
+def test_the_one_writer_killed_at_every_step(exclusive: Place, scene: str) -> None:
+    """What: the same where one handle writes, without a lock; afterwards another one becomes the writer.
+
+    Failure would mean: a vector that nobody can write any more, or whose value is half the dead one's.
+    """
+    with exclusive.watched():
+        readers = Readers(exclusive)
+        steps = EXCLUSIVE_STEPS.get(scene, ())
+        at_each_step(lambda step: play(exclusive, readers, EXCLUSIVE[scene], step, None), steps)
+
+
+def test_a_writer_that_waits_killed_at_any_step(place: Place) -> None:
+    """What: the victim waits for an element whose writer is stopped, and has told of those before it.
+
+    Failure would mean: a wait leaves something behind.
+    """
+    write_all(place.reader, 0)
+    holder = place.waiting("join hold:2")
+    holder.process.send_signal(signal.SIGSTOP)
+    holder.wait_stopped()
+
+    def die(step: Step) -> list[str]:
+        victim = place.driver("join patience:3 arm many:4:100", "*", step.at)
+        lines = victim.ended(-signal.SIGKILL if step.at else 0)
+        assert said(lines, "held") == [] if step.at else [2]
+        numbers = numbers_of(place.reader.read())
+        assert all(number in (i, 100 + i) for i, number in enumerate(numbers))
+        assert numbers[2:] == [2, 3]
+        write_all_but_third(place.reader)
+        return points(lines)
+
+    at_each_step(die, ["mq_record_wrest: asked whether it lives"], often=2)
+    kill(holder)
+    write_all(place.reader, 0)
+
+
+def write_all_but_third(writer: Any) -> None:
+    writer.write([0, 1, 3], values(0, 1, 3), timeout=AT_ONCE)
+
+
+def test_what_names_a_dead_one_is_given_back_by_who_takes_its_row(place: Place) -> None:
+    """Else a word could name a living one, 65,536 owners later."""
+    place.reader.claim()
+    place.killed("join hold:1 hold:3")
+    assert [bool(holder) for holder in place.holders()] == [False, True, False, True]
+    place.waiting("join")
+    assert any(place.holders()), "a row that was never used is taken first"
+    place.kill_free_rows()
+    heir = place.waiting("join")
+    assert place.holders() == [0] * LENGTH
+    assert heir.process.poll() is None
+    assert place.reader.counts().tolist() == [0] * LENGTH
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "board"])
+def test_what_a_dead_one_owned_is_given_back_by_who_takes_its_row(
+    record_driver: Path, endpoint: str, kind: str
+) -> None:
+    with Place(record_driver, endpoint, kind) as where:
+        where.killed("join" if kind == "exclusive" else "join declare:0 declare:1")
+        assert any(where.owners())
+        where.kill_free_rows()
+        where.driver("arm join", "mq_roster_take: *").ended(-signal.SIGKILL)
+        assert not any(where.owners())
+
+
+def test_128_rows_of_the_dead_are_all_used_again(place: Place) -> None:
+    """What: all rows are those of dead writers; 128 writers come, who live, and one more.
+
+    Failure would mean: a vector that was written by many comes to an end; or two share a row.
+    """
+    place.killed("join hold:1")
+    place.kill_free_rows()
+    generations = [place.generation(row) for row in range(ROWS)]
+    writers = [place.handle() for _ in range(ROWS)]
+    for number, writer in enumerate(writers):
+        writer[number % LENGTH] = (number,) * WORDS
+    assert [place.generation(row) for row in range(ROWS)] == [generation + 1 for generation in generations]
+    with pytest.raises(TooManyWritersError):
+        place.reader.claim()
+    writers[17].close()
+    place.reader.claim()
+    assert place.generation(17) == generations[17] + 2
+    assert numbers_of(place.reader.read()) == [*range(ROWS - LENGTH, ROWS)]

@@ -1,0 +1,267 @@
+"""Writers of vectors and boards that are killed at random moments, by the hundred, while others read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq import Board, SeqlockVector
+from msgq.errors import KeyTakenError, MultipleWritersError
+from tests.crash.records import ROWS, File, Place, key_name, key_number, key_value, numbers_of, said, values
+from tests.crash.test_random_kills import end, forked
+from tests.crash.victims import Driver
+from tests.stress.traffic import LONGER, new_seed
+from tests.support import SHM, Task, run_child
+
+WRITERS, LENGTH = 4, 8
+KILLS = 3 * ROWS  # so that each row has had several owners
+ITEM_BYTES = 24
+PATIENCE = 30.0  # seconds of killing
+
+
+# ---- tearing ----
+
+
+def kill_for(seconds: float, rng: random.Random, start: Any) -> int:
+    """Keep two writers running, and kill one of them at a random moment, again and again; return how many."""
+    writers: list[Driver] = [start(), start()]
+    until, killed = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        time.sleep(rng.expovariate(50))  # the moment of the crime; nothing waits for it
+        each = rng.randrange(2)
+        writers[each].process.kill()
+        assert writers[each].process.wait() == -signal.SIGKILL, writers[each].process.communicate()
+        writers[each] = start()
+        killed += 1
+    for writer in writers:
+        writer.process.kill()
+        assert writer.process.wait() == -signal.SIGKILL, writer.process.communicate()
+    return killed
+
+
+def read_until(vector: Any, stop: list[bool]) -> int:
+    """Read everything, in Python, and see that no element is older than before."""
+    counts, rounds = vector.counts(), 0
+    while not stop[0]:
+        numbers_of(vector.read())
+        now = vector.counts()
+        assert (now >= counts).all()
+        counts, rounds = now, rounds + 1
+    return rounds
+
+
+def tear(record_driver: Path, endpoint: str, item_bytes: int, copies: int, seconds: float, pause_us: int) -> None:
+    rng = random.Random(new_seed())
+    length = 2 if item_bytes > 4096 else LENGTH
+    with Place(record_driver, endpoint, "shared", length, item_bytes, copies) as where:
+        watchers = [where.driver("ready watch", "*never*") for _ in range(2)]
+        for watcher in watchers:
+            watcher.wait_ready()
+            watcher.proceed()
+        stop = [False]
+        task = Task(read_until, where.reader, stop)
+        try:
+            killed = kill_for(seconds, rng, lambda: where.driver(f"join flood:{length}:{pause_us}", "*never*"))
+        finally:
+            stop[0] = True
+        print(killed, "killed,", task.result(), "reads in Python")
+        for watcher in watchers:
+            watcher.proceed()
+            lines = watcher.ended(0)
+            print(lines)
+            assert said(lines, "read")[0] > 0
+        assert where.reader.counts().sum() > 0
+        where.reader.write(None, values(*range(length), item_bytes=item_bytes), timeout=0.05)
+        assert numbers_of(where.reader.read()) == [*range(length)]
+        assert where.holders(length) == [0] * length
+
+
+@pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
+def test_no_value_is_torn(record_driver: Path, endpoint: str, item_bytes: int) -> None:
+    """What: two write the same elements as fast as they can and are killed again and again; three others read.
+
+    Failure would mean: a reader finds half of one value and half of another, or an older one than before.
+    """
+    tear(record_driver, endpoint, item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(120.0 * max(LONGER, 1))
+@pytest.mark.parametrize("copies", [2, 4])
+@pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
+def test_no_value_is_torn_for_long(record_driver: Path, endpoint: str, item_bytes: int, copies: int) -> None:
+    """The same for longer, and with four copies."""
+    seconds = 8.0 * LONGER
+    pause = (5000 if copies == 2 else 500) if item_bytes > 4096 else 0
+    for _ in range(max(1, int(seconds / 8))):  # a driver lives for 50 s
+        tear(record_driver, endpoint, item_bytes, copies, min(seconds, 8.0), pause)
+
+
+# ---- counts ----
+
+
+class Ledger:
+    """Who has begun and who has ended how many writes of each element: memory that children share, a row for each."""
+
+    def __init__(self, writers: int) -> None:
+        import mmap
+
+        self._memory = mmap.mmap(-1, 16 * writers * LENGTH)
+        self.begun, self.ended = np.frombuffer(self._memory, "u8").reshape(2, writers, LENGTH)
+
+
+def write_for_ever(name: str, ledger: Ledger, who: int) -> None:
+    """Write one element, or several, as one of many writers, as the only one, or under keys; come and go at times."""
+    rng = random.Random(who)
+    for lap in itertools.count():
+        with SeqlockVector(name) as vector:
+            for number in range(lap << 10 | who << 32, (lap << 10 | who << 32) + rng.randrange(1, 400)):
+                some = rng.sample(range(LENGTH), rng.choice((1, 1, 1, LENGTH // 2)))
+                for i in some:
+                    ledger.begun[who, i] += 1
+                if len(some) == 1:
+                    vector[some[0]] = (number, number, number)
+                else:
+                    vector.write(some, values(*[number] * len(some)), timeout=None)
+                for i in some:
+                    ledger.ended[who, i] += 1
+
+
+def own_for_ever(name: str, ledger: Ledger, who: int) -> None:
+    """The same for the one writer of an exclusive vector, as soon as it is that."""
+    with SeqlockVector(name) as vector:
+        while True:
+            with contextlib.suppress(MultipleWritersError):
+                vector.claim()
+                break
+            time.sleep(0.0005)
+        for number in itertools.count(who << 32):
+            i = number % LENGTH
+            ledger.begun[who, i] += 1
+            vector[i] = (number, number, number)
+            ledger.ended[who, i] += 1
+
+
+def declare_for_ever(name: str, ledger: Ledger, who: int) -> None:
+    """The same under the keys of a board."""
+    rng = random.Random(who)
+    with Board(name) as board:
+        while True:
+            i = rng.randrange(LENGTH)
+            with contextlib.suppress(KeyTakenError), board.declare(key_name(i)) as entry:
+                for number in range(rng.randrange(1, 50)):
+                    ledger.begun[who, i] += 1
+                    entry.write(key_value(number))
+                    ledger.ended[who, i] += 1
+
+
+KINDS = {"shared": write_for_ever, "exclusive": own_for_ever, "board": declare_for_ever}
+
+
+def massacre(name: str, kind: str, seed: int) -> dict[str, Any]:
+    """Child: keep four writers running, and kill one of them at a random moment, again and again.
+
+    Returns how many failed in another way than by being killed, how many were killed, and of each element how often it
+    was written at least, and at most.
+    """
+    rng, numbers = random.Random(seed), itertools.count()
+    kills = int(KILLS * LONGER)
+    ledger = Ledger(kills + WRITERS + 1)
+    pids = [forked(KINDS[kind], name, ledger, next(numbers)) for _ in range(WRITERS)]
+    failed = killed = 0
+    until = time.monotonic() + PATIENCE * max(LONGER, 1)
+    while killed < kills and time.monotonic() < until:
+        killed += 1
+        time.sleep(rng.expovariate(200))  # the moment of the crime; nothing waits for it
+        each = rng.randrange(WRITERS)
+        failed += end(pids[each])
+        pids[each] = forked(KINDS[kind], name, ledger, next(numbers))
+    failed += sum(end(pid) for pid in pids)
+    ended, begun = ledger.ended.sum(axis=0).tolist(), ledger.begun.sum(axis=0).tolist()
+    return {"failed": failed, "killed": killed + WRITERS, "ended": ended, "begun": begun}
+
+
+@contextlib.contextmanager
+def opened(name: str, kind: str) -> Iterator[Any]:
+    """Make a vector or board, which is removed at the end."""
+    handle: Any
+    if kind == "board":
+        handle = Board(name, LENGTH, 40)
+    else:
+        handle = SeqlockVector(name, values(0).dtype, LENGTH, exclusive=kind == "exclusive")
+    with handle:
+        yield handle
+        handle.unlink()
+
+
+def look(handle: Any, counts: list[int]) -> list[int]:
+    """Read everything, which is whole, and return how often it was written, which is no less than before."""
+    if isinstance(handle, Board):
+        found = [handle.observe(key_name(i)).read() for i in range(LENGTH)]
+        for value in filter(None, found):
+            key_number(value.data)
+        now = [value.count if value else 0 for value in found]
+    else:
+        numbers_of(handle.snapshot())
+        now = [int(count) for count in handle.counts()]
+    assert all(count >= before for count, before in zip(now, counts, strict=True))
+    return now
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(120.0 * max(LONGER, 1))
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_writer_killed_at_any_moment(endpoint: str, kind: str) -> None:
+    """What: hundreds of writers are killed at random moments, more than there are rows, while somebody reads.
+
+    Why: the named steps are those that we thought of.
+
+    Failure would mean: a write that was completed is gone, or one counts twice; a torn value; a vector that comes to an
+    end for lack of rows; a file that grows, or one more.
+    """
+    files, used = {*os.listdir(SHM)}, shutil.disk_usage(SHM).used
+    with opened(endpoint, kind) as handle:
+        size = os.stat(SHM / f"msgqrec_{endpoint}").st_size
+        task = Task(run_child, massacre, endpoint, kind, new_seed())
+        counts, looks = [0] * LENGTH, 0
+        while task.is_alive():
+            counts = look(handle, counts)
+            looks += 1
+        result = task.result()
+        counts = look(handle, counts)
+        print(looks, "looks,", result["killed"], "killed,", sum(counts), "writes")
+        assert result["failed"] == 0
+        for least, count, most in zip(result["ended"], counts, result["begun"], strict=True):
+            assert least <= count <= most
+        assert sum(counts) > 1000
+        assert len(File(endpoint).taken_rows()) <= ROWS
+        assert os.stat(SHM / f"msgqrec_{endpoint}").st_size == size
+        ours = {name for name in {*os.listdir(SHM)} - files if endpoint in name}
+        assert ours == {f"msgqrec_{endpoint}"}
+        goes_on(handle, endpoint, counts)
+    print("bytes of /dev/shm:", used, shutil.disk_usage(SHM).used)
+
+
+def goes_on(handle: Any, name: str, counts: list[int]) -> None:
+    """Everything can be written, at once."""
+    if isinstance(handle, Board):
+        for i in range(LENGTH):
+            with handle.declare(key_name(i)) as entry:
+                entry.write(key_value(i))
+        assert {key: key_number(data) for key, data in handle.items()} == {key_name(i): i for i in range(LENGTH)}
+    else:
+        handle.write(None, values(*range(LENGTH)), timeout=0)
+        assert numbers_of(handle.read()) == [*range(LENGTH)]
+        assert File(name, ITEM_BYTES).holders(LENGTH) == [0] * LENGTH
+    assert look(handle, counts) == [count + 1 for count in counts]

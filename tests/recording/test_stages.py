@@ -1,0 +1,45 @@
+"""What stages say is recorded with all else, and the live tree is that of the recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msgq import timing
+from msgq.cli.stages.hops import Origins, hops
+from msgq.recording import LogReader, Recorder
+from tests.support import Child, wait_until
+from tests.unit import stage_actors
+
+NAMES = ["camera", "model", "plan"]
+
+
+def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: str, tmp_path: Path) -> None:
+    view = Origins(lambda _: True, 600.0)
+    with Child(stage_actors.chain, NAMES, 300) as child, stage_actors.timings("planner", "model") as beside:
+        child.hear()
+        view.look()
+        with Recorder(tmp_path / "log", chunk_seconds=0.02) as recorder:
+            child.say()
+            beside.send(stage_actors.record(5, 6, 7, 4))
+            assert child.hear() == "sent"
+            wait_until(lambda: recorder.stats().messages == 901)
+        view.look()
+        live = view.tree()
+        child.say()
+        child.result()
+    log = LogReader(tmp_path / "log")
+    assert log.endpoints.keys() == {*NAMES, "timing:planner:model"}
+    schema = log.endpoints["timing:planner:model"].schema
+    assert schema is not None
+    assert (schema.name, schema.data) == (timing.SCHEMA.name, timing.SCHEMA.data)
+    rows: list[tuple[Any, ...]] = []
+    for message in log:
+        if message.endpoint in NAMES:
+            (step,) = np.frombuffer(message.data, stage_actors.STEP)
+            rows.append((NAMES.index(message.endpoint), message.publish_time, int(step["origin_time"])))
+    recorded = hops(NAMES, *np.array(rows, np.int64).T)
+    assert sorted(recorded, key=str) == sorted(live.hops, key=str)
+    assert [hop.messages for hop in recorded] == [300, 300, 300]

@@ -1,0 +1,214 @@
+"""Recordings of tracked topics: payloads without stamps, publish times that are right, and origins that stay."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap.opcode import Opcode
+from mcap.reader import NonSeekingReader, make_reader
+
+import msgq
+from msgq.errors import StateError
+from msgq.impl.ground import clock
+from msgq.recording import LogReader, Player, Recorder
+from msgq.recording.format import origins
+from msgq.recording.format.container import HEAD, MAGIC
+from msgq.recording.format.new_log import new_log
+from msgq.recording.format.recover import recover
+from msgq.recording.reader.copying import write_mcap, write_pieces
+
+COUNT = 3000
+
+
+def record(path: Path, **options: Any) -> list[tuple[bytes, int, int]]:
+    """Record a tracked and a plain topic; return the tracked messages as a subscriber had them."""
+    found = []
+    with (
+        msgq.pub_sock("tracked", tracked=True) as pub,
+        msgq.pub_sock("plain") as plain,
+        msgq.sub_sock("tracked", timeout=0) as sub,
+        Recorder(path, **{"chunk_bytes": 16384, **options}),
+    ):
+        for number in range(COUNT):
+            pub.send(b"payload %d" % number, origin_time=0 if number % 3 else 10**18 + number)
+            if number % 5 == 0:
+                plain.send(b"plain")
+        while (message := sub.receive_tracked()) is not None:
+            found.append((message.data, message.publish_time, message.origin_time))
+    return found
+
+
+@pytest.fixture
+def log(prefix: str, tmp_path: Path) -> tuple[Path, list[tuple[bytes, int, int]]]:
+    return tmp_path / "log.mcap", record(tmp_path / "log.mcap")
+
+
+def found_in(log: LogReader) -> list[tuple[bytes, int, int]]:
+    return [(m.data, m.publish_time, m.origin_time) for m in log if m.endpoint == "tracked"]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
+def test_a_recording_has_payloads_publish_times_and_origins(prefix: str, tmp_path: Path, compression: str) -> None:
+    sent = record(tmp_path / "log", compression=compression)
+    log = LogReader(tmp_path / "log")
+    assert len(sent) == COUNT
+    assert found_in(log) == sent
+    assert {message.origin_time for message in log if message.endpoint == "plain"} == {0}
+    assert not log.problems
+    assert {name: info.tracked for name, info in log.endpoints.items()} == {"tracked": True, "plain": False}
+
+
+def test_every_mcap_reader_reads_it(log: Any) -> None:
+    path, sent = log
+    for reader in (make_reader, NonSeekingReader):
+        with path.open("rb") as file:
+            found = [
+                (message.data, message.publish_time)
+                for _, channel, message in reader(file, validate_crcs=True).iter_messages()
+                if channel.topic == "tracked"
+            ]
+        assert found == [(data, published) for data, published, _ in sent]
+
+
+def test_origins_are_outside_of_chunks(log: Any) -> None:
+    path, _ = log
+    data, here, seen = path.read_bytes(), len(MAGIC), []
+    while here < len(data) - len(MAGIC):
+        opcode, length = HEAD.unpack_from(data, here)
+        seen.append(opcode)
+        here += HEAD.size + length
+    assert seen.count(origins.OPCODE) > 1
+    followers = {after for before, after in pairwise(seen) if before == origins.OPCODE}
+    assert followers == {Opcode.CHUNK}
+
+
+def test_batches_and_pieces_have_them(log: Any) -> None:
+    path, sent = log
+    reader = LogReader(path, endpoints=["tracked"])
+    wanted = [origin for *_, origin in sent]
+    for rows in (100, 65536):
+        found = [t for b in reader.batches(["origin_time"], rows) for t in b.column("origin_time").to_pylist()]
+        assert found == wanted
+    pieces = reader.split(1000)
+    assert len(pieces) > 3
+    assert [message.origin_time for piece in pieces for message in piece] == wanted
+    stretches = reader.files[0].stretches
+    spans = [(s.offset + s.length, t.offset + t.length) for s, t in pairwise(stretches)]
+    in_spans = [m.origin_time for span in spans for m in LogReader(path, endpoints=["tracked"], span=span)]
+    assert in_spans == wanted[-len(in_spans) :]
+
+
+def _merged(path: Path, out: Path) -> LogReader:
+    write_mcap([LogReader(path, endpoints=["plain"]), LogReader(path, endpoints=["tracked"])], out)
+    return LogReader(out)
+
+
+def _filtered(path: Path, out: Path) -> LogReader:
+    write_mcap([LogReader(path, endpoints=["tracked"])], out, "none")
+    return LogReader(out)
+
+
+def _pieces(path: Path, out: Path) -> LogReader:
+    log = LogReader(path)
+    assert log.start_time is not None
+    assert log.end_time is not None
+    assert len(list(write_pieces([path], out, (log.end_time - log.start_time) // 3, "zstd"))) > 1
+    return LogReader(out)
+
+
+def _recovered(path: Path, out: Path) -> LogReader:
+    out.write_bytes(path.read_bytes()[:-100])
+    assert recover(out).changed
+    return LogReader(out)
+
+
+def _unfinished(path: Path, out: Path) -> LogReader:
+    out.write_bytes(path.read_bytes()[:-100])
+    return LogReader(out)
+
+
+@pytest.mark.parametrize("change", [_merged, _filtered, _pieces, _recovered, _unfinished])
+def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], LogReader]) -> None:
+    path, sent = log
+    after = change(path, tmp_path / ("pieces" if change is _pieces else "changed.mcap"))
+    assert found_in(after) == sent
+    assert after.endpoints["tracked"].tracked
+
+
+def test_records_that_make_no_sense_cost_the_origins_only(log: Any, tmp_path: Path) -> None:
+    path, sent = log
+    data = bytearray(path.read_bytes())
+    here = data.index(b"msgqorig") - HEAD.size
+    data[here + HEAD.size : here + HEAD.size + 8] = b"somebody"
+    path.write_bytes(data)
+    log_now = LogReader(path)
+    found = found_in(log_now)
+    assert [one[:2] for one in found] == [one[:2] for one in sent]
+    lost = sum(origin == 0 for *_, origin in found)
+    assert 0 < lost < COUNT
+    assert [problem.offset for problem in log_now.problems] == [here]
+    assert "origins" in log_now.problems[0].reason
+
+
+def test_hostile_records(tmp_path: Path) -> None:
+    """Channels that are not there, numbers that are none, sizes that are cut: nothing but what it says is lost."""
+    codes = np.array([-1, 0, 1], np.int32)
+    row = struct.pack("<HIq", 1, 7, 99)
+    good = HEAD.pack(origins.OPCODE, 8 + 2 * len(row)) + b"msgqorig" + row + struct.pack("<HIq", 65535, 7, 5)
+    found = origins.Origins(good, codes)
+    assert found.of(np.array([0, 0, 1], np.int32), np.array([7, 8, 7], np.int64)).tolist() == [99, 0, 0]
+    assert origins.Origins(good[: HEAD.size + 8], codes).of(codes[:1], np.array([7])).tolist() == [0]
+    for bad in (b"", good[:-1], good[: HEAD.size + 7]):
+        with pytest.raises(ValueError, match="no origins"):
+            origins.Origins(bad, codes)
+
+
+def test_an_untracked_recording_has_no_such_record(prefix: str, tmp_path: Path) -> None:
+    with msgq.pub_sock("plain") as pub, Recorder(tmp_path / "log.mcap"):
+        pub.send(b"x")
+    assert b"msgqorig" not in (tmp_path / "log.mcap").read_bytes()
+
+
+def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path) -> None:
+    start = clock.time_ns()
+    ages = [0, 1_000, 5_000_000, 3_000_000_000]
+    with new_log(tmp_path / "log.mcap") as writer:
+        channel = writer.new_channel("tracked", None, 1, tracked=True)
+        plain = writer.new_channel("plain", None, 1)
+        for number, age in enumerate(ages):
+            now = start + number * 1_000_000
+            writer.add(channel, number, now, now, b"%d" % number, now - age if age else 0)
+            writer.add(plain, number, now, now, b"plain")
+    with msgq.sub_sock("tracked", timeout=0) as sub, msgq.sub_sock("plain", timeout=0) as other:
+        Player(tmp_path / "log.mcap").run()
+        found = [sub.receive_tracked() for _ in ages]
+        assert other.receive_many() == [b"plain"] * len(ages)
+        assert not other.tracked
+    assert [one and one.data for one in found] == [b"0", b"1", b"2", b"3"]
+    for one, age in zip(found, ages, strict=True):
+        assert one is not None
+        assert start < one.publish_time <= clock.time_ns()
+        assert age <= one.publish_time - one.origin_time < age + 500_000_000, "within what a send may take"
+
+
+def test_where_untracked_messages_are_it_says_so(log: Any) -> None:
+    path, _ = log
+    with msgq.pub_sock("other", tracked=False) as pub:
+        pub.send(b"untracked")
+    with pytest.raises(StateError, match="cannot be tracked any more"):
+        Player(path, remap={"tracked": "other"})
+
+
+@pytest.mark.parametrize("backend", ["fake", "zmq"])
+def test_other_backends_play_what_they_can(log: Any, backend: str, token: str) -> None:
+    path, _ = log
+    module = {"fake": "tracked", "zmq": "untracked"}[backend]
+    reader = LogReader(path, endpoints=["tracked"])
+    player = Player(reader, rate=float("inf"), backend=backend, remap={"tracked": f"{token}-{module}"})
+    assert player.run().messages == COUNT

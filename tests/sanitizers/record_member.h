@@ -1,0 +1,166 @@
+/* Handles of a vector or board under stress, and what all processes of it know. Part of record.c. */
+#ifndef RECORD_MEMBER_H
+#define RECORD_MEMBER_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "ground/life.h"
+
+/* What a dead thread did is over before anybody learns of its death. The kernel sees to that, unseen by sanitizers. */
+static _Atomic uint64_t deaths;
+#define mq_owner_life(...)                                                                                             \
+    ({                                                                                                                 \
+        mq_life life_ = mq_owner_life(__VA_ARGS__);                                                                    \
+        (void)atomic_load(&deaths);                                                                                    \
+        life_;                                                                                                         \
+    })
+
+/* Others run between any two steps now and then: most windows are a few instructions wide. */
+static _Thread_local uint64_t chance;
+static uint32_t below(uint32_t n) {
+    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(chance >> 33) % n;
+}
+static void jostle(void) {
+    if (below(256) == 0)
+        sched_yield();
+}
+#define mq_compare_exchange_u64(...) (jostle(), mq_compare_exchange_u64(__VA_ARGS__))
+#define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
+#define mq_fence_release() (mq_fence_release(), jostle())
+#define mq_fence_acquire() (jostle(), mq_fence_acquire())
+
+#include "records/board.h"
+
+enum { ELEMENTS = 12, CHAIN = 6, SLEEPERS = 2, WORDS_MAX = 512 };
+enum { STUCK_MS = 3000, NAP_MS = 5000 };
+
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "halt_on_error=1"; }
+
+/* What is tried. */
+typedef struct {
+    uint64_t words, copies, flags;
+    bool calm; /* each write is waited for by its writer, until all sleepers have seen it */
+} plan;
+
+/* What all processes know. */
+typedef struct {
+    _Atomic bool stop, over; /* the writers end; and then the rest */
+    _Atomic uint64_t written, read, snapshots, woken, died, killed, left, refused, awaited, uids;
+    _Atomic uint64_t times[ELEMENTS];          /* that each was written */
+    _Atomic uint64_t seen[SLEEPERS][ELEMENTS]; /* how often it was written when a sleeper saw it */
+} books;
+static books *all;
+static plan now;
+static mq_record_parts parts;
+static mq_roll roll;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file, for sanitizers; flock is for the rest */
+static bool plain;                                       /* nobody is in another process */
+static unsigned seed;
+
+static void wrong(const char *what, uint64_t a, uint64_t b) {
+    fprintf(stderr, "record: %s: %llx, %llx (seed %u; %llu words, %llu copies, flags %llu, calm %d)\n", what,
+            (unsigned long long)a, (unsigned long long)b, seed, (unsigned long long)now.words,
+            (unsigned long long)now.copies, (unsigned long long)now.flags, now.calm);
+    all->stop = true;
+    _exit(1);
+}
+
+/* ---- handles ---- */
+
+typedef struct {
+    mq_record_writer w;
+    void *hold;
+    uint64_t uid;
+    int fd;
+} member;
+
+static void lock_file(member *m) {
+    m->fd = mq_roll_open(&roll, O_RDWR);
+    pthread_mutex_lock(&lock);
+    flock(m->fd, LOCK_EX);
+}
+static void unlock_file(member *m) {
+    flock(m->fd, LOCK_UN);
+    pthread_mutex_unlock(&lock);
+    close(m->fd);
+}
+
+static void go(member *m, bool dies) {
+    if (dies) { /* as the kernel does it, with all that it has */
+        deaths++;
+        mq_row_let_go(m->hold);
+        all->died++;
+    } else {
+        mq_record_leave(&m->w, m->uid, &m->hold);
+        all->left++;
+    }
+}
+
+/* As Handle._take_row. False: another one owns all. */
+static bool come(member *m) {
+    mq_self self;
+    mq_roster roster = mq_record_roster(parts.record);
+    memset(m, 0, sizeof *m);
+    m->w.parts = parts;
+    m->w.roll = &roll;
+    if (mq_read_self(&self))
+        wrong("who are we", 0, 0);
+    lock_file(m);
+    int row = mq_roster_find(&roster, &roll, &m->hold);
+    if (row == MQ_NO_ROW || !m->hold)
+        wrong("no row", (uint64_t)row, 0);
+    m->uid = ++all->uids;
+    mq_record_join(&m->w, (unsigned)row, &self, m->uid, true);
+    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim(&m->w, &parts.record->owner);
+    if (!ours)
+        mq_record_leave(&m->w, m->uid, &m->hold);
+    unlock_file(m);
+    return ours;
+}
+
+/* The same, until it has come; false: all is over. */
+static bool arrive(member *m) {
+    while (!all->stop) {
+        if (come(m))
+            return true;
+        all->refused++;
+        usleep(below(2000));
+    }
+    return false;
+}
+
+/* ---- values: each word follows from the first ---- */
+
+/* Who wrote it, and which one it is: as often as the element was written then, if that is known. */
+static uint64_t stamp(uint64_t writer, bool known, uint64_t number) {
+    return writer << 56 | (uint64_t)known << 55 | number;
+}
+static uint64_t word_of(uint64_t first, uint64_t i) { return i ? first * (2 * i + 1) + i : first; }
+
+static void fill(uint64_t *value, uint64_t first, uint64_t words) {
+    for (uint64_t i = 0; i < words; i++)
+        value[i] = word_of(first, i);
+}
+
+/* A value that was written so many times, and is whole. */
+static void verify(const uint64_t *value, uint64_t words, uint64_t times) {
+    uint64_t first = value[0];
+    for (uint64_t i = 0; i < words; i++)
+        if (value[i] != (times ? word_of(first, i) : 0))
+            wrong("a value is another one's in part", first, value[i]);
+    if (times && first >> 55 & 1 && (first & ((1ull << 55) - 1)) != times)
+        wrong("a value is not the one of its version", first, times);
+    all->read++;
+}
+
+#endif

@@ -1,0 +1,81 @@
+"""Writers, readers and sleepers of vectors and boards as threads and processes (record.c), under the sanitizers and
+without.
+
+What, why, and what a failure would mean are at the top of record.c, with what the thread sanitizer can and cannot see.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutated import mutated
+from tests.sanitizers.stress import BUILDS, SLOW, Stress, check_counts, needs_tsan
+
+SECONDS = 5
+pytestmark = SLOW
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("flags", BUILDS)
+def test_no_value_is_torn_old_or_lost(tmp_path: Path, flags: Any, processes: int) -> None:
+    check_counts(Stress("record", tmp_path).counts(flags, SECONDS, processes), *([] if processes else ["killed"]))
+
+
+PLAIN = {
+    "into a copy": ("vector.h", "mq_copy_in(value, from, item_bytes);", "memcpy(value, from, item_bytes);"),
+    "out of it": ("vector.h", "mq_copy_out(to, copy + 1, item_bytes);", "memcpy(to, copy + 1, item_bytes);"),
+    "of a board": ("board.h", "mq_copy_in(value + 1, from, length);", "memcpy(value + 1, from, length);"),
+}
+
+
+@needs_tsan
+@pytest.mark.parametrize("copy", PLAIN)
+def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
+    """A test of the test."""
+    header, old, new = PLAIN[copy]
+    mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
+    done = Stress("record", tmp_path).run("thread", 20, 0)
+    assert done.returncode != 0
+    assert "data race" in done.stderr
+
+
+MISSING = {
+    "the second look at a version": ("cell.h", "<= parts->shape.copies - 2;", "<= parts->shape.copies + now % 2;"),
+    "the copy that is filled": (
+        "cell.h",
+        "mq_cell_copy(parts, version, times + 1)",
+        "mq_cell_copy(parts, version, times)",
+    ),
+    "the exchange that takes": (
+        "cell.h",
+        "mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0",
+        "(mq_store_release_u64(version, now | who), true) ? 0",
+    ),
+    "asking whether a holder lives": ("writer.h", "died && mq_cell_wrest", "(died || !died) && mq_cell_wrest"),
+    "taking from the dead": ("writer.h", "died && mq_cell_wrest", "died && !died && mq_cell_wrest"),
+    "who owns all": ("writer.h", "if (life != MQ_DEAD)\n            return false;", "(void)life;"),
+    "the rest of a snapshot": (
+        "vector.h",
+        "        same = false;\n",
+        "        same = i + 1 == parts->shape.length;\n",
+    ),
+    "the wake": ("writer.h", "mq_attention_wake_many(attention);", "(void)*attention;"),
+    "the look for sleepers behind a store": (
+        "writer.h",
+        "if (mq_unlikely(mq_attention_due_many(attention)))",
+        "if (!alone)",
+    ),
+}
+
+
+@pytest.mark.parametrize("piece", MISSING)
+def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+    """A test of the test."""
+    header, old, new = MISSING[piece]
+    mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
+    done = Stress("record", tmp_path).run("native", 20, 0)
+    assert done.returncode == 1, done.stdout
+    assert "record:" in done.stderr

@@ -1,0 +1,175 @@
+"""Stages and hops: what the tables are, and that what is shown live is the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("plotly")
+from msgq import timing
+from msgq.cli.stages.hops import Origins, hops
+from msgq.cli.stages.timings import Timings
+from msgq.spark import tables
+from msgq.spark.lake import Lake
+from msgq.spark.report import plots
+from msgq.spark.report.report import write_report
+from tests.spark.rows import SECOND, listed, message, messages
+from tests.unit.stage_actors import record
+
+NAMES = ("planner", "a b", "100%", "%3A", "%253A", "x:y/z", "channel/scans", "@solve", "grüße")
+
+
+def said(sequence: int, log_time: int, data: bytes, stage: str = "planner", endpoint: str = "orders") -> dict[str, Any]:
+    return message(timing.timing_topic(stage, endpoint), sequence, log_time, data=data)
+
+
+def test_stages_by_window_and_endpoint(spark: Any) -> None:
+    rows = [said(i, i, record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i)) for i in range(1, 101)]
+    rows += [said(200, SECOND + 1, record(10, 20, 40, 5)), said(0, 3, record(10, 11, 13, 7), endpoint="channel/scans")]
+    rows += [message("orders", 0, 3, data=record(1, 2, 3, 4)), message("timing:a", 0, 3), message("timing:a:b:c", 0, 3)]
+    found = tables.stages(messages(spark, rows))
+    counts = ("stage", "endpoint", "time", "messages", "malformed", "wait_known", "work_known", "age_known")
+    assert listed(found, *counts) == [
+        ("planner", "channel/scans", 0, 1, 0, 1, 1, 1),
+        ("planner", "orders", 0, 100, 0, 100, 100, 100),
+        ("planner", "orders", SECOND, 1, 0, 1, 1, 1),
+    ]
+    (row,) = found.where("endpoint = 'orders' AND time = 0").collect()
+    for name, least in (("wait", 1), ("work", 4001), ("age", 4500)):
+        most = least + 99 if name != "age" else least
+        assert row[f"{name}_max"] == most
+        assert abs(row[f"{name}_p50"] - (least + most) / 2) <= 2
+        assert most - 2 <= row[f"{name}_p99"] <= most
+    totals = tables.stage_totals(found)
+    assert listed(totals, "endpoint", "messages", "work_known", "wait_max", "work_max", "age_max") == [
+        ("channel/scans", 1, 1, 1, 2, 6),
+        ("orders", 101, 101, 100, 4100, 4500),
+    ]
+    assert [name for name in found.columns if name != "time"] == totals.columns
+
+
+def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
+    bad = [
+        b"",
+        record(5, 6, 7, 4)[:-1],
+        record(5, 6, 7, 4) * 2,
+        record(-1, 6, 7, 4),
+        record(5, -6, 7, 4),
+        record(5, 0, 7, 4),
+        record(5, 8, 7, 4),
+        record(5, 6, 7, -4),
+        record(-(1 << 63), 6, 7, 4),
+    ]
+    rows = [said(i, i, data) for i, data in enumerate([record(5, 6, 8, 4), *bad, record(0, 6, 9, 0)])]
+    rows += [said(i, SECOND + i, data) for i, data in enumerate(bad)]
+    found = tables.stages(messages(spark, rows))
+    figures = ("wait_known", "wait_max", "work_p50", "work_max", "age_known", "age_p99", "age_max")
+    assert listed(found, "time", "messages", "malformed", *figures) == [
+        (0, 2, len(bad), 1, 1, 2, 3, 1, 4, 4),
+        (SECOND, 0, len(bad), 0, None, None, None, 0, None, None),
+    ]
+    assert listed(tables.stage_totals(found), "messages", "malformed", *figures) == [
+        (2, 2 * len(bad), 1, 1, 2, 3, 1, 4, 4)
+    ]
+    none = tables.stage_totals(found.where("messages = 0"))
+    assert listed(none, "messages", "malformed", "work_known", "work_p50") == [(0, len(bad), 0, None)]
+
+
+def test_times_of_all_sizes_are_read(spark: Any) -> None:
+    times = [1, 255, 256, 1 << 31, (1 << 56) + 0x0102030405, (1 << 62) + 7]
+    rows = [said(i, i * SECOND, record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
+    found = tables.stages(messages(spark, rows))
+    assert listed(found, "time", "work_max") == [(i * SECOND, (1 << 63) - 1 - time) for i, time in enumerate(times)]
+
+
+def test_names_are_those_that_were_given(spark: Any) -> None:
+    pairs = [(stage, endpoint) for stage in NAMES for endpoint in NAMES]
+    rows = [said(0, 1, record(1, 2, 3, 1), *pair) for pair in pairs]
+    assert set(listed(tables.stages(messages(spark, rows)), "stage", "endpoint")) == set(pairs)
+
+
+def test_hops_leave_timing_topics_out(spark: Any) -> None:
+    rows = [("camera", 1, 1), ("timing:model:camera", 2, 1), ("model", 3, 1), ("timing", 5, 1)]
+    table = spark.createDataFrame(
+        [("r", *row) for row in rows], "run string, endpoint string, publish_time long, origin_time long"
+    )
+    assert listed(tables.hops(table), "parent", "endpoint", "p50") == [
+        (None, "camera", None),
+        ("camera", "model", 2),
+        ("model", "timing", 2),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 100, 4000])
+def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
+    """Chains that turn back, stand still and come at the same time; percentiles of few and of many."""
+    random = np.random.default_rng(count)
+    names = ["plan", "camera", "model", "ä", "Z", "camera/front"]
+    endpoint = random.integers(0, len(names), count)
+    origin = random.integers(1, max(2, count // 6), count) * 1000 + 1_700_000_000 * SECOND
+    publish = origin + random.integers(0, 400, count)
+    rows = [("r", names[e], int(p), int(o)) for e, p, o in zip(endpoint, publish, origin, strict=True)]
+    table = spark.createDataFrame(rows, "run string, endpoint string, publish_time long, origin_time long").repartition(
+        3
+    )
+    columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "from_origin")
+    live = [tuple(getattr(hop, name) for name in columns) for hop in hops(names, endpoint, publish, origin)]
+    in_order = sorted(live, key=lambda row: [(value is not None, value) for value in row])
+    assert in_order == listed(tables.hops(table), *columns)
+
+
+def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
+    begin = 1_700_000_000 * SECOND
+    rows = [said(i, begin + i, record(begin, begin + i, begin + 3 * i, begin), "slow<1>") for i in range(1, 50)]
+    lake = Lake(spark, tmp_path / "lake")
+    lake.append(messages(spark, [*rows, message("camera", 0, begin)]))
+    lake.refresh()
+    found = lake.ask("SELECT stage, endpoint, messages, work_p50, work_max FROM stage_totals").collect()
+    assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
+    assert listed(lake.ask("SELECT sum(messages) FROM stages"), "*") == [(49,)]
+    write_report(lake, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<h2>Stages</h2>") == 1
+    assert "slow<1>: orders" in page.replace("\\u003c", "<").replace("\\u003e", ">")
+    assert "<td>slow&lt;1&gt;</td>" in page
+
+
+def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
+    """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
+    tree, said = Origins(lambda _: True, 600.0), Timings(lambda _: True, 600.0)
+    command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "2", "--output", str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        while demo.poll() is None:
+            tree.look()
+            said.look()
+            time.sleep(0.005)
+        assert demo.stdout is not None
+        assert json.loads(demo.stdout.read())["ok"]
+    lake = Lake(spark, tmp_path / "lake")
+    lake.ingest([tmp_path / "log"])
+    lake.refresh()
+    live, columns = tree.tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "from_origin")
+    assert (live.cut, set(live.lost.values())) == (0, {0})
+    hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]
+    assert len(hops) == 3
+    assert hops == listed(lake.table("hops"), *columns)
+    rows = [(row.stage, row.endpoint) for row in said.rows() if row.messages and not row.malformed]
+    assert [stage for stage, _ in rows] == ["command", "estimate"]
+    assert rows == listed(lake.table("stage_totals").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
+
+
+def test_the_plot_of_stages_has_a_bar_for_each() -> None:
+    row: dict[str, Any] = {f"{name}_{title}": 2000 for name in ("wait", "work", "age") for title in ("p50", "p99")}
+    text = plots.stages([{"stage": "planner", "endpoint": "orders", **row, "age_p50": None, "age_p99": None}])
+    assert text is not None
+    assert '"name":"work p99"' in text
+    assert "planner: orders" in text
+    assert plots.stages([]) is None

@@ -1,0 +1,60 @@
+"""What: several threads and the consumer of a queue of records race, with a capacity that is too small for both.
+
+Why: arrays are copied in blocks, so a producer may come around in the middle of one. Failure would mean a torn record,
+an array that spans a loss, or a wrong count of lost records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from msgq.records import RecordQueue
+from tests.support import DEADLINE, SHM, Task
+
+pytestmark = pytest.mark.slow
+
+ROUNDS, BURST = 100, 64
+RECORD = np.dtype([("producer", "<i8"), ("number", "<i8"), ("check", "<i8", (6,))])
+
+
+@pytest.fixture
+def name(token: str) -> Iterator[str]:
+    yield token
+    for path in SHM.glob(f"msgq*_{token}*"):
+        Path(path).unlink()
+
+
+def produce(name: str, mode: str, producer: int) -> None:
+    with RecordQueue(name, RECORD, 256, mode=mode) as queue:  # type: ignore[arg-type]
+        made = np.empty(BURST, RECORD)
+        made["producer"] = producer
+        for number in range(0, ROUNDS * BURST, BURST):
+            made["number"] = np.arange(number, number + BURST)
+            made["check"] = made["number"][:, None]
+            queue.produce(made)
+
+
+@pytest.mark.parametrize(("mode", "producers"), [("spmc", 1), ("mpmc", 3)])
+def test_lost_is_exact_and_nothing_is_torn(name: str, mode: str, producers: int) -> None:
+    with RecordQueue(name, RECORD, 256, mode=mode) as consumer:  # type: ignore[arg-type]
+        tasks = [Task(produce, name, mode, producer) for producer in range(producers)]
+        total, received = producers * ROUNDS * BURST, 0
+        last = [-1] * producers
+        while received + (consumer.lost or 0) < total:
+            records = consumer.consume(timeout=DEADLINE)
+            received += len(records)
+            assert (records["check"] == records["number"][:, None]).all()
+            for producer in range(producers):
+                numbers = records["number"][records["producer"] == producer]
+                if len(numbers):
+                    assert (np.diff(numbers) == 1).all(), "an array spans no loss"
+                    assert numbers[0] > last[producer]
+                    last[producer] = int(numbers[-1])
+        for task in tasks:
+            task.result()
+        assert received + (consumer.lost or 0) == total
+        assert len(consumer.consume(timeout=0)) == 0

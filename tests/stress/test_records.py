@@ -1,0 +1,211 @@
+"""Vectors and boards with many processes: no value is torn or lost, snapshots are of one instant, changes wake."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.records import Board, SeqlockVector
+from tests.stress import records
+from tests.stress.scene import Scene, finish
+from tests.stress.traffic import LONGER
+from tests.support import DEADLINE, wait_until
+
+PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
+SLOW = pytest.mark.slow
+
+
+def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, seed: int) -> None:
+    """Let writers and readers work, and check that each write was counted once."""
+    writing = scene.start_all([(records.write, name, seed % 1000 + i, seconds * LONGER) for i in range(writers)])
+    reading = scene.start_all([(records.read, name, seed + i, i % 2 == 1) for i in range(readers)])
+    for writer in writing:
+        writer.say("go")
+    written = [writer.result() for writer in writing]
+    counts = finish(reading)
+    print("written", written, "read", counts)
+    assert all(counts)
+    with SeqlockVector(name, passive=True) as vector:
+        assert int(vector.counts().sum()) == sum(written)
+        records.stamps_of(vector.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("item", "length", "copies", "seconds"),
+    [
+        (8, 1, 2, 0.5),
+        pytest.param(8, 1000, 2, 3, marks=SLOW),
+        pytest.param(56, 1, 2, 3, marks=SLOW),
+        pytest.param(56, 20, 4, 3, marks=SLOW),
+        pytest.param(4096, 1, 2, 3, marks=SLOW),
+        pytest.param(4096, 50, 4, 3, marks=SLOW),
+        pytest.param(1 << 20, 2, 2, 4, marks=SLOW),
+        pytest.param(1 << 20, 2, 4, 4, marks=SLOW),
+    ],
+)
+def test_floods(scene: Scene, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float) -> None:
+    """What: processes write the same elements without a pause, and others read them in every way.
+
+    Failure would mean: a value is of two writers, or a write counts twice, or not at all.
+    """
+    with SeqlockVector(endpoint, records.dtype(item), length, copies=copies):
+        run(scene, endpoint, 2 if seconds < 1 else 3, 1 if seconds < 1 else 2, seconds, seed)
+
+
+@SLOW
+def test_an_exclusive_vector_changes_hands(scene: Scene, endpoint: str, seed: int) -> None:
+    """What: three processes want to be its one writer, all the time."""
+    with SeqlockVector(endpoint, records.dtype(56), 1, exclusive=True) as vector:
+        writing = scene.start_all([(records.take_turns, endpoint, seed + i, 3 * LONGER) for i in range(3)])
+        (reader,) = scene.start_all([(records.read, endpoint, seed, False)])
+        for writer in writing:
+            writer.say("go")
+        reports = [writer.result() for writer in writing]
+        assert finish([reader])[0]
+        print(reports)
+        assert all(report["written"] for report in reports)
+        assert any(report["refused"] for report in reports)
+        assert vector.counts()[0] == sum(report["written"] for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("item", "length", "seconds"),
+    [(8, 100, 0.5), pytest.param(56, 1000, 4, marks=SLOW), pytest.param(4096, 30, 4, marks=SLOW)],
+)
+def test_snapshots_of_one_instant(
+    scene: Scene, endpoint: str, seed: int, item: int, length: int, seconds: float
+) -> None:
+    """What: one process writes all elements in turn; others take atomic snapshots.
+
+    Why: elements that are each whole may still be of different instants.
+    """
+    with SeqlockVector(endpoint, records.dtype(item), length) as vector:
+        children = scene.start_all(
+            [(records.take_snapshots, endpoint, passive) for passive in (False, True)]
+            + [(records.write_chain, endpoint, seed)]
+        )
+        until = time.monotonic() + seconds * LONGER
+        wait_until(lambda: time.monotonic() > until and vector.counts()[-1] > 20)
+        *taken, rounds = finish(children)
+        print("snapshots", taken, "rounds", rounds)
+        assert all(taken)
+        assert (vector.counts() == rounds).all()
+
+
+# ---- waiting ----
+
+
+@pytest.fixture
+def made(endpoint: str) -> Iterator[Callable[[str, int], SeqlockVector]]:
+    """Make a vector of three values, of a name that begins with the endpoint; it is gone after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(what: str, item: int = 8) -> SeqlockVector:
+            vector = stack.enter_context(SeqlockVector(f"{endpoint}-{what}", records.dtype(item), 3))
+            stack.callback(vector.unlink)
+            return vector
+
+        yield make
+
+
+def ask(scene: Scene, made: Callable[..., SeqlockVector], how: str, vectors: int, count: int, seed: int) -> None:
+    """Write one value of one vector, and await the answer to it; again and again."""
+    rng, handles, pong = random.Random(seed), [made(f"{number}") for number in range(vectors)], made("pong")
+    names = [vector.name for vector in handles]
+    role = (records.answer_asyncio,) if how == "asyncio" else (records.answer,)
+    (child,) = scene.start_all([(*role, names, pong.name, *([] if how == "asyncio" else [how]), count)])
+    late = 0
+    for number in range(1, count + 1):
+        start = time.monotonic()
+        rng.choice(handles)[rng.randrange(3)] = records.stamped(records.dtype(8), [number])[0]
+        while pong[0]["words"][0] != number:
+            assert pong.wait(DEADLINE), f"nobody saw value {number}"
+            pong.changes()
+        late += time.monotonic() - start > records.LATE_S
+        if rng.random() < 0.1:
+            time.sleep(rng.random() * 0.003)  # so that it sleeps
+    assert child.result() == count
+    assert late <= PAUSES, "somebody slept beside a change"
+
+
+@pytest.mark.parametrize("how", records.WATCHES)
+def test_each_change_wakes_who_waits(scene: Scene, made: Any, seed: int, how: str) -> None:
+    """Failure would mean: a wake is lost."""
+    ask(scene, made, how, 1, int(200 * LONGER), seed)
+
+
+@pytest.mark.parametrize(
+    ("how", "vectors"),
+    [("poller", 20), pytest.param("fileno", 60, marks=SLOW), pytest.param("asyncio", 60, marks=SLOW)],
+)
+def test_many_vectors_are_watched_at_once(scene: Scene, made: Any, seed: int, how: str, vectors: int) -> None:
+    """What: one Poller, one epoll, or one event loop watches all; any of them may change."""
+    ask(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
+
+
+@SLOW
+def test_many_sleepers_of_one_vector(scene: Scene, made: Any) -> None:
+    """What: five processes sleep in each way; each of them sees the last of a burst of writes."""
+    rng, number, late, many = random.Random(1), 0, 0, 1 << 40
+    vector, pongs = made("ping"), [made(how) for how in records.WATCHES]
+    for how, pong in zip(records.WATCHES, pongs, strict=True):
+        if how == "asyncio":
+            scene.start(records.answer_asyncio, [vector.name], pong.name, many)
+        else:
+            scene.start(records.answer, [vector.name], pong.name, how, many)
+    for _ in range(int(300 * LONGER)):
+        start = time.monotonic()
+        for _ in range(rng.randrange(1, 4)):
+            number += 1
+            vector[0] = records.stamped(vector.dtype, [number])[0]
+        wait_until(lambda: all(pong[0]["words"][0] == number for pong in pongs))  # noqa: B023
+        late += time.monotonic() - start > records.LATE_S
+    assert late <= PAUSES, "somebody slept beside a change"
+
+
+# ---- boards ----
+
+
+@pytest.mark.parametrize(("writers", "seconds"), [(2, 0.5), pytest.param(4, 4, marks=SLOW)])
+def test_keys_change_hands(scene: Scene, endpoint: str, seed: int, writers: int, seconds: float) -> None:
+    """What: processes declare the same few keys, write some values, and give them back; others read all of them.
+
+    Failure would mean: a key has two owners, or an owner begins with an old count.
+    """
+    with Board(endpoint, keys=8, value_bytes=400) as board:
+        writing = scene.start_all([(records.declare, endpoint, seed + i, seconds * LONGER, 5) for i in range(writers)])
+        (reader,) = scene.start_all([(records.observe, endpoint, seed)])
+        for writer in writing:
+            writer.say("go")
+        reports = [writer.result() for writer in writing]
+        assert finish([reader])[0]
+        print(reports)
+        values = [board.observe(key).read() for key in board]
+        counts = np.array([found.count for found in values if found])
+        assert counts.sum() == sum(report["written"] for report in reports)
+        assert not [found for found in values if found and found.owner]
+
+
+@SLOW
+def test_changes_of_a_board_end_while_all_keys_are_written(scene: Scene, endpoint: str, seed: int) -> None:
+    """What: 200 keys are written without a pause; each look for changes tells each of them once at most."""
+    with Board(endpoint, keys=200, value_bytes=400) as board:
+        writing = scene.start_all([(records.declare, endpoint, seed + i, 2 * LONGER, 200) for i in range(2)])
+        for writer in writing:
+            writer.say("go")
+        looks = 0
+        until = time.monotonic() + LONGER
+        while time.monotonic() < until:
+            start = time.monotonic()
+            board.changes()
+            assert time.monotonic() - start < DEADLINE / 2
+            looks += 1
+        assert looks > 3
+        for writer in writing:
+            writer.result()

@@ -1,0 +1,50 @@
+"""Processes that make origins."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from msgq import naming
+from msgq.impl.ground import clock, origin
+from tests.support import hear, say
+
+
+def make(count: int, folder: str | None = None) -> dict[str, Any]:
+    """Make so many, as soon as told, with that folder in the place of /dev/shm."""
+    if folder is not None:
+        naming.SHARED_MEMORY = folder
+    warned: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("msgq").addHandler(handler)
+    say("ready")
+    hear()
+    before = clock.time_ns()
+    made = [origin.new_origin_time() for _ in range(count)]
+    return {"made": made, "trouble": origin.trouble(), "warned": warned, "before": before, "after": clock.time_ns()}
+
+
+def make_in_forks(count: int) -> list[list[int]]:
+    """Make so many here, and as many in a child."""
+    origin.new_origin_time()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, " ".join(str(origin.new_origin_time()) for _ in range(count)).encode())
+        os._exit(0)
+    here = [origin.new_origin_time() for _ in range(count)]
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        there = list(map(int, pipe.read().split()))
+    os.wait()
+    return [here, there]
+
+
+def cut_and_make(path: str) -> list[int]:
+    """Make one origin, and two after the file lost its bytes."""
+    naming.SHARED_MEMORY = str(Path(path).parent)
+    before = origin.new_origin_time()
+    os.truncate(path, 0)
+    return [before, origin.new_origin_time(), origin.new_origin_time()]

@@ -1,0 +1,304 @@
+"""`msgq list`, `info`, `clean` and `doctor` on vectors and boards, with writers that live or died."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from msgq import Board, SeqlockVector, naming, remains, stats
+from msgq.cli.app import app
+from msgq.kept_remains import Kept
+from msgq.record_remains import RECORDS
+from tests import command
+from tests.support import SHM, Child, Task
+from tests.unit.test_record_stats import change, declare, held_by, killed, write_one
+
+
+def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+
+
+def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+    return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
+
+
+def files(prefix: str) -> list[str]:
+    return sorted(path.name for path in (SHM / f"msgqrec_{prefix}").glob("*"))
+
+
+def checked(*words: str) -> tuple[str, str]:
+    result = command.run("doctor", "--json", *words, code=None)
+    (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "records")
+    return found["status"], found["text"]
+
+
+def make(name: str) -> None:
+    """A vector with a value, that nobody has open."""
+    with SeqlockVector(name, "<f8", 3) as vector:
+        vector[0] = 1
+
+
+# ---- looking ----
+
+
+def test_records_are_listed_beside_all_else(prefix: str) -> None:
+    with SeqlockVector("v", "<f8", 1000) as vector, Board("b", 4, 100) as board, board.declare("k") as entry:
+        vector[[1, 2]] = 3
+        entry.write(b"abc")
+        text = command.run("list", "--interval", "0").output
+        (row,) = (line for line in text.splitlines() if "records/v" in line)
+        _, kind, writer, reader, written, *_ = (cell.strip() for cell in row.split("│")[1:])
+        assert (kind, reader, written) == ("vector of 1,000", "-", "2")
+        assert writer.endswith(str(os.getpid()))
+        assert "board, 1 of 4 keys" in text
+        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        assert list(found) == ["records/b", "records/v"]
+        one = found["records/v"]
+        assert (one["kind"], one["written"], one["ever"], one["dtype"], one["rate"]) == ("vector", 2, 2, '"<f8"', None)
+        assert (one["mode"], one["writers"][0]["participant"]["pid"]) == ("600", os.getpid())
+        assert found["records/b"]["keys"][0]["key"] == "k"
+        assert [one["endpoint"] for one in lines("list", "records/v*", "--interval", "0")] == ["records/v"]
+        assert lines("list", "v", "records/other", "--interval", "0") == []
+
+
+def test_the_rate_of_writes_is_measured(prefix: str) -> None:
+    with SeqlockVector("v", "<f8", 10) as vector:
+        path = Path(vector.path)
+
+        def work() -> None:
+            while path.exists():
+                vector[:] = 1
+                time.sleep(0.001)  # the rate is measured
+
+        task = Task(work)
+        before = vector.counts()[0]
+        (found,) = lines("info", "records/v", "--interval", "0.2")
+        after = vector.counts()[0]
+        vector.unlink()
+        task.result()
+    assert 0 < found["rate"] <= 10 * int(after - before) / 0.2
+    assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
+
+
+def test_info_of_a_vector(prefix: str) -> None:
+    with SeqlockVector("v", "<f8", 2000, exclusive=True) as vector:
+        vector[5] = 1
+        held_by(vector.path, 0, 7)
+        held_by(vector.path, 90, 8)
+        text = command.run("info", "records/v", "--interval", "0.01").output
+    for expected in (
+        f"/dev/shm/msgqrec_{prefix}/v, ",
+        "vector       2,000 elements of 8 B; 2 copies of each; one handle writes\n",
+        "written      1 times, 1 elements; the last ",
+        " s ago, number 5\n",
+        "rate         0 elements/s",
+        "held         2 elements are being written, 1 of them by the dead",
+        'schema       Record, struct, 5 bytes of definition, "<f8"\n',
+        "readers      leave no trace; nobody sleeps until it changes",
+        "writers      1\n",
+        f" {os.getpid()}: 1 written by this row; 1 being written\n",
+    ):
+        assert expected in text, text
+
+
+def test_info_of_a_board(prefix: str) -> None:
+    with Board("b", 300, 100) as board:
+        entry, _ = board.declare("pose"), board.declare("wheels")
+        board.declare("left").close()
+        for _ in range(2):
+            entry.write(b"abc")
+        text = command.run("info", "records/b", "--interval", "0.01").output
+        for expected in (
+            "board        300 keys, each with a value of up to 100 B; 2 copies of each\n",
+            "written      2 times, 1 elements; the last ",
+            "schema       none\n",
+            f" {os.getpid()}: 2 written by this row; 2 keys\n",
+            "keys         3\n",
+            f"{os.getpid()}, 3 B, written 2 times, ",
+            f"{os.getpid()}, never written\n",
+            "    left: nobody's, never written\n",
+        ):
+            assert expected in text, text
+        for number in range(257):
+            board.declare(f"k{number}").close()
+        assert "    and 4 more\n" in command.run("info", "records/b", "--interval", "0.01").output
+
+
+def test_info_of_what_nobody_wrote(prefix: str) -> None:
+    SeqlockVector("v", "<f8", 3).close()
+    text = command.run("info", "records/v", "--interval", "0.01").output
+    assert "written      nothing so far\n" in text
+    assert "writers      0\n" in text
+    for word in ("held", "keys", "one handle"):
+        assert word not in text
+
+
+def test_records_that_are_not_there(prefix: str) -> None:
+    for verb in ("info", "clean"):
+        assert "there is no records/v; `msgq list` shows" in command.run(verb, "records/v", code=1).output
+    make("v")
+    for verb in ("info", "clean"):
+        assert "there is no v; did you mean records/v?" in command.run(verb, "v", code=1).output
+    for verb in ("echo", "hz"):
+        output = command.run(verb, "records/v", code=2).output
+        assert "only list, info and clean know channels, queues and records" in output
+
+
+def test_records_of_another_prefix(prefix: str) -> None:
+    make("v")
+    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["records/v"]
+    assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
+
+
+def test_the_shell_completes_names_of_records(prefix: str) -> None:
+    make("v")
+    completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+    for verb in ("list", "info", "clean"):
+        assert [item.value for item in completion.get_completions([verb], "rec")] == ["records/v"]
+    assert completion.get_completions(["echo"], "rec") == []
+
+
+# ---- removing ----
+
+
+def test_records_stay_unless_they_are_named(prefix: str) -> None:
+    make("full")
+    Board("empty", 3, 8).close()
+    everything = {"records/empty": "kept", "records/full": "kept"}
+    for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
+        assert outcomes(*words) == everything, words
+    reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
+    assert reasons["records/empty"] == "a vector or board goes only when it is named"
+    assert reasons["records/full"] == "a vector or board goes only when it is named; it has 1 values"
+    assert "there is no *; " in command.run("clean", "*", "--force", code=1).output
+    assert files(prefix) == ["empty", "full"]
+    every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
+    assert every["records/full", prefix] == "kept"
+
+
+def test_those_that_are_named_go(prefix: str) -> None:
+    for name in ("full", "dead", "stays"):
+        make(name)
+    killed(write_one, "dead")
+    assert outcomes("records/full", "--dry-run") == {"records/full": "would remove"}
+    assert files(prefix) == ["dead", "full", "stays"]
+    with SeqlockVector("full") as reader:
+        (found,) = lines("clean", "records/full")
+        assert found["action"] == "removed"
+        assert found["reason"] == "nobody writes it, and who reads it cannot be seen; it has 1 values"
+        assert found["bytes"] == 32768 + 3 * 64
+        assert reader[0] == 1, "who reads keeps what is mapped"
+    assert outcomes("records/d*") == {"records/dead": "removed"}
+    assert files(prefix) == ["stays"]
+
+
+def test_what_somebody_writes_stays(prefix: str) -> None:
+    make("v")
+    with SeqlockVector("v") as vector, Child(write_one, "v") as child:
+        child.hear()
+        vector[0] = 1
+        for words in ([], ["--force"]):
+            (found,) = lines("clean", "records/v", *words, code=1)
+            assert found["action"] == "kept"
+            assert str(child.pid) in found["reason"]
+            assert str(os.getpid()) in found["reason"]
+        assert lines("clean")[0]["reason"].startswith("in use by ")
+        assert stats.record("v").ever == 2
+    assert outcomes("records/v") == {"records/v": "removed"}
+
+
+def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make("v")
+    users = remains.Users((), ("python 17",))
+    monkeypatch.setattr(Kept, "users", lambda kind, one: users)
+    (found,) = lines("clean", "records/v", code=1)
+    assert found["reason"] == "nobody can say whether these live: python 17; it has 1 values; --force removes it"
+    assert outcomes("records/v", "--force") == {"records/v": "removed"}
+
+
+def test_an_empty_directory_goes(prefix: str) -> None:
+    make("v")
+    SeqlockVector.unlink_name("v")
+    (folder,) = naming.records_directories(prefix)
+    command.run("clean", "--dry-run")
+    assert os.path.isdir(folder)
+    command.run("clean")
+    assert not os.path.lexists(folder)
+
+
+def test_two_cleans_at_once(prefix: str) -> None:
+    names = [f"v{number}" for number in range(30)]
+    for name in names:
+        make(name)
+    tasks = [Task(lambda: list(RECORDS.clear(names, prefix))) for _ in range(3)]
+    removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
+    assert sorted(removed) == sorted(f"records/{name}" for name in names)
+    assert files(prefix) == []
+
+
+def test_damaged_records_are_kept_and_told(prefix: str) -> None:
+    make("good")
+    (SHM / f"msgqrec_{prefix}" / "bad").write_bytes(bytes(100))
+    assert outcomes() == {"records/good": "kept"}
+    assert "there is no records/bad" in command.run("clean", "records/bad", code=1).output
+    assert "too few for a vector or board" in command.run("doctor", "--json", code=1).output
+    assert files(prefix) == ["bad", "good"]
+
+
+# ---- the doctor ----
+
+
+def test_the_doctor_tells_how_much_memory_records_use(prefix: str) -> None:
+    assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; nobody dead in them")
+    with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
+        vector[0] = 1
+        used = (stats.record("v").bytes + stats.record("b").bytes) / 1e3
+        assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; nobody dead in them")
+
+
+def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> None:
+    make("idle")
+    idle = killed(write_one, "idle")
+    with SeqlockVector("v", "<f8", 3) as vector, Board("b", 5, 100) as board:
+        writer, owner = killed(write_one, "v"), killed(declare, "b", "x", "y")
+        held_by(vector.path, 0, 2)
+        held_by(vector.path, 100, 1)
+        for words in ([], ["--fix"]):
+            status, text = checked(*words)
+            assert status == "note"
+            assert f"records/idle: python {idle} (dead) left its row (whoever writes next takes its place)" in text
+            assert (
+                f"records/v: python {writer} (dead) left 1 elements that it was writing, 1 elements of writers" in text
+            )
+            assert f"records/b: python {owner} (dead) left 2 keys, whose values nobody renews (" in text
+        vector[2] = 1
+        vector[1] = 1
+        assert stats.record("v").held == 0
+        with board.declare("x"), board.declare("y"):
+            assert "keys" not in checked()[1]
+
+
+def test_the_doctor_sees_full_rows(prefix: str) -> None:
+    others = [SeqlockVector("v", "<f8", 1) for _ in range(128)]
+    for one in others[1:]:
+        one[0] = 1
+    assert checked()[0] == "ok"
+    others[0][0] = 1
+    assert checked() == ("wrong", "records/v has 128 handles that write, as many as it may")
+    for one in others:
+        one.close()
+
+
+def test_a_look_at_a_key_table_of_others(prefix: str) -> None:
+    """A name without an end, or of bytes that are no text, is shown no less."""
+    with Board("b", 3, 8) as board, board.declare("k"):
+        change(board.path, 32768 + 16, lambda _: 0xFF1B5B3131)
+        assert "\\x1b[11" not in command.run("info", "records/b", "--interval", "0.01").output
+        (found,) = lines("info", "records/b", "--interval", "0.01")
+        assert found["keys"][0]["key"] == "11[\x1b\ufffd"

@@ -1,0 +1,548 @@
+"""`msgq stages`: what stages say of themselves, and the ways of messages."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq import timing
+from msgq.cli.stages.hops import Hop, Origins, branches, hops
+from msgq.cli.stages.timings import Timings
+from msgq.cli.stages.window import Spread, Window, spread
+from msgq.impl.ground import clock
+from msgq.stats import topic
+from tests.command import run
+from tests.support import DEADLINE, Child, wait_until
+from tests.unit import stage_actors
+from tests.unit.stage_actors import publisher, record, step, steps, timings
+
+SECOND = 1_000_000_000
+
+
+def everything(_name: str) -> bool:
+    return True
+
+
+def objects(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("stages", "--window", "0.2", "--json", *arguments).stdout.splitlines()]
+
+
+def lines_with(text: str, *arguments: str) -> str | None:
+    """Return what the command says, if that is in it: on a busy machine nothing may come within the window."""
+    said = run("stages", "--window", "0.2", *arguments).stdout
+    return said if text in said else None
+
+
+# ---- figures ----
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 1000])
+def test_percentiles_are_the_elements_of_these_ranks(count: int) -> None:
+    values = np.random.default_rng(count).permutation(np.arange(count) * 7 - 3)
+    found = spread(values)
+    assert (found.count, found.max) == (count, 7 * (count - 1) - 3)
+    for share, value in ((0.5, found.p50), (0.99, found.p99)):
+        assert value is not None
+        assert (values < value).sum() < share * count <= (values <= value).sum()
+
+
+def test_nothing_has_no_percentiles() -> None:
+    assert spread(np.empty(0, np.int64)) == Spread(0, None, None, None)
+
+
+def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
+    window = Window(10.0, began_s=100.0, most=5)
+    window.add(101.0, [np.arange(2)], lost=3, left_out=1)
+    assert window.seconds(104.0) == 4.0
+    window.add(110.0, [np.arange(2)], lost=1)
+    assert (window.rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1, 0, 1], 4, 1)
+    window.forget(111.5)
+    assert (window.rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1], 1, 0)
+    window.add(112.0, [np.arange(4)], lost=None)
+    assert (len(window.rows(np.dtype(int))), window.lost, window.seconds(113.0)) == (4, None, 3.0)
+    window.forget(200.0)
+    assert window.is_empty
+    assert (window.lost, window.seconds(200.0)) == (0, 10.0)
+
+
+def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str], tuple[Any, ...]]:
+    """What the table `hops` says it is, message by message."""
+    chains: dict[int, list[tuple[int, str]]] = {}
+    for endpoint, published, origin in messages:
+        chains.setdefault(origin, []).append((published, endpoint))
+    edges: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
+    for origin, chain in chains.items():
+        before: tuple[int, str] | None = None
+        for published, endpoint in sorted(chain):
+            if before is None or before[1] != endpoint:
+                hop = published - before[0] if before else 0
+                edges.setdefault((before and before[1], endpoint), []).append((hop, published - origin))
+            before = published, endpoint
+    found = {}
+    for edge, both in edges.items():
+        times, ages = sorted(hop for hop, _ in both), sorted(age for _, age in both)
+        half, most = math.ceil(0.5 * len(both)) - 1, math.ceil(0.99 * len(both)) - 1
+        figures = (None, None, None) if edge[0] is None else (times[half], times[most], times[-1])
+        found[edge] = (len(both), *figures, ages[half])
+    return found
+
+
+def test_hops_are_those_that_a_person_counts() -> None:
+    random = np.random.default_rng(3)
+    names = ["plan", "camera", "model", "ä", "z"]
+    messages = [
+        (names[random.integers(5)], int(origin + random.integers(0, 40)), int(origin))
+        for origin in random.integers(1, 200, 2000)
+    ]
+    columns = [[names.index(name) for name, *_ in messages], *zip(*(times for _, *times in messages), strict=True)]
+    found = hops(names, *(np.array(column, np.int64) for column in columns))
+    assert {
+        (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.from_origin) for hop in found
+    } == by_hand(messages)
+
+
+def test_the_tree_shows_each_edge_once_below_its_parent() -> None:
+    edges = [(None, "a"), ("a", "b"), ("b", "c"), ("a", "c"), ("c", "a"), (None, "x"), ("lost", "y")]
+    shown = [(depth, hop.parent, hop.endpoint) for depth, hop in branches([Hop(*edge, 1) for edge in edges])]
+    assert shown == [
+        (0, None, "a"),
+        (1, "a", "b"),
+        (2, "b", "c"),
+        (3, "c", "a"),
+        (1, "a", "c"),
+        (0, None, "x"),
+        (0, "lost", "y"),
+    ]
+
+
+# ---- stages ----
+
+
+def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
+    view = Timings(everything, 10.0)
+    with timings("planner", "channel/scans") as scans, timings("planner", "orders") as orders, steps("orders"):
+        view.look()
+        for i in range(1, 101):
+            scans.send(record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i))
+        orders.send(record(0, 7, 9, 0))  # nobody told when it was sent, nor of what it is a consequence
+        view.look()
+        first, second = view.rows()
+    assert (first.stage, first.endpoint, first.messages, first.lost, first.malformed) == (
+        "planner",
+        "channel/scans",
+        100,
+        0,
+        0,
+    )
+    assert (first.wait, first.work, first.age) == (
+        Spread(100, 50, 99, 100),
+        Spread(100, 4050, 4099, 4100),
+        Spread(100, 4500, 4500, 4500),
+    )
+    assert (second.endpoint, second.wait, second.work, second.age) == (
+        "orders",
+        Spread(0),
+        Spread(1, 2, 2, 2),
+        Spread(0),
+    )
+    assert second.rate == pytest.approx(1 / second.seconds)
+
+
+def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> None:
+    view = Timings(everything, 10.0)
+    bad = [
+        record(5, 6, 7, 4)[:-1],
+        record(5, 6, 7, 4) * 2,
+        b"",
+        record(-1, 6, 7, 4),
+        record(5, -6, 7, 4),
+        record(5, 0, 7, 4),
+        record(5, 8, 7, 4),
+        record(5, 6, 7, -4),
+    ]
+    with timings("a", "b") as socket:
+        view.look()
+        for one in (record(5, 6, 7, 4), *bad, record(5, 6, 7, 4)):
+            socket.send(one)
+        view.look()
+    (row,) = view.rows()
+    assert (row.messages, row.malformed, row.wait, row.work, row.age) == (
+        2,
+        len(bad),
+        Spread(2, 1, 1, 1),
+        Spread(2, 1, 1, 1),
+        Spread(2, 3, 3, 3),
+    )
+
+
+def test_what_laps_us_is_counted(prefix: str) -> None:
+    view = Timings(everything, 10.0)
+    with timings("a", "b", size=4096) as socket:
+        view.look()
+        for _ in range(1000):
+            socket.send(record(5, 6, 7, 4))
+        view.look()
+        for _ in range(3):
+            socket.send(record(5, 6, 7, 4))
+        view.look()
+        (row,) = view.rows()
+    assert (row.messages, row.lost, row.malformed) == (3, 1000, 0)
+    assert row.rate == pytest.approx(1003 / row.seconds)
+
+
+def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
+    from msgq.impl.ring.topic import unlink_topic
+
+    view = Timings(everything, 10.0)
+    view.look()
+    for count in (3, 4):
+        with timings("a", "b") as socket:
+            socket.send(record(5, 6, 7, 4))  # before we know of it
+            view.look()
+            for _ in range(count):
+                socket.send(record(5, 6, 7, 4))
+        unlink_topic(socket.endpoint)  # the last ones are still in the ring that we have
+    view.look()
+    (row,) = view.rows()
+    assert (row.messages, row.lost) == (7, 2)
+
+
+def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str) -> None:
+    from msgq.impl.ring.topic import unlink_topic
+
+    view = Timings(everything, 0.2)
+    with timings("a", "b") as socket:
+        view.look()
+        (row,) = view.rows()  # it is there, and did nothing yet
+        assert (row.messages, row.work) == (0, Spread(0))
+        socket.send(record(5, 6, 7, 4))
+        view.look()
+    unlink_topic(socket.endpoint)
+    view.look()
+    wait_until(lambda: not view.rows())
+
+
+@contextmanager
+def going_on(send: Callable[[int], object]) -> Iterator[None]:
+    """Send, given the time, again and again."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(0.005):
+            send(clock.time_ns())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_the_command_shows_stages(prefix: str) -> None:
+    with timings("planner", "channel/scans") as socket, timings("other", "orders"):
+
+        def send(now: int) -> None:
+            socket.send(record(now - 3000, now - 1000, now, now - 5000))
+
+        with going_on(send):
+            (row,) = wait_until(lambda: [row for row in objects("planner") if row["messages"] > 1])
+            assert (row["stage"], row["endpoint"], row["lost"], row["malformed"]) == ("planner", "channel/scans", 0, 0)
+            assert row["rate"] == pytest.approx(row["messages"] / row["seconds"])
+            assert (row["wait"]["p50"], row["work"]["p99"], row["age"]["max"]) == (2000, 1000, 5000)
+            assert [row["stage"] for row in objects()] == ["other", "planner"]
+            assert [row["stage"] for row in objects("channel/.*")] == ["planner"]
+            assert [row["stage"] for row in objects("timing:o.*")] == ["other"]
+            head, _, titles, _, line = wait_until(lambda: lines_with(" 5.0 ")).splitlines()
+            assert head.startswith("2 stages, 2 timing topics")
+            assert titles.split()[:3] == ["stage", "endpoint", "messages/s"]
+            assert line.split()[:2] == ["planner", "channel/scans"]
+            assert line.split()[3:] == ["2.0"] * 3 + ["1.0"] * 3 + ["5.0"] * 3 + ["0", "0"]
+            assert topic("timing:planner:channel%2Fscans").subscribers == ()
+
+
+def test_a_prefix_is_where_it_looks(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with timings("a", "b"), steps("camera"):
+        monkeypatch.delenv("OPENPILOT_PREFIX")
+        assert [row["endpoint"] for row in objects("--prefix", prefix)] == ["b"]
+        assert [row["endpoint"] for row in objects("--tree", "--prefix", prefix)] == ["camera"]
+        assert not objects("--prefix", f"{prefix}-other")
+
+
+def test_where_there_is_nothing_it_says_so(prefix: str) -> None:
+    for arguments in ((), ("--tree",)):
+        result = run("stages", "--window", "0.1", "--json", *arguments)
+        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+        assert "no topic" in result.stderr
+
+
+def test_a_topic_that_cannot_be_listened_to_is_named(prefix: str) -> None:
+    from tests.support import SHM
+
+    with timings("a", "b"), timings("a", "c"):
+        (SHM / f"msgq_{prefix}" / "timing:a:c").write_bytes(b"no ring")
+        result = run("stages", "--window", "0.1", "--json")
+    assert [json.loads(line)["endpoint"] for line in result.stdout.splitlines()] == ["b"]
+    assert "timing:a:c is not among them" in result.stderr
+
+
+def test_names_of_others_are_escaped(prefix: str) -> None:
+    evil = "\x1b[2J\u202e"
+    with timings(evil, "orders") as socket, steps(evil + "topic") as beside:
+
+        def send(now: int) -> None:
+            socket.send(record(now, now, now, now))
+            beside.send(step(now, now))
+
+        with going_on(send):
+            for arguments in ((), ("--tree",)):
+                shown = run("stages", "--window", "0.1", *arguments).stdout
+                assert r"\x1b[2J\u202e" in shown
+                assert evil[0] not in shown
+    assert run("stages", "--window", "0.1", "*").exit_code == 0
+    assert "no regular expression" in run("stages", "(", code=2).stderr
+
+
+def test_a_terminal_shows_it_live_until_q(prefix: str) -> None:
+    ours, theirs = pty.openpty()
+    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
+    command = [sys.executable, "-m", "msgq", "stages"]
+    with (
+        timings("planner", "orders") as socket,
+        going_on(lambda now: socket.send(record(now - 9000, now - 7000, now, 0))),
+        subprocess.Popen(command, env=environment, **terminal) as process,  # type: ignore[call-overload]
+    ):
+        os.close(theirs)
+        shown = b""
+        while b"planner" not in shown or shown.count(b"7.0") < 6:  # twice its three figures of work
+            shown += os.read(ours, 4096)
+        os.write(ours, b"xq")
+        with suppress(OSError):  # it is gone
+            while os.read(ours, 4096):
+                pass
+        assert process.wait(DEADLINE) == 0
+    os.close(ours)
+
+
+# ---- the tree ----
+
+
+def edges(view: Origins) -> list[tuple[Any, ...]]:
+    return [(hop.parent, hop.endpoint, hop.messages) for hop in view.tree().hops]
+
+
+def test_the_tree_is_what_was_sent(prefix: str) -> None:
+    names = ["camera", "model", "plan"]
+    view = Origins(everything, 60.0)
+    with Child(stage_actors.chain, names, 500) as child, timings("planner", "model") as beside:
+        child.hear()
+        view.look()
+        child.say()
+        view.look()  # in the middle of it
+        assert child.hear() == "sent"
+        beside.send(record(5, 6, 7, 4))
+        view.look()
+        tree = view.tree()
+        child.say()
+        sent = [tuple(one) for one in child.result()]
+    found = {
+        (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.from_origin) for hop in tree.hops
+    }
+    assert found == by_hand(sent)
+    assert (tree.topics, tree.stamped, tree.messages, tree.cut) == (3, 3, 1500, 0)
+    assert tree.lost == tree.left_out == dict.fromkeys(names, 0)
+
+
+def test_a_look_in_the_middle_of_a_chain_makes_no_edge_that_is_not_there(prefix: str) -> None:
+    """What is published after a look began waits for the next one, which sees what led to it as well."""
+    view = Origins(everything, 60.0)
+    with steps("parent") as parent, steps("child") as child:
+        view.look()
+        parent.send(step())
+        later = clock.time_ns() + SECOND // 2
+        child.send(step(later - 5, later))  # as if its parent had come when that topic had just been looked at
+        view.look()
+        assert edges(view) == [(None, "child", 0), (None, "parent", 1)]
+        parent.send(step(later - 5, later - 5))
+        wait_until(lambda: clock.time_ns() > later)
+        view.look()
+        assert edges(view) == [(None, "parent", 2), ("parent", "child", 1)]
+
+
+def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) -> None:
+    view = Origins(everything, 60.0)
+    with steps("camera") as camera, steps("plan") as plan:
+        before = clock.time_ns()
+        camera.send(step(before, before))
+        view.look()
+        now = clock.time_ns()
+        camera.send(step(now, now))
+        plan.send(step(before))
+        plan.send(step(now))
+        view.look()
+        tree = view.tree()
+    assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [
+        (None, "camera", 1),
+        ("camera", "plan", 1),
+    ]
+    assert (tree.cut, tree.messages) == (1, 2)
+
+
+def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -> None:
+    """As when a recording is played, or a publisher counts from when it started."""
+    view = Origins(everything, 60.0)
+    with steps("camera") as camera, steps("plan") as plan:
+        view.look()
+        for number in range(5):
+            camera.send(step(1000 + number, 7000 * SECOND + number))
+            plan.send(step(1000 + number, 1 << 62))
+        view.look()
+        assert edges(view) == [(None, "camera", 5), ("camera", "plan", 5)]
+
+
+def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> None:
+    view = Origins(everything, 60.0)
+    with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_actors.STEP_SCHEMA) as short:
+        view.look()
+        now = clock.time_ns()
+        socket.send(np.array((0, now, 0, 0), stage_actors.STEP).tobytes())
+        socket.send(np.array((0, -now, now, 0), stage_actors.STEP).tobytes())
+        socket.send(step(now, now) + step(now - 1, now - 1))  # two elements: the first one counts, as in recordings
+        short.send(step()[:23])
+        short.send(step()[:24])
+        plain.send(b"no schema")
+        view.look()
+        tree = view.tree()
+    assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [(None, "a", 1), (None, "short", 1)]
+    assert (tree.left_out, tree.topics, tree.stamped) == ({"a": 2, "short": 1}, 3, 2)
+
+
+def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
+    import msgq
+
+    view = Origins(everything, 60.0)
+    with msgq.sub_sock("late"):  # makes the ring, before anybody publishes
+        view.look()
+        assert view.tree().stamped == 0
+        with steps("late") as socket:
+            socket.send(step())
+            view.look()
+            assert edges(view) == [(None, "late", 1)]
+
+
+def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> None:
+    view = Origins(everything, 60.0)
+    with publisher("a") as plain:
+        plain.send(step(1, 2))
+        view.look()
+        plain.send(step(1, 2))
+    with steps("a") as socket:
+        socket.send(step())
+
+        def noticed() -> bool:
+            view.look()
+            return bool(view.tree().stamped)
+
+        wait_until(noticed)
+        assert (edges(view), view.tree().left_out) == ([(None, "a", 0)], {"a": 2})
+        socket.send(step())
+        view.look()
+        assert edges(view) == [(None, "a", 1)]
+
+
+def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
+    import msgq
+
+    view = Origins(everything, 60.0)
+    with msgq.sub_sock("camera"):  # makes the ring, before anybody says that it is tracked
+        view.look()
+        with msgq.pub_sock("camera", tracked=True) as camera, steps("plan") as plan:
+            view.look()
+            plan.send(step())
+            now = clock.time_ns()
+            for number in range(3):
+                camera.send(b"data", origin_time=now + number)
+                plan.send(step(now + number))
+            view.look()
+            assert edges(view) == [(None, "camera", 3), (None, "plan", 1), ("camera", "plan", 3)]
+            assert (view.tree().stamped, view.tree().left_out) == (2, {"camera": 0, "plan": 0})
+            view = Origins(everything, 60.0)
+            view.look()
+            camera.send(b"alone")
+            view.look()
+            assert edges(view) == [(None, "camera", 1), (None, "plan", 0)]
+
+
+def test_the_command_shows_the_tree(prefix: str) -> None:
+    with steps("camera") as camera, steps("plan") as plan, timings("planner", "camera") as beside:
+
+        def send(now: int) -> None:
+            camera.send(step(now - 3000, now - 3000))
+            plan.send(step(now - 3000, now - 1000))
+            beside.send(record(now, now, now, now))
+
+        with going_on(send):
+            root, edge = wait_until(lambda: [row for row in objects("--tree") if row["messages"] > 1][:2] or None)
+            assert (root["parent"], root["endpoint"], root["p50"], root["from_origin"]) == (None, "camera", None, 0)
+            assert (edge["parent"], edge["endpoint"], edge["max"], edge["from_origin"]) == (
+                "camera",
+                "plan",
+                2000,
+                2000,
+            )
+            assert (edge["lost"], edge["left_out"]) == (0, 0)
+            assert [row["endpoint"] for row in objects("--tree", "pl.*")] == ["plan"]
+            *_, first, second = wait_until(lambda: lines_with(" 2.0 ", "--tree")).splitlines()
+            assert first.startswith("camera ")
+            assert second.startswith("  plan ")
+            assert second.split()[2:] == ["2.0", "2.0", "2.0", "2.0", "0", "0"]
+
+
+# ---- other verbs ----
+
+
+def test_list_hides_timing_topics_unless_they_are_asked_for(prefix: str) -> None:
+    def listed(*arguments: str) -> list[str]:
+        done = run("list", "--interval", "0", "--json", *arguments)
+        return [json.loads(line)["endpoint"] for line in done.stdout.splitlines()]
+
+    with timings("a", "b"), steps("camera"), steps("timing"):
+        every = ["camera", "timing", "timing:a:b"]
+        assert listed() == ["camera", "timing"]
+        assert listed("--all") == listed("-a") == listed(".*") == every
+        assert listed("timing:a:b") == ["timing:a:b"]
+        assert "1 timing topics are not shown" in run("list", "--interval", "0").stdout
+        assert "not shown" not in run("list", "--interval", "0", "--all").stdout
+
+
+def test_stages_and_topics_are_completed(prefix: str) -> None:
+    from types import SimpleNamespace
+
+    from msgq.cli.common.options import complete_stage
+
+    def completed(incomplete: str, **params: Any) -> list[str]:
+        context: Any = SimpleNamespace(params=params)
+        parameter: Any = None
+        return [item.value for item in complete_stage(context, parameter, incomplete)]
+
+    with timings("planner", "a"), timings("planner", "b"), timings("x:y", "b"), steps("plane"):
+        assert completed("") == ["planner", "x:y"]
+        assert completed("pl", tree=True) == ["plane"]
+        assert completed("t", tree=True) == []
+
+
+def test_timing_topics_have_a_name_that_no_stage_spoils() -> None:
+    assert timing.timed(timing.timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")

@@ -1,0 +1,188 @@
+"""Origins: one word for each thread, and those that nobody else has."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import naming
+from msgq.errors import InvalidValueError
+from msgq.impl.fake.clock import Clock
+from msgq.impl.ground import clock, origin
+from tests.support import SHM, Child, Task, in_fork, run_child
+from tests.unit import origin_actors
+from tests.unit.test_clock import leave, needs_root
+from tests.unit.test_clock import shm as shm  # a fixture
+
+HOUR = 3600 * 10**9
+FILE = f"msgqorigin_{os.geteuid()}"
+
+
+def packed(last: int = 0, magic: bytes = b"GSQORGN1", version: int = 1) -> bytes:
+    return struct.pack("<8sQQ40x", magic, version, last)
+
+
+def make(shm: Path, count: int = 10) -> dict[str, Any]:
+    with Child(origin_actors.make, count, str(shm)) as child:
+        assert child.hear() == "ready"
+        child.say()
+        found: dict[str, Any] = child.result()
+    return found
+
+
+def check_seven() -> None:
+    assert origin.origin_time() == 7
+
+
+class TestThreads:
+    def test_a_thread_has_none_until_it_is_set(self) -> None:
+        assert Task(origin.origin_time).result() == 0
+
+    def test_each_has_its_own(self) -> None:
+        origin.set_origin(7)
+        try:
+            assert Task(origin.origin_time).result() == 0
+            assert origin.origin_time() == 7
+            assert in_fork(check_seven) == 0, "a child goes on with that of the thread that forked"
+        finally:
+            origin.set_origin(0)
+        assert origin.origin_time() == 0
+
+    def test_one_that_cannot_be_is_refused(self) -> None:
+        with pytest.raises(InvalidValueError, match="-1"):
+            origin.set_origin(-1)
+        with pytest.raises(OverflowError):
+            origin.set_origin(1 << 63)
+        assert origin.origin_time() == 0
+
+
+class TestUnique:
+    def test_they_are_times_and_grow(self) -> None:
+        before = clock.time_ns()
+        made = [origin.new_origin_time() for _ in range(1000)]
+        assert made == sorted(set(made))
+        assert before <= made[0]
+        assert made[-1] <= clock.time_ns() + 1000
+
+    def test_no_two_processes_make_the_same(self) -> None:
+        count = 20_000
+        children = [Child(origin_actors.make, count) for _ in range(3)]
+        try:
+            for child in children:
+                assert child.hear() == "ready"
+            for child in children:
+                child.say()
+            found = [child.result() for child in children]
+        finally:
+            for child in children:
+                child.__exit__()
+        assert not any(each["trouble"] for each in found)
+        assert len({one for each in found for one in each["made"]}) == 3 * count
+        for each in found:
+            assert each["made"] == sorted(each["made"])
+
+    def test_nor_do_parent_and_child(self) -> None:
+        here, there = run_child(origin_actors.make_in_forks, 3000)
+        assert len({*here, *there}) == 6000
+
+    def test_nor_do_threads(self) -> None:
+        start = threading.Barrier(3)
+
+        def some() -> list[int]:
+            start.wait()
+            return [origin.new_origin_time() for _ in range(10_000)]
+
+        made = [one for task in [Task(some) for _ in range(3)] for one in task.result()]
+        assert len(set(made)) == 30_000
+
+    def test_one_that_is_taken_is_followed_by_the_next(self, shm: Path) -> None:
+        """A busy machine may take longer to start the child than the word may be ahead; then it shows nothing."""
+        for _ in range(10):
+            with Child(origin_actors.make, 3, str(shm)) as child:
+                assert child.hear() == "ready"
+                ahead = clock.time_ns() + 9 * 10**8
+                leave(shm / FILE, packed(ahead), mode=0o600)
+                child.say()
+                found = child.result()
+            if found["after"] < ahead:
+                assert found["made"] == [ahead + 1, ahead + 2, ahead + 3]
+                return
+        pytest.skip("too busy")
+
+    def test_a_clock_that_is_not_ours_leads_nobody_astray(self, shm: Path) -> None:
+        for last in (clock.time_ns() + HOUR, (1 << 63) - 1, (1 << 64) - 1):
+            leave(shm / FILE, packed(last), mode=0o600)
+            found = make(shm)
+            assert found["before"] <= found["made"][0]
+            assert found["made"][-1] <= found["after"] + HOUR / 3600
+
+    def test_in_virtual_time_they_are_virtual(self) -> None:
+        virtual = Clock(lambda ns: None)
+        with virtual.patched():
+            assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
+            virtual.now_ns = 100
+            assert [origin.new_origin_time() for _ in range(2)] == [100, 101]
+        assert origin.new_origin_time() > HOUR
+
+
+BAD = {
+    "empty": b"",
+    "short": packed()[:63],
+    "long": packed() + b"\0",
+    "foreign": packed(magic=b"elsewise"),
+    "of another version": packed(version=2),
+}
+
+
+class TestFile:
+    def refused(self, shm: Path) -> str:
+        found = make(shm)
+        assert found["made"] == sorted(set(found["made"]))
+        assert found["before"] <= found["made"][0]
+        assert len(found["warned"]) == 1
+        assert "this process alone" in found["trouble"]
+        return str(found["trouble"])
+
+    def test_it_is_made_complete_and_for_this_user(self, shm: Path) -> None:
+        found = make(shm)
+        assert (found["trouble"], found["warned"]) == ("", [])
+        assert set(os.listdir(shm)) == {FILE, "msgqclock"}
+        assert (shm / FILE).read_bytes() == packed(found["made"][-1])
+        assert (shm / FILE).stat().st_mode & 0o777 == 0o600
+
+    @pytest.mark.parametrize("what", BAD)
+    def test_bytes_that_are_none_are_not_used(self, shm: Path, what: Any) -> None:
+        leave(shm / FILE, BAD[what], mode=0o600)
+        assert "remove it" in self.refused(shm)
+        assert (shm / FILE).read_bytes() == BAD[what]
+
+    @pytest.mark.parametrize("make_it", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+    def test_what_is_no_file_is_not_used(self, shm: Path, make_it: Callable[[Path], None]) -> None:
+        make_it(shm / FILE)
+        self.refused(shm)
+
+    @needs_root
+    def test_a_strangers_is_not_used(self, shm: Path) -> None:
+        leave(shm / FILE, packed(), 65001, mode=0o666)
+        assert "65001" in self.refused(shm)
+
+    @needs_root
+    def test_nor_is_that_of_somebody_who_is_trusted(self, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        leave(shm / FILE, packed(), 65001, mode=0o666)
+        monkeypatch.setenv("MSGQ_TRUST", "65001")
+        assert "65001" in self.refused(shm)
+
+    def test_one_that_is_cut_later_ends_no_process(self, shm: Path) -> None:
+        found = run_child(origin_actors.cut_and_make, str(shm / FILE))
+        assert found[0] < found[1] < found[2]
+
+    def test_no_prefix_is_called_so(self) -> None:
+        origin.new_origin_time()
+        assert (SHM / FILE).exists()
+        assert not [name for name in naming.prefixes() if "origin" in name]

@@ -1,0 +1,310 @@
+"""Hostile bytes in the file of a vector or board, under real handles: errors of ours, or nothing, and soon.
+
+What: every part of the file gets each kind of nonsense, before a handle opens it and while handles work.
+Why: any process that may use a vector may write any word of it, by a bug as well.
+A failure would mean: a bad word ends a process, hangs it, or spoils an element that lies beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from msgq.errors import (
+    CorruptSegmentError,
+    IpcError,
+    MultipleWritersError,
+    SegmentError,
+    TooManyWritersError,
+    WaitTimeoutError,
+)
+from msgq.records import Board, SeqlockVector
+from msgq.schema import Schema
+from tests.support import SHM, Task, run_child
+from tests.unit.recordfile import (
+    ATTENTION,
+    CALL_SECONDS,
+    EDGES,
+    HEADER,
+    LENGTH,
+    OWNER,
+    SCHEMA,
+    RecordFile,
+    all_calls,
+    check_works,
+    declared,
+    names,
+    random_word,
+    soon,
+    versions,
+)
+
+
+@pytest.fixture(params=[2, 4])
+def vector(endpoint: str, request: pytest.FixtureRequest) -> Iterator[SeqlockVector]:
+    with SeqlockVector(endpoint, "f8", LENGTH, copies=request.param) as vector:
+        vector[:] = 1.0
+        yield vector
+
+
+@pytest.fixture
+def board(endpoint: str) -> Iterator[Board]:
+    with Board(endpoint, keys=LENGTH, value_bytes=100) as board:
+        for number in range(3):
+            declared(board, f"k{number}")
+        yield board
+
+
+# ---- vectors ----
+
+
+def test_versions_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
+    """The element is written by the next who writes there, unless the word says that one writes it who lives."""
+    file = RecordFile(endpoint)
+    generation = file.read(file.row(0, 8))
+    with SeqlockVector(endpoint) as other:
+        other.claim()
+        living = {1 << 16 | generation, 2 << 16 | file.read(file.row(1, 8))}
+        for version in versions(0, generation):
+            for element in (0, 8):
+                file.write(file.version(element), version)
+            all_calls(vector)
+            for element in (0, 8):
+                file.write(file.version(element), version)
+            if version & 0xFFFFFF in living:
+                with pytest.raises(WaitTimeoutError, match=r"element 8 .* held"):
+                    other.write([8], 2.0, timeout=0.002)
+            else:
+                check_works(other, 8)
+            check_works(vector)
+            file.reset()
+
+
+def test_versions_of_every_kind_before_it_is_opened(vector: SeqlockVector, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    vector.close()
+    for version in versions(0, file.read(file.row(0, 8))):
+        for element in range(0, LENGTH, 2):
+            file.write(file.version(element), version)
+        with SeqlockVector(endpoint) as other:
+            all_calls(other)
+            check_works(other, 1)
+            check_works(other)
+        file.reset()
+
+
+def test_times_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
+    """They are told as they are, and right again after the next write."""
+    file = RecordFile(endpoint)
+    now = int(vector.times([0])[0])
+    for value in EDGES:
+        for copy in range(vector.copies):
+            file.write(file.copy(3, copy), value)
+        assert int(vector.times([3])[0]) % 2**64 == value
+        all_calls(vector)
+        for _ in range(vector.copies):
+            vector[3] = 1.0
+        assert now < vector.times([3])[0] < now + 10**12
+
+
+def test_an_element_that_changes_all_the_time_is_an_error(vector: SeqlockVector, endpoint: str) -> None:
+    """Its versions jump, so no read of it is whole; what is beside it is read."""
+    file, over = RecordFile(endpoint), threading.Event()
+
+    def scribble() -> None:
+        rng = random.Random(2)
+        while not over.is_set():
+            file.write(file.version(2), rng.getrandbits(40) << 24)
+            file.write(file.version(3), random_word(rng))
+            file.write(file.copy(rng.randrange(2, 4), rng.randrange(2)), rng.getrandbits(64))
+
+    stranger = Task(scribble)
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        all_calls(vector)
+        check_works(vector)
+    over.set()
+    stranger.result()
+
+
+@pytest.mark.parametrize("value", EDGES)
+def test_words_that_sleepers_share(vector: SeqlockVector, endpoint: str, value: int) -> None:
+    """Who sleeps looks by itself, when its flag was taken away."""
+    file = RecordFile(endpoint)
+    file.write(ATTENTION, value)
+    all_calls(vector)
+    vector.changes()
+    waiting = Task(vector.wait, 20.0)
+    waiting.wait_asleep()
+    file.write(ATTENTION, value)
+    with SeqlockVector(endpoint) as other:
+        begun = time.monotonic()
+        other[0] = 3.0
+        assert waiting.result()
+        assert time.monotonic() - begun < CALL_SECONDS
+
+
+def test_rows_of_those_who_live(vector: SeqlockVector, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    with SeqlockVector(endpoint) as other:
+        other.claim()
+        for field in range(16):
+            for value in EDGES:
+                for row in (0, 1, 2, 127):
+                    file.write(file.row(row, field), value)
+                check_works(other)
+                check_works(vector)
+                with SeqlockVector(endpoint) as newcomer:
+                    soon(check_works, newcomer, 1)
+        all_calls(other)
+
+
+def test_rows_that_all_seem_to_live_are_too_many(vector: SeqlockVector, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    ours = [file.read(file.row(0, field)) for field in range(8)]
+    for row in range(1, 128):
+        for field in range(8):
+            file.write(file.row(row, field), ours[field])
+        file.write(file.row(row, 7), 0)  # as if it could not lock
+        file.write(file.row(row, 0), 1)
+    with SeqlockVector(endpoint) as other:
+        assert other[0] == 1.0
+        with pytest.raises(TooManyWritersError, match="128 handles"):
+            other[0] = 2.0
+    check_works(vector)
+
+
+def test_owners_of_an_exclusive_vector(endpoint: str) -> None:
+    """Only one who lives keeps others from writing, and it goes on."""
+    with SeqlockVector(endpoint, "f8", LENGTH, exclusive=True) as vector:
+        vector[0] = 1.0
+        file = RecordFile(endpoint)
+        generation = file.read(file.row(0, 8))
+        for name in (*names(0, generation), *EDGES):
+            file.write(OWNER, name)
+            with SeqlockVector(endpoint) as other:
+                found = soon(other.claim)
+                if name == 1 << 16 | generation:
+                    assert isinstance(found, MultipleWritersError), hex(name)
+                else:
+                    assert found is None or isinstance(found, MultipleWritersError), hex(name)
+            all_calls(vector)
+            check_works(vector)
+            file.reset()
+
+
+def test_schemas_of_nonsense(vector: SeqlockVector, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    rng = random.Random(1)
+    for value in EDGES:
+        for at in range(SCHEMA, SCHEMA + 320, 8):
+            file.write(at, value if rng.random() < 0.7 else rng.getrandbits(64))
+        found = soon(lambda: vector.schema)
+        assert found is None or isinstance(found, Schema | IpcError)
+        assert isinstance(soon(SeqlockVector, endpoint), CorruptSegmentError)
+        check_works(vector)
+
+
+# ---- boards ----
+
+
+def test_values_and_versions_of_a_board(board: Board, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    generation = file.read(file.row(0, 8))
+    for version in versions(0, generation):
+        for value in (0, 4, 100, 101, 2**63, 2**64 - 1):
+            file.write(file.version(1), version)
+            for copy in range(2):
+                file.write(file.copy(1, copy) + 8, value)
+            written = version >> 24
+            found = soon(lambda: board["k1"])
+            if value > 100 and written:
+                assert isinstance(found, CorruptSegmentError), (hex(version), value, found)
+            elif written:
+                assert len(found) == value
+            all_calls(board)
+            if written != 2**40 - 1:  # else it was written 2^40 times, and counts as never written
+                assert board["k1"] == b"1234", "somebody has written it since"
+            assert board["k0"] == b"1234"
+
+
+def test_keys_of_nonsense(board: Board, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    sound = bytes(file.map[HEADER : file.version(0)])
+    for field in range(16):
+        for value in (*EDGES, *names(0, file.read(file.row(0, 8))), 0x3131313131313131):
+            for element in (0, 1, 8):
+                file.write(file.key(element, field), value)
+            all_calls(board)
+            with Board(endpoint) as other:
+                all_calls(other)
+            with Board(endpoint, passive=True) as looking:
+                for call in (looking.keys, looking.items, looking.changes):
+                    soon(call)
+            file.map[HEADER : file.version(0)] = sound
+            declared(board, "k2")
+            assert board["k2"] == b"1234"
+
+
+def test_a_board_of_which_all_keys_are_named_is_full(board: Board, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    for element in range(LENGTH):
+        file.write(file.key(element, 1), 2**64 - 1)
+        file.map[file.key(element, 2) : file.key(element + 1, 0)] = b"\xff" * 112
+    assert len(board.keys()) == len(board) == LENGTH
+    all_calls(board)
+    with pytest.raises(IpcError, match="as many as it may"):
+        board.declare("another")
+
+
+# ---- anything, at random ----
+
+
+def rounds(endpoint: str, seed: int, count: int) -> int:
+    """In a process of its own, for it may end in a fault: handles work while words change."""
+    for number in range(count):
+        rng, name = random.Random(f"{seed}/{number}"), f"{endpoint}-{number % 4}"
+        board = rng.random() < 0.4
+        flags: Any = {"exclusive": rng.random() < 0.3, "copies": rng.choice((2, 4))}
+        made = Board(name, LENGTH, 100) if board else SeqlockVector(name, "f8", LENGTH, **flags)
+        file, handles = RecordFile(name), [made]
+        for _ in range(12):
+            for _ in range(rng.randrange(6)):
+                at = rng.choice(
+                    (
+                        file.version(rng.randrange(LENGTH)),
+                        file.copy(rng.randrange(LENGTH), rng.randrange(2)) + 8 * rng.randrange(2),
+                        file.row(rng.randrange(5), rng.randrange(16)),
+                        file.key(rng.randrange(LENGTH), rng.randrange(16)) if board else OWNER,
+                        rng.choice((ATTENTION, OWNER)),
+                        8 * rng.randrange(len(file.map) // 8),
+                    )
+                )
+                file.write(at, random_word(rng))
+            all_calls(rng.choice(handles))
+            if rng.random() < 0.3:
+                found = soon(type(made), name)
+                if not isinstance(found, IpcError):
+                    handles.append(found)
+        for handle in handles:
+            handle.close()
+        file.path.unlink()
+    return count
+
+
+@pytest.mark.parametrize(("seed", "count"), [(1, 12), pytest.param(None, 300, marks=pytest.mark.slow)])
+def test_anything_at_random(endpoint: str, seed: int | None, count: int) -> None:
+    chosen = random.randrange(1 << 32) if seed is None else seed
+    print("seed", chosen)
+    try:
+        assert run_child(rounds, endpoint, chosen, count) == count
+    finally:
+        for path in SHM.glob(f"msgqrec_{endpoint}-*"):
+            with contextlib.suppress(SegmentError):
+                path.unlink()

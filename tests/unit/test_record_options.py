@@ -1,0 +1,524 @@
+"""What vectors and boards take and refuse, without a vector or a board."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq import errors
+from msgq.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
+from msgq.errors import (
+    CorruptSegmentError,
+    EndpointNameError,
+    InvalidValueError,
+    RecordIndexError,
+    RecordMismatchError,
+    RecordTypeError,
+)
+from msgq.figures import Participant
+from msgq.impl.records import arrays, options
+from msgq.impl.records.values import Changes, Value
+from msgq.recording.reader.decoders import Decoders
+from msgq.recording.reader.message import Message
+from msgq.schema import Schema
+
+QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
+INNER = np.dtype([("x", "i1"), ("y", "f8")], align=True)
+DTYPES: dict[str, Any] = {
+    "f8": "f8",
+    "big-endian": ">u2",
+    "bool": bool,
+    "complex": "c16",
+    "bytes": "S5",
+    "text": "U3",
+    "void": "V7",
+    "time": "M8[ns]",
+    "span": "m8[25us]",
+    "long double": "g",
+    "structured": QUOTE,
+    "from text": "f8, 3i4",
+    "padded": INNER,
+    "trailing padding": {"names": ["a"], "formats": ["i2"], "offsets": [1], "itemsize": 9},
+    "nested": [("head", QUOTE), ("inner", INNER, (2, 3)), ("name", "S7")],
+    "subarrays": [("m", "f4", (2, 3)), ("one", "i4", (1,))],
+    "unaligned": [("flag", "?"), ("value", "f8"), ("small", "i2")],
+    "other letters": [("é", "f8"), (("title", "name"), "i2")],
+    "50 deep": None,
+}
+
+
+def deep(levels: int) -> np.dtype[Any]:
+    dtype = np.dtype([("x", "i1")])
+    for _ in range(levels - 1):
+        dtype = np.dtype([("x", dtype)])
+    return dtype
+
+
+def dtype_of(case: str) -> np.dtype[Any]:
+    return deep(NESTING_MAX) if case == "50 deep" else np.dtype(DTYPES[case])
+
+
+class TestDtypes:
+    @pytest.mark.parametrize("case", DTYPES)
+    def test_a_schema_says_each_of_them(self, case: str) -> None:
+        dtype = dtype_of(case)
+        said = record_dtype(dtype)
+        assert said == dtype
+        assert said.fields == dtype.fields
+        schema = struct_schema(said)
+        assert (schema.name, schema.encoding) == ("Record", "struct")
+        assert struct_dtype(schema) == dtype
+
+    @pytest.mark.parametrize("case", DTYPES)
+    def test_the_recordings_decoder_reads_it(self, case: str) -> None:
+        dtype = dtype_of(case)
+        readable = case not in ("text", "nested", "long double")
+        data = bytes(range(1, dtype.itemsize + 1)) if readable else bytes(dtype.itemsize)
+        message = Message("records", data, 0, 0, 0, 0, struct_schema(dtype))
+        decoded = Decoders().value(message)
+        assert decoded == np.frombuffer(data, dtype)[0]
+        assert decoded.dtype.names == dtype.names
+        assert decoded.dtype.kind == dtype.kind
+
+    def test_metadata_and_the_mark_of_alignment_do_not_count(self) -> None:
+        assert record_dtype(np.dtype("i4", metadata={"unit": "m"})).metadata is None
+        assert not record_dtype(INNER).isalignedstruct
+        assert record_dtype(INNER).itemsize == 16
+
+    @pytest.mark.parametrize(
+        ("asked", "why"),
+        [
+            ("O", "Python objects"),
+            ([("a", "f8"), ("b", "O")], "Python objects"),
+            ("V0", "no bytes"),
+            ("S", "no bytes"),
+            ([], "no bytes"),
+            ("nonsense", "no NumPy dtype"),
+            ("f8,)", "no NumPy dtype"),
+            (5, "no NumPy dtype"),
+            (("f8", (3, 3)), r"\[\('value', 'float64', \(3, 3\)\)\]"),
+            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}, "order of their places"),
+            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}, "order of their places"),
+            ({"names": ["a"], "formats": ["i4"], "titles": [1.5j]}, "no schema can say"),
+            (deep(NESTING_MAX + 1), "nested deeper"),
+            ([("x" * 50000, "i1")], "no schema can say"),
+        ],
+        ids=str,
+    )
+    def test_those_that_records_cannot_have(self, asked: Any, why: str) -> None:
+        with pytest.raises(RecordTypeError, match=why) as caught:
+            record_dtype(asked, "quotes")
+        assert caught.value.endpoint == "quotes"
+
+    def test_a_dtype_that_is_too_long_to_say(self) -> None:
+        many = [(f"{number:050}", "i1") for number in range(200)]
+        with pytest.raises(RecordTypeError, match=f"at most {options.SCHEMA_DATA_MAX}"):
+            opening("quotes", many, 1)
+
+    def test_a_header_says_a_dtype_of_its_size(self) -> None:
+        assert options.dtype_there(struct_schema(QUOTE), 16, "quotes") == QUOTE
+        for schema, size in [
+            (struct_schema(QUOTE), 8),
+            (None, 16),
+            (Schema("x", "struct", b"{"), 16),
+            (Schema("x", "struct", json.dumps("O").encode()), 8),
+        ]:
+            with pytest.raises(CorruptSegmentError):
+                options.dtype_there(schema, size, "quotes")
+
+
+def opening(name: Any = "quotes", dtype: Any = None, length: Any = None, **given: Any) -> options.Opening:
+    wanted = {"exclusive": None, "copies": None, "create": None, "mode": None, "passive": False, **given}
+    return options.opening(name, dtype, length, **wanted)
+
+
+class TestOpening:
+    def test_with_dtype_and_length_it_makes_or_opens(self) -> None:
+        assert opening(dtype="f8", length=3).create is None
+        assert opening(dtype="f8", length=3, create=True).create is True
+        assert opening(dtype="f8", length=3, create=False).create is False
+        assert opening(dtype="f8", length=3).new() == (np.dtype("f8"), 3, False, 2)
+        assert opening(dtype="f8", length=3, exclusive=True, copies=4).new() == (np.dtype("f8"), 3, True, 4)
+
+    @pytest.mark.parametrize("given", [{}, {"dtype": "f8"}, {"length": 3}])
+    def test_without_one_of_them_it_opens(self, given: dict[str, Any]) -> None:
+        wanted = opening(**given)
+        assert wanted.create is False
+        assert "give dtype and length" in str(wanted.missing_error())
+        assert wanted.missing_error().errno == errno.ENOENT
+        with pytest.raises(InvalidValueError, match="create=True"):
+            opening(**given, create=True)
+
+    def test_a_seqlock_has_one(self) -> None:
+        assert opening(dtype="f8", single=True).new()[1] == 1
+        with pytest.raises(RecordMismatchError, match="2 elements"):
+            opening(single=True).check(np.dtype("f8"), 2, False, 2)
+
+    def test_private_memory_is_new(self) -> None:
+        assert opening(None, "f8", 3).create is True
+        for given in ({"create": False}, {"passive": True}, {"dtype": None}, {"length": None}):
+            with pytest.raises(InvalidValueError, match="private"):
+                opening(**{"name": None, "dtype": "f8", "length": 3, **given})
+
+    def test_a_passive_handle_opens(self) -> None:
+        assert opening(dtype="f8", length=3, passive=True).create is False
+        with pytest.raises(InvalidValueError, match="passive"):
+            opening(dtype="f8", length=3, passive=True, create=True)
+
+    @pytest.mark.parametrize(
+        ("given", "error", "told"),
+        [
+            ({"name": "a/b"}, EndpointNameError, "records"),
+            ({"length": 0}, InvalidValueError, "length is 0; give 1 to 2147483647"),
+            ({"length": 2**31}, InvalidValueError, "length is 2147483648"),
+            ({"length": -1}, InvalidValueError, "length"),
+            ({"length": 1.5}, TypeError, "float"),
+            ({"length": "3"}, TypeError, "str"),
+            ({"copies": 3}, InvalidValueError, "copies is 3; give 2, or 4"),
+            ({"copies": "2"}, InvalidValueError, "copies"),
+            ({"mode": 0o777}, InvalidValueError, "mode"),
+            ({"dtype": f"S{2**30 + 1}"}, RecordTypeError, "at most 1073741824"),
+            ({"dtype": f"S{2**30}", "length": 512, "copies": 2}, InvalidValueError, "at most 1099511627776"),
+        ],
+    )
+    def test_what_is_refused(self, given: dict[str, Any], error: type[Exception], told: str) -> None:
+        with pytest.raises(error, match=told):
+            opening(**{"dtype": "f8", "length": 3, **given})
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"dtype": "f4"}, "dtype float64.*float32"),
+            ({"length": 11}, "length 10.*11"),
+            ({"exclusive": True}, "exclusive=False.*exclusive=True"),
+            ({"copies": 4}, "copies=2.*copies=4"),
+        ],
+    )
+    def test_what_is_there_is_told_apart(self, given: dict[str, Any], told: str) -> None:
+        with pytest.raises(RecordMismatchError, match=told):
+            opening(**given).check(np.dtype("f8"), 10, False, 2)
+
+    def test_a_smaller_length_is_the_first_so_many(self) -> None:
+        assert opening().check(np.dtype("f8"), 10, False, 2) == 10
+        assert opening(length=10).check(np.dtype("f8"), 10, False, 2) == 10
+        assert opening(length=4, copies=4, exclusive=False).check(np.dtype("f8"), 10, False, 4) == 4
+
+    @pytest.mark.parametrize(
+        ("item", "copies", "strides"),
+        [
+            (1, 2, (64, 16)),  # 8 + 2 * 16
+            (16, 2, (64, 24)),  # 8 + 2 * 24
+            (17, 2, (128, 64)),  # 8 + 2 * 32 is more than a line
+            (48, 2, (128, 64)),
+            (49, 2, (192, 64)),
+            (57, 2, (192, 72)),
+            (4096, 2, (8256, 4104)),
+            (1, 4, (256, 64)),
+        ],
+    )
+    def test_where_copies_lie(self, item: int, copies: int, strides: tuple[int, int]) -> None:
+        assert options.cell_strides(item, copies) == strides
+
+
+def board(name: Any = "status", **given: Any) -> options.BoardOpening:
+    wanted = {"keys": None, "value_bytes": None, "schema": None, "create": None, "mode": None, "passive": False}
+    return options.board_opening(name, **{**wanted, **given})
+
+
+class TestBoards:
+    def test_defaults(self) -> None:
+        assert board().new() == (256, 1008)
+        assert board().create is None
+        assert board(passive=True).create is False
+
+    def test_what_is_there_is_told_apart(self) -> None:
+        board().check(3, 4)
+        with pytest.raises(RecordMismatchError, match=r"keys=256.*keys=3"):
+            board(keys=3).check(256, 1008)
+        with pytest.raises(RecordMismatchError, match=r"value_bytes=1008.*value_bytes=3"):
+            board(value_bytes=3).check(256, 1008)
+
+    @pytest.mark.parametrize(
+        ("given", "error"),
+        [
+            ({"keys": 0}, InvalidValueError),
+            ({"keys": 65537}, InvalidValueError),
+            ({"value_bytes": 0}, InvalidValueError),
+            ({"value_bytes": 2**30 - 7}, InvalidValueError),
+            ({"keys": 65536, "value_bytes": 2**30 - 8}, InvalidValueError),
+            ({"schema": "text"}, TypeError),
+            ({"schema": Schema("x", "text", b"x" * 11841)}, InvalidValueError),
+            ({"create": True, "passive": True}, InvalidValueError),
+            ({"name": ""}, EndpointNameError),
+        ],
+    )
+    def test_what_is_refused(self, given: dict[str, Any], error: type[Exception]) -> None:
+        with pytest.raises(error):
+            board(**given)
+
+    @pytest.mark.parametrize("key", ["", "x" * 112, "é" * 56, "a\0b", "\ud800"])
+    def test_keys_that_are_none(self, key: str) -> None:
+        with pytest.raises(InvalidValueError, match="key"):
+            options.checked_key(key, "status")
+        with pytest.raises(TypeError):
+            options.checked_key(b"key", "status")  # type: ignore[arg-type]
+
+    def test_keys(self) -> None:
+        assert options.checked_key("x" * 111, "status") == b"x" * 111
+        assert options.checked_key("é/ ", "status") == "é/ ".encode()
+
+
+def refuses(selection: Any) -> str:
+    with pytest.raises(RecordIndexError) as caught:
+        arrays.indices(selection, 10, "quotes")
+    return str(caught.value)
+
+
+class TestIndices:
+    @pytest.mark.parametrize(
+        ("selection", "expected"),
+        [
+            (None, list(range(10))),
+            (slice(None), list(range(10))),
+            (slice(-3, None), [7, 8, 9]),
+            (slice(8, 2, -2), [8, 6, 4]),
+            (slice(5, 100), [5, 6, 7, 8, 9]),
+            (slice(3, 3), []),
+            ([3, 1, 3], [3, 1, 3]),
+            ([], []),
+            (range(2, 8, 3), [2, 5]),
+            (np.array([0, 9], "u1"), [0, 9]),
+            (np.array([9, 0], ">i2"), [9, 0]),
+            (np.arange(10)[::3], [0, 3, 6, 9]),
+            ([True] + [False] * 8 + [True], [0, 9]),
+            (np.arange(10) > 7, [8, 9]),
+            (np.zeros(10, bool), []),
+            (np.array([], "i8"), []),
+        ],
+        ids=str,
+    )
+    def test_what_is_meant(self, selection: Any, expected: list[int]) -> None:
+        found = arrays.indices(selection, 10, "quotes")
+        assert found.tolist() == expected
+        assert found.dtype == np.int64
+        assert found.flags.c_contiguous
+
+    def test_they_are_nobody_elses(self) -> None:
+        """Who changes the array meanwhile must not reach what lies beside the vector."""
+        given = np.arange(3)
+        found = arrays.indices(given, 10, "quotes")
+        assert not np.shares_memory(given, found)
+
+    @pytest.mark.parametrize(
+        ("selection", "told"),
+        [
+            ([-1], "-1"),
+            ([3, 10], "10.*0 to 9"),
+            (np.array([2**64 - 1], "u8"), "18446744073709551615"),
+            ([2**70], "dtype object"),
+            ([1.0], "dtype float64"),
+            (np.array([]), "dtype float64"),
+            (["1"], "dtype <U1"),
+            ("bid", "bid"),
+            ((1, 2), r"\(1, 2\)"),
+            ([[1, 2]], r"\(1, 2\)"),
+            ([[1], [2, 3]], "no selection"),
+            (5, r"5 is one index.*\[5\]"),
+            (np.array(5), r"one index"),
+            ([0, -3], "-3 is no index"),
+            (..., "object"),
+            ([True, False], "2 elements, and there are 10"),
+            (np.zeros((10, 1), bool), r"\(10, 1\)"),
+            (slice(0, 5, 0), "zero"),
+            (slice(0.5, 3), "slice"),
+            (slice("a", "b"), "slice"),
+        ],
+        ids=str,
+    )
+    def test_what_is_no_selection(self, selection: Any, told: str) -> None:
+        assert re.search(told, refuses(selection))
+
+    @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
+    def test_an_index(self, index: Any) -> None:
+        assert arrays.element(index, 10, "quotes") == int(index)
+
+    @pytest.mark.parametrize("index", [-1, 10, 2**70, -(2**70), True, False, 1.0, "1", "bid", None, ..., (1,), b"1"])
+    def test_no_index(self, index: Any) -> None:
+        with pytest.raises(RecordIndexError, match="0 to 9"):
+            arrays.element(index, 10, "quotes")
+        with pytest.raises(IndexError):
+            arrays.element(index, 10, "quotes")
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("given", "dtype", "count", "expected"),
+        [
+            (1.5, "f8", 1, [1.5]),
+            (1.5, "f8", 3, [1.5] * 3),
+            ([1, 2], "f8", 2, [1.0, 2.0]),
+            (np.float32(1.5), "f8", 1, [1.5]),
+            (np.arange(3, dtype="i8"), "i4", 3, [0, 1, 2]),
+            (np.arange(3, dtype="f8"), "f4", 3, [0.0, 1.0, 2.0]),
+            (np.arange(3), "f4", 3, [0.0, 1.0, 2.0]),
+            (np.arange(6)[::2], "i8", 3, [0, 2, 4]),
+            (np.array([7]), "i8", 3, [7, 7, 7]),
+            (5, "u1", 1, [5]),
+            (b"abc", "S5", 1, [b"abc"]),
+            ("abc", "S5", 1, [b"abc"]),
+            ((1, 2), QUOTE, 1, [(1.0, 2.0)]),
+            ([(1, 2), (3, 4)], QUOTE, 2, [(1.0, 2.0), (3.0, 4.0)]),
+            (np.zeros((), QUOTE), QUOTE, 2, [(0.0, 0.0)] * 2),
+            (np.zeros(1, QUOTE)[0], QUOTE, 1, [(0.0, 0.0)]),
+            (np.ones(2, [("bid", "f4"), ("ask", "f8")]), QUOTE, 2, [(1.0, 1.0)] * 2),
+            ([], "f8", 0, []),
+        ],
+        ids=str,
+    )
+    def test_what_is_written(self, given: Any, dtype: Any, count: int, expected: list[Any]) -> None:
+        found = arrays.values(given, np.dtype(dtype), count, "quotes")
+        assert found.tolist() == expected
+        assert (found.dtype, found.shape) == (np.dtype(dtype), (count,))
+        assert found.flags.c_contiguous
+
+    def test_a_list_for_a_record_is_told_from_a_tuple(self) -> None:
+        with pytest.raises(InvalidValueError, match=r"shape \(2,\) were given for 1 element;.*a record is a tuple"):
+            arrays.values([1, 2], QUOTE, 1, "quotes")
+        with pytest.raises(InvalidValueError, match=r"given for 3 elements; give one, or 3$"):
+            arrays.values([1, 2], np.dtype("f8"), 3, "quotes")
+
+    def test_what_is_so_already_is_not_copied(self) -> None:
+        given = np.zeros(3, QUOTE)
+        assert arrays.values(given, QUOTE, 3, "quotes") is given
+
+    @pytest.mark.parametrize(
+        ("given", "dtype", "told"),
+        [
+            (np.zeros(3), "i8", "float64.*int64"),
+            (np.zeros(3, "i8"), "u8", "int64.*uint64"),
+            (np.float64(1), "i8", "float64.*int64"),
+            (np.zeros(3, "c16"), "f8", "complex128.*float64"),
+            (np.array([1, 2, 3], object), "f8", "object.*float64"),
+            (np.zeros(3), QUOTE, r"float64.*'bid'"),
+            (np.zeros(3, QUOTE), "f8", r"'bid'.*float64"),
+            (np.zeros(3, [("bid", "f8"), ("sell", "f8")]), QUOTE, r"'sell'.*'ask'"),
+            (np.zeros(3, [("ask", "f8"), ("bid", "f8")]), QUOTE, "cannot become"),
+            (np.zeros(3, [("bid", "c16"), ("ask", "f8")]), QUOTE, "cannot become"),
+            (np.zeros(3, [("q", [("sell", "f8")])]), [("q", [("bid", "f8")])], "cannot become"),
+            (np.zeros(3, "U3"), "f8", "<U3.*float64"),
+            (None, "i8", "NoneType"),
+            (None, "f8", "NoneType"),
+            (None, QUOTE, "NoneType"),
+        ],
+        ids=str,
+    )
+    def test_values_of_another_kind_are_refused_and_both_are_told(self, given: Any, dtype: Any, told: str) -> None:
+        with pytest.raises(RecordTypeError, match=told) as caught:
+            arrays.values(given, np.dtype(dtype), 3, "quotes")
+        assert isinstance(caught.value, TypeError)
+
+    @pytest.mark.parametrize(
+        ("given", "dtype"),
+        [
+            ([1, 2], "f8"),
+            (np.zeros((2, 3)), "f8"),
+            (np.zeros(0), "f8"),
+            ("abc", "f8"),
+            ((1, 2, 3), QUOTE),
+            ([[1, 2], [3]], "f8"),
+        ],
+        ids=str,
+    )
+    def test_values_that_are_not_possible(self, given: Any, dtype: Any) -> None:
+        with pytest.raises(InvalidValueError):
+            arrays.values(given, np.dtype(dtype), 3, "quotes")
+
+    def test_a_number_that_is_too_large(self) -> None:
+        with pytest.raises(InvalidValueError):
+            arrays.values(2**70, np.dtype("i8"), 1, "quotes")
+
+    def test_tracked_records(self) -> None:
+        tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")])
+        assert arrays.is_tracked(tracked)
+        rows = np.ones(2, tracked)
+        assert arrays.stamped(rows, 5, 3).tolist() == [(5, 3, 1.0)] * 2
+        assert rows["publish_time"].tolist() == [1, 1]
+
+    @pytest.mark.parametrize(
+        "dtype",
+        [
+            "f8",
+            QUOTE,
+            [("origin_time", "<i8"), ("publish_time", "<i8")],
+            [("publish_time", "<i8"), ("x", "f8"), ("origin_time", "<i8")],
+            [("publish_time", "<u8"), ("origin_time", "<i8")],
+            [("publish_time", ">i8"), ("origin_time", "<i8")],
+            {"names": ["publish_time", "origin_time"], "formats": ["<i8", "<i8"], "offsets": [8, 16]},
+        ],
+        ids=str,
+    )
+    def test_records_that_are_not_tracked(self, dtype: Any) -> None:
+        assert not arrays.is_tracked(np.dtype(dtype))
+
+
+class TestOut:
+    def test_it_is_filled_as_it_is(self) -> None:
+        out = np.zeros(3, QUOTE)
+        assert arrays.checked_out(out, QUOTE, (3,), "quotes") is out
+
+    @pytest.mark.parametrize("out", [bytearray(48), [0.0] * 3, None, np.zeros(3), np.zeros(3, "f4")], ids=str)
+    def test_another_dtype(self, out: Any) -> None:
+        with pytest.raises(RecordTypeError, match="out is"):
+            arrays.checked_out(out, QUOTE, (3,), "quotes")
+
+    def test_another_shape_or_place(self) -> None:
+        frozen = np.zeros(3)
+        frozen.flags.writeable = False
+        for out in (np.zeros(2), np.zeros((3, 1)), np.zeros(6)[::2], frozen):
+            with pytest.raises(InvalidValueError, match="out"):
+                arrays.checked_out(out, np.dtype("f8"), (3,), "quotes")
+
+
+def test_what_is_handed_out_can_be_pickled() -> None:
+    changes = Changes(np.arange(1), np.zeros(1, QUOTE), np.arange(1), np.arange(1, dtype="u8"))
+    assert pickle.loads(pickle.dumps(changes)).rows.dtype == QUOTE
+    value = Value(b"x", 1, 2, 3, lambda: Participant(7, 8, 9, "plan", True))
+    copy = pickle.loads(pickle.dumps(value))
+    assert copy == value
+    assert copy.owner == value.owner
+    assert copy.alive is True
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (options.held_error(5, "plan 7", 1.0, "q"), errors.WaitTimeoutError, "element 5.*1 s by plan 7"),
+        (options.restless_error(5, 1.0, "q"), TimeoutError, "element 5.*copies=4"),
+        (options.no_instant_error(0.5, "q"), TimeoutError, "0.5 s"),
+        (options.owned_error("plan 7", "q"), errors.MultipleWritersError, "plan 7"),
+        (options.writers_error("q"), errors.TooManyWritersError, "128"),
+        (options.taken_error("k", "plan 7", "q"), errors.KeyTakenError, "'k'.*plan 7"),
+        (options.full_error(3, "q"), errors.BoardFullError, "3 keys"),
+        (options.unwritten_error("k", "q"), KeyError, "'k'"),
+        (options.too_large_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
+        (options.too_small_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
+        (options.returned_error("k", "q"), errors.StateError, "'k'"),
+        (options.passive_error("q"), errors.StateError, "passive"),
+        (options.busy_error("q"), errors.ConcurrentUseError, "changes"),
+        (options.exists_error("q"), errors.SegmentError, "already"),
+        (options.kind_error(True, "q"), RecordMismatchError, "is a board.*as a vector"),
+        (options.kind_error(False, "q"), RecordMismatchError, "is a vector.*as a board"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+)
+def test_errors_name_the_records_and_the_values(error: errors.IpcError, kind: type[Exception], told: str) -> None:
+    assert isinstance(error, kind)
+    assert error.endpoint == "q"
+    with pytest.raises(kind, match=told):
+        raise error

@@ -1,0 +1,240 @@
+"""Records whose handles are closed, forked and dropped at bad moments: by handlers, time-outs, other threads."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import naming
+from msgq.errors import ConcurrentUseError, EndpointClosedError
+from msgq.impl.ground import origin
+from tests.support import DEADLINE, SHM, Task, in_fork, run_child
+
+
+class Closing(float):
+    """A time-out that closes a handle when it is looked at: as a signal handler might that runs then."""
+
+    close: Callable[[], None]
+
+    def __ge__(self, other: float) -> bool:
+        self.close()
+        return float(self) >= other
+
+
+def test_a_time_out_may_close_the_handle(endpoint: str) -> None:
+    def child() -> None:
+        handle = msgq.SeqlockVector(endpoint, "i8", 4)
+        handle[0] = 1
+        timeout = Closing(1.0)
+        timeout.close = handle.close
+        with pytest.raises(EndpointClosedError):
+            handle.write([0, 1], [2, 3], timeout=timeout)
+        assert msgq.SeqlockVector(endpoint)[0] == 1
+
+    assert in_fork(child) == 0  # and not killed: its row is gone
+
+
+def write_and_close(what: str, endpoint: str) -> bool:
+    """Have the path of the word for origins asked for by who closes the handle; whether it is open afterwards."""
+    real, handles = naming.origin_path, list[Any]()
+
+    def path() -> str:
+        for handle in handles:
+            handle.close()
+        return real()
+
+    naming.origin_path = path
+    if what == "vector":
+        vector = msgq.SeqlockVector(endpoint, msgq.tracked("i8"), 4)
+        handles.append(vector)
+        vector[0] = (0, 0, 1)
+        vector[[1]] = vector[0]
+    else:
+        socket = msgq.PubSocket()
+        socket.connect(msgq.Context(), endpoint, tracked=True)
+        handles.append(socket)
+        socket.send(b"x")
+    return not handles[0].closed
+
+
+@pytest.mark.parametrize("what", ["vector", "topic"])
+def test_the_first_origin_is_not_looked_for_in_the_middle_of_a_write(what: str, endpoint: str) -> None:
+    """It is when the handle is opened. That is Python code, so signal handlers and other threads may run meanwhile."""
+    assert run_child(write_and_close, what, endpoint) is True
+
+
+def close_in_a_handler(endpoint: str) -> None:
+    """Do so on top of a wait, while another thread copies."""
+    dtype = np.dtype("V4000000")
+    vector = msgq.SeqlockVector(endpoint, dtype, 16, exclusive=True)
+    vector[0] = np.zeros(1, dtype)[0]
+    vector.changes()
+    vector.fileno()
+    begun, out = threading.Event(), np.zeros(16, dtype)
+
+    def copy() -> None:
+        with contextlib.suppress(EndpointClosedError):
+            while True:
+                begun.set()
+                vector.read(None, out)
+
+    thread = threading.Thread(target=copy)
+    former = signal.signal(signal.SIGALRM, lambda *_: vector.close())
+    thread.start()
+    begun.wait()
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    with pytest.raises(EndpointClosedError):
+        vector.wait(DEADLINE)
+    thread.join()
+    signal.signal(signal.SIGALRM, former)
+
+
+def close_on_top(endpoint: str) -> int:
+    """Return how many descriptors are left; the place of the one that wrote is free."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        close_in_a_handler(endpoint)
+        gc.collect()
+        with msgq.SeqlockVector(endpoint) as other:
+            other.claim()
+        msgq.SeqlockVector.unlink_name(endpoint)
+        gc.collect()
+    del other
+    return len(os.listdir("/proc/self/fd")) - before
+
+
+def test_who_is_closed_on_top_of_a_wait_while_others_copy_has_left_when_it_is_dropped(endpoint: str) -> None:
+    assert run_child(close_on_top, endpoint) == 0
+
+
+def test_a_close_that_is_interrupted_is_gone_on_with(endpoint: str) -> None:
+    """Another thread copies, so the close waits for it."""
+
+    def child() -> None:
+        dtype = np.dtype("V100000000")
+        vector = msgq.SeqlockVector(endpoint, dtype, 2, exclusive=True)
+        rows = np.zeros(1, dtype)
+        begun = threading.Event()
+
+        def copy() -> None:
+            with contextlib.suppress(EndpointClosedError):
+                while True:
+                    begun.set()
+                    vector.write([1], rows)
+
+        thread = threading.Thread(target=copy)
+        thread.start()
+        begun.wait()
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with contextlib.suppress(KeyboardInterrupt):
+            vector.close()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        vector.close()
+        thread.join()
+        with msgq.SeqlockVector(endpoint) as other:
+            other.claim()
+
+    assert in_fork(child) == 0
+
+
+class TestForksWhileAnotherThreadWaits:
+    """The child has not that thread: what it waited in is free."""
+
+    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
+    def test_a_queue(self, mode: Any, endpoint: str) -> None:
+        opened = partial(msgq.RecordQueue, endpoint, "i8", mode=mode)
+        with opened() as queue, opened() as producer:
+            task = Task(queue.consume)
+            task.wait_asleep()
+
+            def child() -> None:
+                assert not len(queue.consume(timeout=0))
+
+            assert in_fork(child) == 0
+            producer.produce(5)
+            assert task.result().tolist() == [5]
+
+    def test_a_boards_key(self, endpoint: str) -> None:
+        with msgq.Board(endpoint) as board, board.declare("key") as entry, board.observe("key") as observed:
+            task = Task(observed.wait)
+            task.wait_asleep()
+
+            def child() -> None:
+                assert observed.data() is None
+
+            assert in_fork(child) == 0
+            entry.write(b"x")
+            assert task.result()
+
+
+@pytest.fixture
+def stage(endpoint: str) -> Iterator[str]:
+    """A name of a stage, whose timing topics are removed."""
+    yield endpoint
+    for path in SHM.glob(f"msgq*timing:{endpoint}:*"):
+        path.unlink()
+
+
+class TestRounds:
+    def test_one_that_is_open_is_not_entered_again(self, stage: str) -> None:
+        with msgq.Tracker(stage) as tracker:
+            this = tracker.timer("x")
+            with this, pytest.raises(ConcurrentUseError), this:
+                pass
+            with tracker.handle(None, endpoint="e").of(5, 7):
+                assert origin.origin_time() == 7
+            assert origin.origin_time() == 0
+            Task(lambda: tracker.timer("x").__enter__().__exit__(None, None, None)).result()
+
+    def test_a_timer_is_one_each_time(self, stage: str) -> None:
+        with msgq.Tracker(stage) as tracker:
+            timer = tracker.timer("x")
+            for _ in range(2):
+                with timer:
+                    assert origin.origin_time() == 0
+
+    def test_no_message_is_taken_that_cannot_be_handled(self, stage: str) -> None:
+        with msgq.Tracker(stage) as tracker, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
+            queue.produce(np.arange(3))
+            iterator = tracker.each(queue)
+            with tracker.timer("x"), pytest.raises(ConcurrentUseError):
+                Task(lambda: next(iterator)).result()
+            assert [next(iterator)["value"] for _ in range(3)] == [0, 1, 2]
+            iterator.end()  # type: ignore[attr-defined]
+
+    def test_the_origin_of_one_that_another_thread_dropped_goes_with_the_next(self, stage: str) -> None:
+        with msgq.Tracker(stage) as tracker, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
+            queue.produce(1)
+            kept = [tracker.each(queue)]
+            next(kept[0])
+            Task(kept.clear).result()
+            with tracker.timer("x"):
+                pass
+            assert origin.origin_time() == 0
+
+
+def test_a_key_with_a_nul_is_none_that_ends_there(endpoint: str) -> None:
+    with msgq.Board(endpoint) as board:
+        board.declare("a")
+        assert "a" in board
+        assert "a\0" not in board
+
+
+@pytest.mark.parametrize("mode", ["spmc", "mpmc"])
+@pytest.mark.parametrize("capacity", [1, 4, 5])
+def test_the_smallest_queue_of_the_smallest_records(capacity: int, mode: Any, endpoint: str) -> None:
+    with msgq.RecordQueue(endpoint, "u1", capacity, mode=mode) as queue:
+        queue.produce(np.arange(capacity, dtype="u1"))
+        assert queue.consume(timeout=0).tolist() == list(range(capacity))

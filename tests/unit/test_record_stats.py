@@ -1,0 +1,340 @@
+"""What others see of vectors and boards: `msgq.stats.record`, `msgq.stats.records`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import mmap
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import Board, SeqlockVector, stats
+from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, SegmentError
+from msgq.figures import Participant
+from msgq.impl.ground import clock
+from msgq.impl.records.snapshot import remove_record
+from msgq.record_figures import RecordStats, RecordWriterInfo
+from msgq.schema import Schema
+from tests.support import SHM, Child, Task, hear, say, wait_until
+
+ROWS, ROW, GENERATION, ELEMENTS = 4096, 128, 64, 32768
+
+
+def write_one(name: str) -> None:
+    """Child: write an element, and stay."""
+    vector = SeqlockVector(name)
+    vector[1] = 7
+    say()
+    hear()
+
+
+def declare(name: str, *keys: str) -> None:
+    """Child: own keys of a board, and stay."""
+    board = Board(name)
+    entries = [board.declare(key) for key in keys]
+    entries[0].write(b"its own")
+    say()
+    hear()
+
+
+def killed(function: Callable[..., None], *words: str) -> int:
+    with Child(function, *words) as child:
+        child.hear()
+        child.kill()
+        return child.pid
+
+
+def change(path: str, place: int, new: Callable[[int], int]) -> None:
+    """Change a word of a file."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        word = int.from_bytes(memory[place : place + 8], "little")
+        memory[place : place + 8] = new(word).to_bytes(8, "little")
+
+
+def held_by(path: str, row: int, index: int, generation: int = 1, stride: int = 64) -> None:
+    """Have an element written by a row's owner, as one leaves it that dies there."""
+    change(path, ELEMENTS + index * stride, lambda word: word >> 24 << 24 | (row + 1) << 16 | generation)
+
+
+def dead(found: RecordStats) -> RecordWriterInfo:
+    (one,) = (one for one in found.writers if one.participant.alive is False)
+    return one
+
+
+# ---- figures ----
+
+
+def test_a_vector_that_nobody_has_written(endpoint: str) -> None:
+    with SeqlockVector(endpoint, [("a", "<f8"), ("b", "<i4")], 10, copies=4, exclusive=True):
+        found = stats.record(endpoint)
+    assert (found.name, found.prefix, found.path) == (endpoint, "", str(SHM / f"msgqrec_{endpoint}"))
+    assert (found.kind, found.length, found.item_bytes, found.copies, found.exclusive) == ("vector", 10, 12, 4, True)
+    assert (found.bytes, found.mode) == (os.stat(found.path).st_size, 0o600)
+    assert found.creator[1] == os.getpid()
+    assert 0 <= clock.time_ns() - found.created_ns < 60e9
+    assert (found.written, found.ever, found.held, found.held_by_dead) == (0, 0, 0, 0)
+    assert (found.last_ns, found.last_age_ns, found.newest, found.waits) == (None, None, None, False)
+    assert (found.key_count, found.keys, found.writers) == (0, (), ())
+    assert json.loads(found.dtype or "") == [["a", "<f8"], ["b", "<i4"]]
+
+
+def test_what_was_written(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 10) as vector:
+        vector[[2, 3]] = 1.0
+        vector[7] = 2.0
+        vector[2] = 3.0
+        found = stats.record(endpoint)
+        assert (found.written, found.ever, found.newest, found.exclusive) == (4, 3, 2, False)
+        assert found.last_ns == vector.times()[2]
+        assert found.last_age_ns is not None
+        assert 0 < found.last_age_ns <= clock.time_ns() - int(vector.times()[2])
+        (writer,) = found.writers
+        assert (writer.participant.pid, writer.participant.alive, writer.row) == (os.getpid(), True, 0)
+        assert (writer.written, writer.holds, writer.keys) == (4, 0, 0)
+    found = stats.record(endpoint)
+    assert (found.writers, found.written, found.ever) == ((), 4, 3), "who left is not listed"
+
+
+def test_each_writer_is_listed_and_no_reader(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other, SeqlockVector(endpoint) as one:
+        vector[0] = 1
+        other[[0, 1]] = 2
+        assert one[0] == 2
+        found = stats.record(endpoint)
+        assert [(one.row, one.written) for one in found.writers] == [(0, 1), (1, 2)]
+        assert found.written == 3
+
+
+def test_a_board_and_its_keys(endpoint: str) -> None:
+    schema = Schema("words", "text")
+    with Board(endpoint, 5, 100, schema=schema) as board, Board(endpoint) as other:
+        first, second = board.declare("pose"), board.declare("späť")
+        other.declare("speed").write(b"123")
+        first.write(b"a")
+        first.write(b"bcd")
+        second.close()
+        found = stats.record(endpoint)
+        assert (found.kind, found.length, found.item_bytes, found.key_count) == ("board", 5, 100, 3)
+        assert (found.schema, found.dtype, found.written, found.ever) == (schema, None, 3, 2)
+        pose, nobodys, speed = found.keys
+        assert (pose.key, pose.count, pose.bytes, pose.time_ns) == ("pose", 2, 3, found.last_ns)
+        assert found.newest == 0
+        assert pose.age_ns is not None
+        assert 0 < pose.age_ns < 60e9
+        assert (nobodys.key, nobodys.owner, nobodys.count) == ("späť", None, 0)
+        assert (nobodys.bytes, nobodys.time_ns, nobodys.age_ns) == (None, None, None)
+        assert [(one.row, one.keys) for one in found.writers] == [(0, 1), (1, 1)]
+        assert (pose.owner, speed.owner) == tuple(one.participant for one in found.writers)
+        assert isinstance(pose.owner, Participant)
+
+
+def test_the_list_of_keys_has_an_end(endpoint: str) -> None:
+    with Board(endpoint, 300, 8) as board:
+        entries = [board.declare(f"key {number}") for number in range(300)]
+        found = stats.record(endpoint)
+        assert (found.key_count, len(found.keys), found.keys[255].key) == (300, 256, "key 255")
+        assert found.writers[0].keys == len(entries)
+
+
+def test_who_sleeps_shows(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other:
+        waiting = Task(vector.wait, 30)
+        wait_until(lambda: stats.record(endpoint).waits)
+        other[0] = 1
+        assert waiting.result()
+        wait_until(lambda: not stats.record(endpoint).waits)
+
+
+# ---- the dead ----
+
+
+def test_the_dead_stay_until_somebody_needs_their_row(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 3):
+        pid = killed(write_one, endpoint)
+        one = dead(stats.record(endpoint))
+        assert (one.participant.pid, one.row, one.written, one.holds) == (pid, 0, 1, 0)
+
+
+def test_what_the_dead_were_writing(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 3) as vector:
+        vector[0] = 1
+        killed(write_one, endpoint)
+        held_by(vector.path, 1, 1)
+        held_by(vector.path, 0, 2)
+        found = stats.record(endpoint)
+        assert (found.held, found.held_by_dead) == (2, 1)
+        assert [(one.row, one.holds) for one in found.writers] == [(0, 1), (1, 1)]
+        assert dead(found).row == 1
+        held_by(vector.path, 0, 2, generation=0)
+        vector[1] = 3
+        assert (stats.record(endpoint).held, stats.record(endpoint).held_by_dead) == (1, 1), "a former owner's"
+
+
+@pytest.mark.parametrize(("row", "generation"), [(0, 2), (0, 0xFFFF), (127, 1), (200, 1)])
+def test_elements_of_writers_that_are_gone(endpoint: str, row: int, generation: int) -> None:
+    """Whoever takes a row gives them back; between the two somebody may look."""
+    with SeqlockVector(endpoint, "<f8", 3) as vector:
+        vector[0] = 1
+        held_by(vector.path, row, 0, generation)
+        found = stats.record(endpoint)
+        assert (found.held, found.held_by_dead, found.writers[0].holds) == (1, 1, 0)
+
+
+def test_keys_of_the_dead(endpoint: str) -> None:
+    with Board(endpoint, 5, 100) as board:
+        pid = killed(declare, endpoint, "a", "b")
+        found = stats.record(endpoint)
+        assert (dead(found).participant.pid, dead(found).keys) == (pid, 2)
+        assert found.keys[0].owner == dead(found).participant
+        with board.declare("a"):
+            found = stats.record(endpoint)
+            assert [one.keys for one in found.writers if one.participant.alive] == [1]
+
+
+# ---- looking ----
+
+
+def test_a_look_leaves_no_trace(endpoint: str) -> None:
+    with Board(endpoint, 5, 100) as board, board.declare("a") as entry:
+        entry.write(b"x")
+        before, status = Path(board.path).read_bytes(), Path(board.path).stat()
+        stats.record(endpoint)
+        assert Path(board.path).read_bytes() == before
+        assert Path(board.path).stat().st_mtime_ns == status.st_mtime_ns
+        Path(board.path).chmod(0o400)
+        assert stats.record(endpoint).mode == 0o400
+
+
+def test_records_of_a_prefix(prefix: str) -> None:
+    with SeqlockVector("b", "<f8", 1) as vector, Board("a", 1, 1):
+        vector[0] = 1
+        assert [(one.name, one.ever, one.prefix) for one in stats.records()] == [("a", 0, prefix), ("b", 1, prefix)]
+        assert "b" not in [one.name for one in stats.records("")]
+        inodes = {name: os.stat(SHM / f"msgqrec_{prefix}" / name).st_ino for name in ("a", "b")}
+        assert stats.record_inodes() == inodes
+        assert stats.record("b", prefix).ever == 1
+
+
+def test_what_is_neither_vector_nor_board(prefix: str) -> None:
+    SeqlockVector("good", "<f8", 1).close()
+    folder = SHM / f"msgqrec_{prefix}"
+    (folder / "short").write_bytes(bytes(100))
+    (folder / "zeros").write_bytes(bytes(60000))
+    good = (folder / "good").read_bytes()
+    (folder / "newer").write_bytes(good[:12] + (9).to_bytes(4, "little") + good[16:])
+    (folder / "cut").write_bytes(good[:-64])
+    assert [one.name for one in stats.records()] == ["good"]
+    assert list(stats.record_inodes()) == ["cut", "good", "newer", "short", "zeros"]
+    for name in ("short", "zeros", "cut"):
+        with pytest.raises(CorruptSegmentError):
+            stats.record(name)
+    with pytest.raises(LayoutVersionError):
+        stats.record("newer")
+    with pytest.raises(SegmentError, match="no such vector or board"):
+        stats.record("absent")
+
+
+def noise(path: Path, seed: int, start: int) -> None:
+    """Change words of a file at random, and not its size."""
+    rng = random.Random(seed)
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        for _ in range(4000):
+            place = rng.randrange(start, len(memory) - 8, 8)
+            word = rng.choice([0, 1, 2**64 - 1, rng.getrandbits(64), rng.getrandbits(24), 2**63, 1 << 24])
+            memory[place : place + 8] = word.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("start", [8, ROWS, ELEMENTS])
+def test_bytes_of_others_are_not_believed(endpoint: str, prefix: str, seed: int, start: int) -> None:
+    things: list[Any] = [SeqlockVector("vector", "<f8", 50), Board("board", 50, 20)]
+    things[0][:] = 1
+    things[1].declare("a").write(b"abc")
+    for thing in things:
+        path = Path(f"{thing.path}copy")
+        path.write_bytes(Path(thing.path).read_bytes())
+        noise(path, seed, start)
+        with contextlib.suppress(MsgqError):
+            found = stats.record(f"{thing.name}copy")
+            assert repr(dataclasses.asdict(found))
+            assert found.ever <= found.length
+            assert sum(one.holds for one in found.writers) <= found.held <= found.length
+            assert found.held_by_dead <= found.held
+            assert found.newest is None or found.newest < found.length
+            assert all(one.bytes is None or one.bytes <= found.item_bytes for one in found.keys)
+        thing.close()
+
+
+def test_looks_beside_live_writers(endpoint: str) -> None:
+    """What: two threads write by handles of their own; this one looks.
+
+    Failure would mean: a figure that was never true, as an element held by the dead.
+    """
+    over = threading.Event()
+
+    def write(name: str) -> None:
+        with SeqlockVector(name) as vector:
+            while not over.is_set():
+                vector[:] = 1
+
+    with SeqlockVector(endpoint, "<f8", 10):
+        tasks = [Task(write, endpoint), Task(write, endpoint)]
+        try:
+            wait_until(lambda: stats.record(endpoint).ever == 10)
+            before = stats.record(endpoint)
+            for _ in range(300):
+                found = stats.record(endpoint)
+                assert (found.held_by_dead, found.ever) == (0, 10)
+                assert {one.participant.alive for one in found.writers} == {True}
+                assert found.written >= before.written
+                assert found.last_ns is not None
+                assert before.last_ns is not None
+                assert found.last_ns >= before.last_ns
+                before = found
+        finally:
+            over.set()
+            for task in tasks:
+                task.result()
+
+
+# ---- removing ----
+
+
+def test_it_is_removed_if_that_is_wanted(endpoint: str) -> None:
+    with SeqlockVector(endpoint, "<f8", 3) as vector:
+        vector[0] = 5
+        seen: list[RecordStats] = []
+
+        def refuse(found: RecordStats) -> bool:
+            seen.append(found)
+            return False
+
+        assert not remove_record(endpoint, "", refuse)
+        assert seen[0].ever == 1
+        assert Path(vector.path).exists()
+        assert remove_record(endpoint, "", lambda _found: True)
+        assert not Path(vector.path).exists()
+        assert vector[0] == 5, "who has it mapped keeps it"
+        with pytest.raises(SegmentError, match="no such"):
+            remove_record(endpoint, "", lambda _found: True)
+
+
+def test_who_begins_to_write_waits_for_who_removes(endpoint: str) -> None:
+    """The judgement that nobody writes holds until the name is gone."""
+    with SeqlockVector(endpoint, "<f8", 3) as vector:
+        tasks: list[Task] = []
+
+        def wanted(_found: RecordStats) -> bool:
+            tasks.append(Task(vector.__setitem__, 0, 1.0))
+            return not any(stats.record(endpoint).writers for _ in range(20))
+
+        assert remove_record(endpoint, "", wanted)
+        tasks[0].result()
+        assert vector[0] == 1

@@ -1,0 +1,51 @@
+"""The names of timing topics, and the schema of what is on them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from msgq import timing
+
+NAMES = [
+    "planner",
+    "a b",
+    "100%",
+    "%3A",
+    "%253A",
+    "x:y/z",
+    "channel/scans",
+    "name:broadcast",
+    "@solve",
+    "grüße",
+    "",
+    "%",
+]
+
+
+@pytest.mark.parametrize("stage", NAMES)
+@pytest.mark.parametrize("endpoint", NAMES)
+def test_a_timing_topic_says_stage_and_endpoint_whatever_they_are_called(stage: str, endpoint: str) -> None:
+    topic = timing.timing_topic(stage, endpoint)
+    assert timing.timed(topic) == (stage, endpoint)
+    assert "/" not in topic
+    assert topic.count(":") == 2
+
+
+def test_names_without_signs_stay_as_they_are() -> None:
+    assert timing.timing_topic("planner", "@solve") == "timing:planner:@solve"
+    assert timing.timing_topic("planner", "channel/scans") == "timing:planner:channel%2Fscans"
+
+
+@pytest.mark.parametrize("topic", ["orders", "timing", "timing:planner", "timing:planner:a:b", "xtiming:a:b"])
+def test_other_topics_are_none(topic: str) -> None:
+    assert timing.timed(topic) is None
+
+
+def test_the_schema_describes_a_record() -> None:
+    fields = [tuple(field) for field in json.loads(timing.SCHEMA.data)]
+    dtype = np.dtype(fields)
+    assert (timing.SCHEMA.encoding, dtype.names, dtype.itemsize) == ("struct", timing.FIELDS, timing.RECORD_BYTES)
+    assert {dtype[name] for name in timing.FIELDS} == {np.dtype("<i8")}

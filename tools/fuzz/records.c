@@ -1,0 +1,451 @@
+/* Fuzzes vectors and boards: writers, readers, those who look on, declare, join and leave, on a file whose words a
+ * stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside the file or a
+ * caller's buffer, no write by who may not, no index or length that is none, that every call ends, and that an element
+ * can be written and read when the stranger holds still.
+ */
+#include <sched.h>
+#include <sys/file.h>
+
+#include "hostile.h"
+
+/* Those of the ring never use it. */
+#define mq_load_seq_cst_u32(word) (fuzz_look(), mq_load_seq_cst_u32(word))
+
+/* The clock follows from the seed, too, and so does sleep. */
+static uint64_t fuzz_now_ns;
+static int fuzz_clock(clockid_t clock, struct timespec *t) {
+    fuzz_now_ns += fuzz_one_in(4) ? fuzz_below(1000000000ull) : fuzz_below(1000);
+    *t = (struct timespec){(time_t)(fuzz_now_ns / 1000000000), (long)(fuzz_now_ns % 1000000000)};
+    return clock < 0 ? -1 : 0;
+}
+#define clock_gettime(clock, t) fuzz_clock(clock, t)
+#define nanosleep(nap, rest) ((void)(nap))
+#define sched_yield() ((void)0)
+
+#include "records/board.h"
+
+enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PAGE = 4096 };
+enum { BYTES_MOST = sizeof(mq_record) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
+
+static fuzz_memory memory;
+static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
+static mq_roll roll = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
+static mq_self self = {.pid = 7, .name = "fuzz"};
+static bool frenzy; /* the stranger writes each element all the time, and nothing else */
+static const char *const keys[] = {"a", "second", "a key that is rather long, and that nobody abbreviates"};
+
+typedef struct {
+    mq_record_writer w;
+    void *hold;
+    uint64_t uid, seen[LENGTH_MOST];
+    bool joined;
+} member;
+static member members[HANDLES];
+
+static mq_record *record(void) { return (mq_record *)(void *)memory.writable; }
+static bool is_board(void) { return parts.shape.flags & MQ_RECORD_BOARD; }
+static uint64_t any_element(void) { return fuzz_below(parts.shape.length); }
+
+/* ---- the stranger ---- */
+
+static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED); }
+
+/* A name of an owner: of somebody, of nobody there is, or ours. */
+static uint64_t hostile_name(void) {
+    if (fuzz_one_in(3))
+        return members[fuzz_below(HANDLES)].w.who;
+    unsigned row = fuzz_one_in(4) ? (unsigned)fuzz_below(255) : (unsigned)fuzz_below(HANDLES + 1);
+    return mq_cell_name(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
+}
+
+static uint64_t hostile_version(void) {
+    switch (fuzz_below(4)) {
+    case 0: return fuzz_edge(64);
+    case 1: return fuzz_below(8) << MQ_CELL_TIMES;
+    case 2: return (fuzz_one_in(4) ? fuzz_random() : fuzz_below(8)) << MQ_CELL_TIMES | hostile_name();
+    default: return ~fuzz_below(1u << 25);
+    }
+}
+
+static void excite(void) {
+    mq_u64 *version = mq_cell_version(&parts, any_element());
+    for (uint64_t i = 0; i < parts.shape.length; i++)
+        store(mq_cell_version(&parts, i), (fuzz_loads << 4 | 1) << MQ_CELL_TIMES);
+    store(version, fuzz_random() << MQ_CELL_TIMES);
+}
+
+static void scribble_key(void) {
+    mq_record_key *key = &parts.keys[any_element()];
+    switch (fuzz_below(4)) {
+    case 0: store(&key->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
+    case 1: store(&key->named, fuzz_one_in(2) ? fuzz_below(2) : fuzz_edge(8)); break;
+    case 2: memset(key->name, (int)fuzz_random(), sizeof key->name); break;
+    default: strcpy(key->name, keys[fuzz_below(3)]); store(&key->named, 1);
+    }
+}
+
+static void scribble(void) {
+    mq_record_row *row = &record()->rows[fuzz_below(HANDLES + 1)];
+    mq_u64 *version = mq_cell_version(&parts, any_element());
+    if (frenzy) {
+        excite();
+        return;
+    }
+    switch (fuzz_below(12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: store(version, hostile_version()); break;
+    case 4: store(mq_cell_copy(&parts, version, fuzz_below(4)), fuzz_edge(64)); break;                /* its time */
+    case 5: store(mq_cell_copy(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST)); break; /* length */
+    case 6: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
+    case 7: store(&record()->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
+    case 8: store((uint64_t *)(void *)&record()->attention, fuzz_edge(8)); break;
+    case 9: store((uint64_t *)(void *)record() + fuzz_below(40), fuzz_edge(64)); break; /* the header */
+    case 10:
+        if (is_board()) {
+            scribble_key();
+            break;
+        } /* fall through */
+    default: store(memory.writable + 8 * fuzz_below(memory.bytes / 8), fuzz_edge(64));
+    }
+}
+
+/* ---- coming and going ---- */
+
+static void leave(member *m) {
+    if (m->joined)
+        mq_record_leave(&m->w, m->uid, &m->hold);
+    m->joined = false;
+}
+
+/* As Handle._join. */
+static void join(member *m) {
+    static uint64_t uids;
+    mq_roster roster = mq_record_roster(record());
+    leave(m);
+    memset(m, 0, sizeof *m);
+    m->w.parts = parts;
+    m->w.roll = &roll;
+    int row = mq_roster_find(&roster, &roll, &m->hold);
+    check(row >= MQ_NO_ROW && row < MQ_RECORD_ROWS, "a row that is none");
+    if (row == MQ_NO_ROW)
+        return;
+    m->uid = ++uids;
+    mq_record_join(&m->w, (unsigned)row, &self, m->uid, m->hold != NULL);
+    m->joined = true;
+    if (parts.shape.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&m->w, &record()->owner))
+        leave(m);
+}
+
+/* What a file that passes for sound has. */
+static void check_parts(const mq_record_parts *found, uint64_t bytes) {
+    uint64_t length = found->shape.length, copies = found->shape.copies, item = found->shape.item_bytes;
+    uint64_t first = (uint64_t)(found->elements - memory.writable);
+    check(length && (copies == 2 || copies == 4) && item, "a shape that is none");
+    check(first + length * found->stride <= bytes && length * found->stride / length == found->stride,
+          "beyond the file");
+    uint64_t end = (copies - 1) * found->copy_stride + 16 + item;
+    check(found->stride < 1ull << 40 && end <= found->stride, "copies beyond their element");
+    if (found->shape.flags & MQ_RECORD_BOARD) {
+        mq_board_value value;
+        check((uint8_t *)(found->keys + length) <= found->elements, "keys among the elements");
+        check(mq_board_value_bytes(found) < item, "values beyond their element");
+        mq_board_look(found, length - 1, &value);
+        mq_board_keys(found);
+    }
+    mq_cell_look(mq_cell_version(found, length - 1));
+}
+
+/* Another one opens a file of which nothing is certain, but that its numbers fit each other. */
+static void open_file(void) {
+    mq_record_parts found;
+    uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
+    mq_record sound = {.length = record()->length,
+                       .item_bytes = record()->item_bytes,
+                       .copies = record()->copies,
+                       .flags = record()->flags,
+                       .stride = record()->stride,
+                       .copy_stride = record()->copy_stride};
+    mq_record_shape shape = parts.shape;
+    if (fuzz_one_in(2))
+        shape.length = fuzz_one_in(2) ? fuzz_edge(2 * LENGTH_MOST) : 1 + fuzz_below(LENGTH_MOST);
+    if (fuzz_one_in(2))
+        shape.item_bytes = fuzz_one_in(2) ? fuzz_edge(2 * ITEM_MOST) : fuzz_below(24);
+    if (fuzz_one_in(4))
+        shape.copies = fuzz_edge(10);
+    if (fuzz_one_in(2))
+        shape.flags = fuzz_one_in(4) ? fuzz_edge(8) : fuzz_below(4);
+    uint64_t copy = 8 + ((shape.item_bytes + 7) & ~7ull), all = 8 + shape.copies * copy;
+    uint64_t copy_stride = all > 64 && copy <= 56 ? 64 : copy;
+    store(&record()->length, shape.length);
+    store(&record()->item_bytes, shape.item_bytes);
+    store(&record()->copies, shape.copies);
+    store(&record()->flags, shape.flags);
+    store(&record()->stride, (8 + (shape.copies - 1) * copy_stride + copy + 63) & ~63ull);
+    store(&record()->copy_stride, copy_stride);
+    store(&record()->magic, MQ_RECORD_MAGIC);
+    store(&record()->version, (uint64_t)MQ_RECORD_MAJOR << 32);
+    store(&record()->header_bytes, sizeof(mq_record));
+    if (mq_record_check(record(), bytes, &found) == MQ_RECORD_SOUND)
+        check_parts(&found, bytes);
+    memcpy(&record()->length, &sound.length, offsetof(mq_record, creator) - offsetof(mq_record, length));
+}
+
+/* ---- elements ---- */
+
+static mq_selection any_selection(int64_t *list) {
+    mq_selection which = {.first = any_element()};
+    which.count = fuzz_below(parts.shape.length - which.first + 1);
+    if (fuzz_one_in(2))
+        return which;
+    which.count = fuzz_below(2 * LENGTH_MOST);
+    which.list = list;
+    for (uint64_t i = 0; i < which.count; i++)
+        list[i] = (int64_t)any_element();
+    return which;
+}
+
+/* Into memory of just the size, so that the sanitizer sees one byte too many. */
+static void *room(uint64_t count, uint64_t bytes) { return malloc(count && bytes ? count * bytes : 1); }
+
+static const mq_record_parts *any_parts(void) { return fuzz_one_in(2) ? &parts : &seen_parts; }
+
+static void read_some(void) {
+    int64_t *list = room(2 * LENGTH_MOST, 8);
+    mq_selection which = any_selection(list);
+    if (which.list)
+        which.list = list = realloc(list, which.count * 8 + !which.count);
+    uint8_t *to = room(which.count, parts.shape.item_bytes);
+    mq_reading reading = {.times = room(which.count, 8), .written = fuzz_one_in(2) ? room(which.count, 8) : NULL};
+    uint64_t done = fuzz_one_in(2) ? mq_vector_read(any_parts(), &which, to)
+                                   : mq_vector_read_all(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
+    check(done <= which.count, "more than was asked for");
+    free(reading.times);
+    free(reading.written);
+    free(to);
+    free(list);
+}
+
+static void take_snapshot(void) {
+    mq_selection which = {.count = parts.shape.length};
+    uint8_t *to = room(which.count, parts.shape.item_bytes);
+    mq_reading reading = {.times = room(which.count, 8)};
+    const mq_record_parts *from = any_parts();
+    if (mq_vector_read_all(from, &which, to, &reading) == which.count)
+        for (int tries = 0; tries < TRIES && !mq_vector_agree(from, to, reading.times); tries++)
+            check(fuzz_rate || tries < 2, "no instant, though nobody writes");
+    free(reading.times);
+    free(to);
+}
+
+static void find_changes(member *m) {
+    uint64_t most = fuzz_below(parts.shape.length + 1), times;
+    int64_t *found = room(most, 8);
+    uint64_t count = mq_vector_changed(any_parts(), m->seen, fuzz_below(parts.shape.length + 1), found, most);
+    check(count <= most, "more changes than there is room for");
+    for (uint64_t i = 0; i < count; i++) {
+        check((uint64_t)found[i] < parts.shape.length, "a change of no element");
+        mq_selection one = {.first = (uint64_t)found[i], .count = 1};
+        if (mq_vector_read_all(&parts, &one, NULL, &(mq_reading){.times = &times}))
+            m->seen[found[i]] = times;
+    }
+    free(found);
+}
+
+/* As Vector._write. */
+static bool write_some(member *m, const mq_selection *which, const uint8_t *from) {
+    static const mq_stamps stamps = {1, 2};
+    uint64_t done = 0;
+    bool stamped = parts.shape.item_bytes >= sizeof stamps && fuzz_one_in(4);
+    for (int tries = 0; tries < 3; tries++) {
+        int64_t deadline = tries ? (int64_t)fuzz_now_ns + 1000000 : 0;
+        mq_vector_status status =
+            mq_vector_write(&m->w, which, from, mq_now_ns(), stamped ? &stamps : NULL, deadline, &done);
+        check(done <= which->count, "more were written than there are");
+        check((done == which->count) == (status == MQ_VECTOR_WRITTEN), "it is said to be written, and is not");
+        if (status == MQ_VECTOR_WRITTEN)
+            return true;
+        if (status == MQ_VECTOR_CORRUPT)
+            break;
+    }
+    return false;
+}
+
+static void write_any(member *m) {
+    int64_t list[2 * LENGTH_MOST];
+    mq_selection which = any_selection(list);
+    uint8_t *from = room(which.count, parts.shape.item_bytes);
+    memset(from, 1, which.count * parts.shape.item_bytes);
+    write_some(m, &which, from);
+    free(from);
+}
+
+/* ---- boards ---- */
+
+static uint64_t find_key(const char *key) {
+    uint64_t i = mq_board_find(any_parts(), key, strlen(key), fuzz_one_in(4) ? any_element() : 0);
+    check(i == MQ_NO_KEY || i < parts.shape.length, "a key of no element");
+    return i;
+}
+
+/* As Board.declare, some writes, and Entry.close. */
+static void declare(member *m) {
+    const char *key = keys[fuzz_below(3)];
+    uint64_t i = find_key(key), most = mq_board_value_bytes(&parts), length = fuzz_below(most + 1);
+    if (i == MQ_NO_KEY)
+        i = mq_board_name(&parts, key, strlen(key));
+    check(i == MQ_NO_KEY || i < parts.shape.length, "a name of no element");
+    if (i == MQ_NO_KEY || !mq_record_claim(&m->w, &parts.keys[i].owner))
+        return;
+    uint8_t *from = room(length, 1);
+    memset(from, 1, length);
+    mq_board_write(&m->w, i, from, length, mq_now_ns());
+    free(from);
+    if (fuzz_one_in(2))
+        mq_record_let_go(&m->w, &parts.keys[i].owner);
+}
+
+static void observe(void) {
+    const mq_record_parts *from = any_parts();
+    uint64_t i = fuzz_one_in(2) ? any_element() : find_key(keys[fuzz_below(3)]);
+    mq_board_value value;
+    for (int tries = 0; i != MQ_NO_KEY && tries < TRIES; tries++) {
+        const uint8_t *at = mq_board_look(from, i, &value);
+        check(value.length <= mq_board_value_bytes(&parts), "a length beyond the element");
+        uint8_t *copy = room(value.length, 1);
+        mq_copy_out(copy, at, value.length);
+        free(copy);
+        if (mq_board_stands(from, i, &value))
+            break;
+        check(fuzz_rate, "torn, though nobody writes");
+    }
+    check(mq_board_keys(from) <= parts.shape.length, "more keys than elements");
+}
+
+/* All but the sleep of one who waits or watches. */
+static void rest(member *m) {
+    static const mq_u64 whole = {1};
+    mq_vector_outlook vector = {.parts = any_parts(), .seen = m->seen, .whole = fuzz_one_in(2) ? &whole : NULL};
+    mq_board_outlook board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_NO_KEY};
+    mq_attention_announce_many(&record()->attention);
+    mq_vector_has_more(&vector);
+    if (is_board()) {
+        mq_board_has_more(&board);
+        board.index = any_element();
+        mq_board_has_more(&board);
+    }
+}
+
+/* A read among elements that change before each look. */
+static void endure(void) {
+    uint64_t rate = fuzz_rate;
+    frenzy = true;
+    fuzz_rate = 1;
+    fuzz_op = "read, while elements change all the time";
+    fuzz_loads = 0;
+    read_some();
+    take_snapshot();
+    frenzy = false;
+    fuzz_rate = rate;
+}
+
+static void call(void) {
+    member *m = &members[fuzz_below(HANDLES)];
+    switch (m->joined ? fuzz_below(18) : fuzz_below(8)) {
+    case 0:
+        fuzz_op = "join";
+        join(m);
+        break;
+    case 1:
+        fuzz_op = "open";
+        open_file();
+        break;
+    case 2:
+        fuzz_op = "rest";
+        rest(m);
+        break;
+    case 3:
+        fuzz_op = "snapshot";
+        take_snapshot();
+        break;
+    case 4:
+        fuzz_op = "changes";
+        find_changes(m);
+        break;
+    case 5:
+        fuzz_op = "observe";
+        if (is_board()) {
+            observe();
+            break;
+        } /* fall through */
+    case 6:
+    case 7:
+        fuzz_op = "read";
+        read_some();
+        break;
+    case 8:
+        fuzz_op = "leave";
+        leave(m);
+        break;
+    case 9:
+    case 10:
+    case 11:
+        fuzz_op = "declare";
+        if (is_board()) {
+            declare(m);
+            break;
+        } /* fall through */
+    default: fuzz_op = "write"; write_any(m);
+    }
+}
+
+/* The stranger holds still: what nobody has can be written, and is read. */
+static void check_delivers(member *m) {
+    static uint8_t from[ITEM_MOST], to[ITEM_MOST];
+    uint64_t i = any_element(), before, after = 0;
+    mq_selection one = {.first = i, .count = 1};
+    mq_u64 *version = mq_cell_version(&parts, i);
+    fuzz_op = "the sound write";
+    fuzz_loads = 0;
+    store(version, *(uint64_t *)(void *)version & ~0xffffffull);
+    before = mq_cell_times(mq_cell_look(version));
+    memset(from, (int)fuzz_random(), sizeof from);
+    uint64_t done = 0;
+    check(mq_vector_write(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN, "an element cannot be written");
+    check(mq_vector_read_all(&seen_parts, &one, to, &(mq_reading){.times = &after}) == 1, "it cannot be read");
+    check(after == ((before + 1) & MQ_CELL_TIMES_MAX), "it was not counted");
+    check(!memcmp(from, to, parts.shape.item_bytes), "another value is read than was written");
+}
+
+static void run_case(void) {
+    static const uint64_t rates[] = {0, 4, 64, 512};
+    mq_record_shape shape = {.length = 1 + fuzz_below(fuzz_one_in(4) ? 1 : LENGTH_MOST),
+                             .item_bytes = fuzz_one_in(2) ? 8 * (1 + fuzz_below(8)) : 1 + fuzz_below(ITEM_MOST),
+                             .copies = fuzz_one_in(2) ? 2 : 4,
+                             .flags = fuzz_one_in(2) ? 0 : fuzz_below(4)};
+    if (shape.flags & MQ_RECORD_BOARD && shape.item_bytes <= 8)
+        shape.item_bytes += 8;
+    fuzz_use(&memory, mq_record_bytes(&shape));
+    memset(members, 0, sizeof members);
+    mq_record_write_header(record(), &shape, 1, 7, "fuzz");
+    check(mq_record_check(record(), memory.bytes, &parts) == MQ_RECORD_SOUND, "its own file");
+    mq_record_place(&seen_parts, (mq_record *)(void *)memory.readable, &shape);
+    if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
+        for (size_t at = sizeof(mq_record); at + 8 <= memory.bytes; at += 8)
+            store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);
+    for (int i = 0; i < HANDLES; i++)
+        join(&members[i]);
+    fuzz_calls(OPS, call, rates);
+    if (fuzz_one_in(4))
+        endure();
+    for (int i = 0; i < HANDLES; i++)
+        if (members[i].joined)
+            check_delivers(&members[i]);
+}
+
+int main(int argc, char **argv) {
+    fuzz_map(&memory, (BYTES_MOST + PAGE - 1) & ~(size_t)(PAGE - 1));
+    fuzz_scribble = scribble;
+    return fuzz_main(argc, argv, run_case, OPS);
+}
