@@ -40,6 +40,7 @@ class Case:
     depth : messages that must fit, and that may be on their way; 0: the system's own choice.
     lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
     frames : of visionipc: a size is a frame's, `depth` the number of buffers.
+    kind : which of the things that ours has for it. watchers : processes that read all the time, beside those measured.
     program : the pure C program that stands for the floor.
     slices : how often the systems take turns within a repeat. seconds : how long a turn takes, without its warm-up.
     """
@@ -61,6 +62,8 @@ class Case:
     in_place: bool = False
     fresh: bool = False
     frames: bool = False
+    kind: str = ""
+    watchers: int = 0
     program: str = ""
     slices: int = 6
     seconds: float = 0.05

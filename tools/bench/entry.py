@@ -13,7 +13,7 @@ from tools.bench.adapters import adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.job import Job
-from tools.bench.machine import cores
+from tools.bench.machine import cores, spare_cores
 from tools.bench.process import Failed, Process
 from tools.bench.workspace import Workspace
 
@@ -57,6 +57,7 @@ class Entry:
         places += [(role, second if number % 2 == 0 else first) for number, role in enumerate(case.crew)]
         if case.loaded:
             places += [("load", first), ("load", second)]
+        places += self._watchers()
         for number, (role, cpu) in enumerate(places):
             self._peers.append(self._stack.enter_context(Process(self._job(role, cpu, number), number)))
 
@@ -89,14 +90,15 @@ class Entry:
         others = [peer.result() for peer in peers]
         if lost := sum(other.get("lost") or 0 for other in others):
             raise Failed(f"{lost} messages were lost")
-        result["waited"] = max(each["waited"] for each in (result, *others))
+        measured = others[: len(others) - self._case.watchers]
+        result["waited"] = max(each["waited"] for each in (result, *measured))
         result["cores"] = sum(each["cores"] for each in (result, *others))
         if self._case.unit == "percent":
             received = sum(other.get("received", 0) for other in others)
             result["value"] = 100 * received / (result["sent"] * self._case.subscribers)
         if self._case.crew:
             result["value"] += sum(other.get("rate", 0.0) for other in others)
-        if self._case.loaded or self._case.crew:
+        if self._case.loaded or len(self._case.crew) > 1:
             result["waited"] = 0.0  # waiting for a core is what is measured
         return result
 
@@ -112,6 +114,13 @@ class Entry:
         self._words.release()
         self._space.sweep(self._system, [f"{self._name}-{topic}" for topic in TOPICS], self._name)
 
+    def _watchers(self) -> list[tuple[str, int]]:
+        """Return who watches: on cores where nothing else is measured, or now and then beside the second side."""
+        spare = spare_cores()
+        alone = spare or not self._case.peer_role
+        places = spare or self._cores[1:]
+        return [("watch" if alone else "glance", places[n % len(places)]) for n in range(self._case.watchers)]
+
     def _job(self, role: str, cpu: int, number: int = 0) -> Job:
         case = self._case
         return Job(
@@ -126,6 +135,7 @@ class Entry:
             in_place=case.in_place,
             fresh=case.fresh,
             frames=case.frames,
+            kind=case.kind,
             seconds=case.seconds,
             number=number,
             limit_s=LIMIT_S,

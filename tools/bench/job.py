@@ -16,7 +16,7 @@ class Job:
     ----------
     system, role : the adapter, and a name in `roles.ROLES`.
     name : the measurement's unique name; the topics' names begin with it.
-    size, depth, batch, subscribers, lossless, in_place, fresh, frames : see `cases.Case`.
+    size, depth, batch, subscribers, lossless, in_place, fresh, frames, kind : see `cases.Case`.
     seconds : how long to measure in a slice; a quarter more for the warm-up.
     number : of the process, among those beside the first one.
     limit_s : the process kills itself when its preparation or a slice takes longer, so that nothing can hang.
@@ -35,6 +35,7 @@ class Job:
     in_place: bool
     fresh: bool
     frames: bool
+    kind: str
     seconds: float
     number: int
     limit_s: int
@@ -54,7 +55,7 @@ class Job:
     @property
     def message(self) -> bytes:
         """The bytes that are sent, always the same."""
-        return bytes(range(64)) * (self.size // 64)
+        return (bytes(range(64)) * -(-self.size // 64))[: self.size]
 
     @property
     def words_path(self) -> Path:
@@ -69,4 +70,5 @@ class Job:
         """Return the system's adapter for one of the measurement's topics."""
         kind = adapter(self.system)
         name = self.topic_name(suffix)
-        return kind(Topic(name, self.size, self.depth, self.subscribers, self.lossless, Path(self.folder), self.tag))
+        few = self.size, self.depth, self.subscribers, self.lossless, self.kind
+        return kind(Topic(name, *few, Path(self.folder), self.tag))

@@ -193,7 +193,8 @@ def compiled(name: str, message: Any, *, send: Call | None = None, take: Call | 
     source = _SOURCES[name].replace("RECEIVED", str(RECEIVED)).replace("TOTAL", str(TOTAL))
     for word, call in (("SEND", send), ("TAKE", take)):
         if call is not None:
-            source = source.replace(word, f"{word.lower()}({call.arguments})")
+            text = call.form.replace("CALL", word.lower()).replace("ARGUMENTS", call.arguments)
+            source = source.replace(word, text)
             bound[word.lower()] = call.function
     # Defaults make them local names, which are the cheapest to look up.
     source = source.replace("BOUND", ", ".join(f"{each}={each}" for each in bound))

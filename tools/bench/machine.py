@@ -65,6 +65,11 @@ def cores() -> tuple[int, int]:
     return allowed[-1], allowed[-2] if len(allowed) > 1 else allowed[-1]
 
 
+def spare_cores() -> tuple[int, ...]:
+    """Return the cores that are allowed beside those of `cores`."""
+    return tuple(sorted(os.sched_getaffinity(0))[:-2])
+
+
 def facts(compiler: list[str], project: Path) -> dict[str, str]:
     """Return what a reader of the figures must know about the machine and the build."""
     first, second = cores()

@@ -134,7 +134,7 @@ def batch_send(job: Job) -> Role:
     if pub.many is None:
         raise Unsupported("no call for many messages")
     block = np.frombuffer(job.message * job.batch, np.uint8).reshape(job.batch, job.size)
-    loop = compiled("stream_send", block, send=pub.many)
+    loop = compiled("stream_send", pub.rows(block), send=pub.many)
     yield None
     while True:
         yield stream(loop, job, calls=1, credits_needed=True)
@@ -164,11 +164,13 @@ def batch_take(job: Job) -> Role:
 
 def ping(job: Job) -> Role:
     """Send and wait for the answer, both sides polling; half of a round trip is one way."""
-    pub = _publisher(job, job.system_for("ping"))
+    system = job.system_for("ping")
+    pub = _publisher(job, system)
     yield None
     sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
-    once, timed = (compiled(name, job.message, send=pub.send, take=sub.poll) for name in ("ping", "ping_timed"))
+    message = system.written(job.message)
+    once, timed = (compiled(name, message, send=pub.send, take=sub.poll) for name in ("ping", "ping_timed"))
     words = control.words(job.words_path)
     while True:
         warm_until, end_at = phases(job.seconds)
@@ -189,11 +191,12 @@ def ping(job: Job) -> Role:
 
 def ping_asleep(job: Job) -> Role:
     """Sleep, send, and sleep until the answer is there; the other side has slept since the last ping."""
-    pub = _publisher(job, job.system_for("ping"))
+    system = job.system_for("ping")
+    pub = _publisher(job, system)
     yield None
     sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
-    timed = compiled("ping_timed", job.message, send=pub.wake or pub.send, take=sub.block)
+    timed = compiled("ping_timed", system.written(job.message), send=pub.wake or pub.send, take=sub.block)
     pause_s = SLEEP_BEFORE_FRAME_S if job.frames else SLEEP_BEFORE_PING_S
     words = control.words(job.words_path)
     while True:
@@ -210,14 +213,17 @@ def ping_asleep(job: Job) -> Role:
 
 def pong(job: Job) -> Role:
     """Answer each ping, polling."""
-    pub, sub = _publisher(job, job.system_for("pong")), _subscriber(job, job.system_for("ping"))
-    return _answers(job, pub, compiled("pong", job.message, send=pub.send, take=sub.poll))
+    system = job.system_for("pong")
+    pub, sub = _publisher(job, system), _subscriber(job, job.system_for("ping"))
+    return _answers(job, pub, compiled("pong", system.written(job.message), send=pub.send, take=sub.poll))
 
 
 def pong_asleep(job: Job) -> Role:
     """Answer each ping, asleep until it comes."""
-    pub, sub = _publisher(job, job.system_for("pong")), _subscriber(job, job.system_for("ping"))
-    return _answers(job, pub, compiled("pong", job.message, send=pub.wake or pub.send, take=sub.block))
+    system = job.system_for("pong")
+    pub, sub = _publisher(job, system), _subscriber(job, job.system_for("ping"))
+    loop = compiled("pong", system.written(job.message), send=pub.wake or pub.send, take=sub.block)
+    return _answers(job, pub, loop)
 
 
 # ----------------------------------------------------------------------------------------------------------------- idle

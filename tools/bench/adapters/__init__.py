@@ -7,16 +7,19 @@ from tools.bench.adapters.base import System
 OURS = "msgq"
 CHANNEL = "channel"  # ours, too, beside the systems that have many publishers
 QUEUE = "queue"  # and ours
+RECORDS = "records"  # and ours
 FLOOR = "floor"
 QUEUE_PEERS = ("posix_ipc", "mp-queue", "pipe")
+BOARDS = ("kickmsg-board", "iceoryx2-board")
 PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
 ON_REQUEST = ("msgq-zmq",)  # not in the table unless --peers names it
-SYSTEMS = (OURS, CHANNEL, QUEUE, FLOOR, *PEERS, "mp-queue", *ON_REQUEST)
+SYSTEMS = (OURS, CHANNEL, QUEUE, RECORDS, FLOOR, *PEERS, "mp-queue", *BOARDS, *ON_REQUEST)
 
 _CLASSES = {
     "msgq": "ours:Ours",
     "channel": "channel:Channel",
     "queue": "queue:Queue",
+    "records": "records:Records",
     "floor": "c_floor:Floor",
     "stock": "stock:Stock",
     "kickmsg": "kickmsg:Kickmsg",
@@ -26,6 +29,8 @@ _CLASSES = {
     "pipe": "pipe:Pipe",
     "posix_ipc": "posix_mq:PosixQueue",
     "mp-queue": "mp_queue:MpQueue",
+    "kickmsg-board": "kickmsg_board:KickmsgBoard",
+    "iceoryx2-board": "iceoryx2_board:Iceoryx2Board",
     "msgq-zmq": "ours_zmq:OursZmq",
 }
 

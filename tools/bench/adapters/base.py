@@ -19,10 +19,11 @@ class Unsupported(Exception):
 
 
 class Call(NamedTuple):
-    """A function and the text of its arguments; senders may say ``message``."""
+    """A function and the text of its arguments, in which senders may say ``message``; `form` is how it is called."""
 
-    function: Callable[..., Any]
+    function: Any
     arguments: str = ""
+    form: str = "CALL(ARGUMENTS)"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Topic:
     depth : how many messages must fit.
     subscribers : how many will come.
     lossless : nothing may be dropped; otherwise the newest messages win.
+    kind : which of the things that a system has for it, where there are several.
     folder : the run's temporary folder, the same in all processes of the run.
     tag : begins every name that the run leaves outside of `folder`.
     """
@@ -45,6 +47,7 @@ class Topic:
     depth: int
     subscribers: int
     lossless: bool
+    kind: str
     folder: Path
     tag: str
 
@@ -59,7 +62,7 @@ class Publisher:
     stream : publishes without loss, when the system itself can wait for a slow subscriber.
     wake : publishes and wakes a sleeping subscriber.
     in_place : publishes with the fewest copies the system offers.
-    many : publishes `message`, then a two-dimensional array of bytes, one message a row.
+    many : publishes `message`, then what `rows` makes of a two-dimensional array of bytes, one message a row.
     await_subscribers : blocks until that many subscribers are connected; only for systems that connect late.
     """
 
@@ -68,6 +71,7 @@ class Publisher:
     wake: Call | None = None
     in_place: Call | None = None
     many: Call | None = None
+    rows: Callable[[Any], Any] = lambda block: block
     await_subscribers: Callable[[int], None] = lambda count: None
 
 
@@ -120,6 +124,35 @@ class WorkQueue:
     shared: bool = True
 
 
+@dataclass
+class Values:
+    """The calls on `depth` values at once.
+
+    Attributes
+    ----------
+    rows : what `write` writes, its ``message``. room : what `read` and `instant` fill, their ``message``.
+    write, read : all of them, each whole. instant : reads all as of one instant.
+    touch : overwrites a few of them. changes : tells which were overwritten since it was called last.
+    """
+
+    rows: Any
+    room: Any
+    write: Call
+    read: Call
+    instant: Call | None = None
+    touch: Call | None = None
+    changes: Call | None = None
+
+
+@dataclass
+class Handling:
+    """The calls of one who publishes messages and handles them: `plain`, and as a stage that tells what it did."""
+
+    send: Call
+    plain: Call
+    tracked: Call
+
+
 class System:
     """Base of the adapters. One instance in each measured process, for one topic.
 
@@ -130,6 +163,7 @@ class System:
     in_flight : most messages of 64 bytes on their way; chosen for each system where it is fastest.
     writers : how many publishers a topic can have.
     readers : how many subscribers a topic can have; where 0 is not in it, sending needs somebody to take the messages.
+    shares_values : two processes may write one value.
     keeps_segment : something of the topic stays when all have closed it, which the next open finds.
     """
 
@@ -138,6 +172,7 @@ class System:
     in_flight: ClassVar[int] = 4096
     writers: ClassVar[range] = range(2)
     readers: ClassVar[range] = range(16)
+    shares_values: ClassVar[bool] = False
     keeps_segment: ClassVar[bool] = True
 
     def __init__(self, topic: Topic) -> None:
@@ -167,6 +202,26 @@ class System:
     def queue(self) -> WorkQueue:
         """Open a queue with `depth` places, or create it."""
         raise Unsupported(f"{self.name} has no queue of {self.topic.depth} messages")
+
+    def writing(self, number: int = 0) -> Call:
+        """Return the call that makes `message` one of the values; whoever comes first makes them."""
+        raise Unsupported(f"{self.name} has no values")
+
+    def reading(self, number: int = 0) -> Call:
+        """Return the call that gives one of the values as its user wants it; somebody writes it."""
+        raise Unsupported(f"{self.name} has no values")
+
+    def values(self) -> Values:
+        """Make `depth` values."""
+        raise Unsupported(f"{self.name} has no call for many values")
+
+    def written(self, message: bytes) -> Any:
+        """Return what a user of the system would hand over to have these bytes sent, or written."""
+        return message
+
+    def handling(self) -> Handling:
+        """Publish, subscribe, and track."""
+        raise Unsupported(f"{self.name} tracks nothing")
 
     def open_both(self) -> Any:
         """Open a publisher and a subscriber, as bare objects: this is timed."""

@@ -1,0 +1,71 @@
+"""The benchmark's table of records: blackboards beside ours, who watches does not disturb, and nothing is left."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_bench import LIMIT_S, PROJECT, await_nothing
+from tools.bench.adapters.base import Call
+from tools.bench.loops import compiled
+
+
+def measure(folder: Path, cases: str, peers: str = "") -> Any:
+    """Measure cases of records for a moment."""
+    words = ["records", "--quick", "--repeats", "1", "--only", cases, "--json", str(folder / "out")]
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words, *(["--peers", peers] if peers else [])],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr + run.stdout
+    await_nothing("*bench-*")
+    return run.stdout, json.loads((folder / "out").read_text())
+
+
+def test_the_table_sets_records_beside_both_blackboards(tmp_path: Path) -> None:
+    printed, data = measure(tmp_path, "write_board,read_many")
+    head = printed.splitlines()[0].strip("| ").split(" | ")
+    assert head[:3] == ["work", "records", "floor"]
+    assert head[-5:] == ["ours / floor", "ours / kickmsg-board", "ours / iceoryx2-board", "target", "met"]
+    there = {"records", "floor", "kickmsg-board", "iceoryx2-board"} - set(data["absent"])
+    assert set(data["rows"][0]["medians"]) == there
+    assert set(data["rows"][1]["medians"]) == there & {"records", "floor"}  # blackboards have no call for many
+    assert data["failed"] == []
+
+
+@pytest.mark.slow
+def test_a_value_is_watched_by_processes_whose_own_waiting_does_not_count(tmp_path: Path) -> None:
+    _, data = measure(tmp_path, "write_seqlock_5", "kickmsg-board")
+    (sample,) = [each for each in data["samples"] if each["system"] == "records"]
+    assert max(sample["cores"]) > 1.2  # who writes, and the others
+    assert all(0 <= waited <= 1 for waited in sample["waited"])
+
+
+def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
+    _, data = measure(tmp_path, "spmc")
+    (row,) = data["rows"]
+    assert set(row["medians"]) == {"records", "floor"}
+    assert row["reached"][0] > 0
+
+
+@pytest.mark.slow
+def test_every_other_case_of_records_is_measured(tmp_path: Path) -> None:
+    cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
+    cases += ",tracked,open,two_same"
+    _, data = measure(tmp_path, cases, "kickmsg-board")
+    assert len(data["rows"]) == len(cases.split(","))
+    assert all("records" in row["medians"] for row in data["rows"])
+    assert data["failed"] == []
+
+
+def test_a_loop_may_be_around_a_statement_instead_of_a_call() -> None:
+    place = bytearray(4)
+    compiled("send", b"abcd", send=Call(place, "message", "CALL[:] = ARGUMENTS"))(1)
+    assert place == b"abcd"

@@ -1,0 +1,134 @@
+"""The rows of the table of records: values that are overwritten, queues of records, and what tracking costs."""
+
+from dataclasses import replace
+
+from tools.bench.cases import Case, Target
+
+WRITE = Target("kickmsg-board", 1.0, "≤ 1.0x kickmsg"), Target("iceoryx2-board", 0.5, "≤ 0.5x iceoryx2")
+READ = Target("kickmsg-board", 0.8, "≤ 0.8x kickmsg"), Target("iceoryx2-board", 0.5, "≤ 0.5x iceoryx2")
+MANY = 1000
+
+
+def _alone(kind: str, title: str, aimed: bool, watchers: int = 0) -> tuple[Case, Case]:
+    """Write, and read, one value of 64 bytes while so many others read it."""
+    suffix = f"_{watchers}" if watchers else ""
+    others = f", {watchers} others read" if watchers else ""
+    write = Case(f"write_{kind}{suffix}", f"write 64 B, {title}{others}", "ns", "overwrite", WRITE if aimed else ())
+    read = Case(f"read_{kind}{suffix}", f"read 64 B, {title}{others}", "ns", "look", READ if aimed else ())
+    write, read = (replace(case, kind=kind, watchers=watchers) for case in (write, read))
+    return write, read
+
+
+_SEEN = Case(
+    "seen_seqlock",
+    "a write seen by a spinning reader of another process, seqlock, one way",
+    "ns",
+    "ping",
+    peer_role="pong",
+    batch=16,
+    kind="seqlock",
+)
+_ASLEEP = Case(
+    "asleep_seqlock",
+    "a write wakes a reader, asleep for 2 ms, seqlock, one way",
+    "ns",
+    "ping_asleep",
+    (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
+    peer_role="pong_asleep",
+    batch=10,
+    seconds=0.2,
+    kind="seqlock",
+)
+_MANY = Case(
+    "read_many",
+    "read 1,000 elements of 32 B in one call (floor: numpy.copyto)",
+    "ns",
+    "read_many",
+    (Target("floor", 3.0, "≤ 3x the floor"),),
+    size=32,
+    depth=MANY,
+    kind="shared",
+)
+_CHANGES = Case(
+    "changes_1k",
+    "what changed: 8 of 1,024 elements of 8 B (floor: a strided compare)",
+    "ns",
+    "find_changes",
+    size=8,
+    depth=1024,
+    kind="shared",
+)
+_QUEUE = Case(
+    "spmc",
+    "records of 64 B by arrays of 1,024, nothing lost, one producer (floor: pure C)",
+    "rate",
+    "batch_send",
+    (Target("floor", 0.4, "≥ 0.4x pure C"),),
+    peer_role="batch_take",
+    batch=1024,
+    depth=0,
+    lossless=True,
+    program="records",
+    kind="spmc",
+)
+_TWO = Case(
+    "two_same",
+    "2 processes write one element, 64 B, both together",
+    "rate",
+    "write_first",
+    crew=("write_second",),
+    depth=1,
+    kind="shared",
+)
+
+RECORD_CASES = (
+    *_alone("board", "board", True),
+    *_alone("board", "board", True, 5),
+    *_alone("seqlock", "seqlock", True),
+    *_alone("seqlock", "seqlock", True, 5),
+    *_alone("shared", "element of a vector", False),
+    *_alone("exclusive", "the same, exclusive", False),
+    *(
+        replace(case, key=f"{case.key}_f8", title=title, size=8)
+        for case, title in zip(
+            _alone("number", "", False), ("write a number into a vector", "read a number from a vector"), strict=True
+        )
+    ),
+    _MANY,
+    replace(_MANY, key="write_many", title="write 1,000 elements of 32 B in one call", role="write_many", targets=()),
+    replace(
+        _MANY,
+        key="write_many_exclusive",
+        title="the same, exclusive",
+        role="write_many",
+        targets=(),
+        kind="exclusive",
+    ),
+    replace(_MANY, key="instant", title="the same, read as of one instant", role="read_instant", targets=()),
+    _CHANGES,
+    replace(_CHANGES, key="changes_1m", title="the same, 8 of 1,048,576", depth=1 << 20, seconds=0.2),
+    _SEEN,
+    replace(_SEEN, key="seen_seqlock_5", title="the same, 5 others look", watchers=5),
+    replace(_SEEN, key="seen_board", title="the same, board, one way", kind="board"),
+    _ASLEEP,
+    replace(_ASLEEP, key="asleep_board", title="the same, board", kind="board"),
+    _QUEUE,
+    replace(
+        _QUEUE,
+        key="mpmc",
+        title="the same, many producers may be there",
+        targets=(Target("floor", 0.15, "≥ 0.15x pure C"),),
+        kind="mpmc",
+    ),
+    Case(
+        "tracked",
+        "what tracking adds to a message of a topic",
+        "ns",
+        "track",
+        (Target("absolute", 120, "≤ 120 ns"),),
+        kind="topic",
+    ),
+    Case("open", "open one to write and one to read, and do so", "ns", "open_both", kind="shared", depth=1024),
+    _TWO,
+    replace(_TWO, key="two_apart", title="2 processes write an element each, 64 B, both together", depth=2),
+)
