@@ -9,19 +9,18 @@ from libc.string cimport memcpy, memset
 
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES, misuse, remember
 from msgq.impl.ground.core cimport (
-    mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life,
-    mq_load_acquire_u64, mq_lookout, mq_lookout_announce_many, mq_now_ns, mq_u32,
+    mq_copy_out, mq_inquire, mq_inquiry, mq_inquiry_end, mq_life, mq_load_acquire_u64, mq_lookout, mq_now_ns, mq_u32,
 )
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.piecefile cimport participant
 from msgq.impl.ground.segment cimport unlock_file
-from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.ground.waiting cimport Waitable, watcher_lock, watcher_unlock
 from msgq.impl.records.core cimport (
     MQ_NO_KEY, MQ_RECORD_ROWS, mq_board_find, mq_board_has_more, mq_board_keys, mq_board_look, mq_board_name,
     mq_board_outlook, mq_board_stands, mq_board_value, mq_board_value_bytes, mq_board_write, mq_cell_row,
     mq_record_claim, mq_record_let_go, mq_record_life, mq_vector_changed,
 )
-from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, nap_ns
+from msgq.impl.records.handle cimport READ_LIMIT_NS, Handle, announced, lookout_of, nap_ns, wait_for
 from msgq.impl.records.recordfile cimport RecordFile
 from msgq.impl.records.recordfile import unlink_records
 
@@ -29,7 +28,6 @@ from msgq import naming
 from msgq.errors import ConcurrentUseError, CorruptSegmentError
 from msgq.impl.records import options
 from msgq.impl.records.values import Value
-from msgq.impl.sockets.checks import timeout_ns
 
 
 cdef enum:
@@ -44,7 +42,7 @@ def _reopened(name, prefix, trust, passive):
 cdef object _deadline(int64_t deadline, uint64_t index, str name):
     """Raise when a value was written again and again for too long; else let others run."""
     if mq_now_ns() > deadline:
-        raise options.restless_error(index, 1.0, name)
+        raise options.restless_error(index, options.READ_LIMIT_S, name)
     PyErr_CheckSignals()
 
 
@@ -233,7 +231,7 @@ cdef class Board(Handle):
 
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
-        if not self._wait(0 if non_blocking else None):
+        if not self.wait(0 if non_blocking else None):
             self._settle_fd()
             return None
         return self.changes()
@@ -453,15 +451,7 @@ cdef class Observed(Waitable):
         return self._has_more()
 
     def wait(self, timeout=None):
-        cdef int64_t patience = timeout_ns(timeout, self._endpoint)
-        self._enter()
-        cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
-        while not self._has_more():
-            if not patience or not wait_ready([self], until):
-                return False
-            self._enter()  # a signal handler may have closed it, or forked
-        self._file.check_whole()
-        return True
+        return wait_for(self, self._file, timeout)
 
     def receive(self, non_blocking=False):
         """Return the value if it is new, or None: what event loops call."""
@@ -486,8 +476,4 @@ cdef class Observed(Waitable):
         return nap_ns(self._passive, slept_ns)
 
     cdef mq_lookout _lookout(self) noexcept:
-        cdef mq_lookout lookout
-        lookout = mq_lookout(mq_board_has_more, &self._o, self._word(), mq_lookout_announce_many, NULL, False)
-        if self._passive:
-            lookout.announce = NULL
-        return lookout
+        return lookout_of(mq_lookout(mq_board_has_more, &self._o, self._word(), NULL, NULL, False), self._passive)

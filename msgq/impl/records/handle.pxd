@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from msgq.impl.ground.core cimport mq_u32
+from msgq.impl.ground.core cimport mq_lookout, mq_u32
 from msgq.impl.ground.waiting cimport Waitable
 from msgq.impl.records.core cimport mq_record_parts, mq_record_writer, mq_vector_outlook
 from msgq.impl.records.recordfile cimport RecordFile
@@ -31,12 +31,13 @@ cdef class Handle(Waitable):
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
     cdef object _holder(self, uint64_t who)
-    cdef bint _wait(self, timeout) except -1
     cdef int _begin_changes(self) except -1
     cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept
 
 
 cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept
+cdef mq_lookout lookout_of(mq_lookout reader, bint passive) noexcept
+cdef bint wait_for(Waitable one, RecordFile file, timeout) except -1
 
 # Whether a wait goes by the clock, and how long it naps; as all that reads.
 cdef int64_t nap_ns(bint passive, int64_t slept_ns) noexcept

@@ -54,6 +54,26 @@ cdef uint32_t announced(mq_u32 *attention, bint passive) noexcept:
     return mq_load_acquire_u32(attention) if passive else mq_attention_announce_many(attention)
 
 
+cdef mq_lookout lookout_of(mq_lookout reader, bint passive) noexcept:
+    """Say how a reader announces itself to writers; passive ones do not."""
+    if not passive:
+        reader.announce = mq_lookout_announce_many
+    return reader
+
+
+cdef bint wait_for(Waitable one, RecordFile file, timeout) except -1:
+    """Wait until there is something that was not told; False: the time is over."""
+    cdef int64_t patience = timeout_ns(timeout, one._endpoint)
+    one._enter()
+    cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
+    while not one._has_more():
+        if not patience or not wait_ready([one], until):
+            return False
+        one._enter()  # a signal handler may have closed it, or forked
+    file.check_whole()
+    return True
+
+
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class Handle(Waitable):
     """See handle.pxd."""
@@ -219,26 +239,11 @@ cdef class Handle(Waitable):
         return nap_ns(self._passive, slept_ns)
 
     cdef mq_lookout _lookout(self) noexcept:
-        cdef mq_lookout lookout
-        lookout = mq_lookout(mq_vector_has_more, &self._outlook, self._word(), mq_lookout_announce_many, NULL, False)
-        if self._passive:
-            lookout.announce = NULL
-        return lookout
-
-    cdef bint _wait(self, timeout) except -1:
-        """Wait until there is something that was not told; False: the time is over."""
-        cdef int64_t patience = timeout_ns(timeout, self._endpoint)
-        self._enter()
-        cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
-        while not self._has_more():
-            if not patience or not wait_ready([self], until):
-                return False
-            self._enter()  # a signal handler may have closed it, or forked
-        self._file.check_whole()
-        return True
+        cdef mq_lookout reader = mq_lookout(mq_vector_has_more, &self._outlook, self._word(), NULL, NULL, False)
+        return lookout_of(reader, self._passive)
 
     def wait(self, timeout=None):
-        return self._wait(timeout)
+        return wait_for(self, self._file, timeout)
 
     cdef int _begin_changes(self) except -1:
         self._enter()

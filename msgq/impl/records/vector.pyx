@@ -6,9 +6,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.ground.core cimport (
-    MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns,
-)
+from msgq.impl.ground.core cimport MQ_NS_PER_MS, MQ_NS_PER_S, mq_load_acquire_u64, mq_now_ns
 from msgq.impl.ground.origin cimport current_origin, new_origin, prepare_origins
 from msgq.impl.records.core cimport (
     MQ_RECORD_EXCLUSIVE, MQ_VECTOR_CORRUPT, MQ_VECTOR_WRITTEN, mq_cell_version, mq_cell_who, mq_reading, mq_selection,
@@ -32,7 +30,7 @@ cdef extern from "sched.h" nogil:
 
 cdef enum:
     BREATH_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
-    FRESH_BYTES = 4096        # rows that are made together
+    FRESH_BYTES = 4096             # rows that are made together
 
 
 def _reopened(kind, arguments, prefix, trust, passive):
@@ -442,7 +440,7 @@ cdef class Vector(Handle):
 
     def receive(self, non_blocking=False):
         """Return the changes, or None: what event loops call."""
-        if not self._wait(0 if non_blocking else None):
+        if not self.wait(0 if non_blocking else None):
             self._settle_fd()
             return None
         return self.changes()
