@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 READY := $(VENV)/ready
 SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h')
-C := $(shell find msgq visionipc tests tools -name '*.h' -o -name '*.c')
+C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.cpp')
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 # What is worth a line of what pip says: downloads of more than 10 MB, what is built, and the end.
@@ -71,7 +71,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/clang-format --dry-run -Werror $(C)
 	$(BIN)/cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --inline-suppr \
-	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
+	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
 	$(BIN)/mypy
 

@@ -18,6 +18,7 @@ from msgq.fake_events import (
 from msgq.impl.sockets.checks import NOBLOCK
 from msgq.impl.sockets.polling import POLLERR, POLLIN, POLLOUT
 from msgq.masters import PubMaster, SubMaster
+from msgq.native import get_include
 from msgq.schema import Schema
 
 if typing.TYPE_CHECKING:
@@ -67,6 +68,7 @@ __all__ = [
     "errors",
     "fake_event_handle",
     "get_fake_prefix",
+    "get_include",
     "pub_sock",
     "set_fake_prefix",
     "stats",

@@ -69,6 +69,11 @@ def chosen() -> ModuleType:
     return module
 
 
+def is_fake() -> bool:
+    """Return whether the fake backend is chosen, or will be; it chooses none."""
+    return _chosen.__name__ == MODULES["fake"] if _chosen is not None else naming.backend_name() == "fake"
+
+
 def choose(module: ModuleType | None) -> ModuleType | None:
     """Let this be the backend of the process, and return the former one. None: none is chosen yet.
 
@@ -82,28 +87,29 @@ def choose(module: ModuleType | None) -> ModuleType | None:
     return former
 
 
-def implementation(modules: Mapping[str, str], what: str) -> ModuleType:
-    """Return the module with what not every backend has, of the chosen one.
+def implementation(modules: Mapping[str, str], what: str, of: ModuleType | None = None) -> ModuleType:
+    """Return the module with what not every backend has.
 
     Parameters
     ----------
     modules : where backends have it, by the backends' own modules.
     what : it is, for the error.
+    of : the backend, as `load` returns it; None: the chosen one.
 
     Raises
     ------
     BackendNotAvailableError : the backend has none.
     """
-    module = modules.get(chosen().__name__)
+    module = modules.get((of or chosen()).__name__)
     if module is None:
         text = f"the backend {naming.backend_name()!r} has no {what}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
     return import_module(module)
 
 
-def piece(name: str) -> Any:
-    """Return a class of `PIECES`, as the chosen backend has it. The errors are those of `implementation`."""
-    return getattr(implementation(PIECES[name], name), name)
+def piece(name: str, of: ModuleType | None = None) -> Any:
+    """Return a class of `PIECES`, of a backend; None: of the chosen one. The errors are those of `implementation`."""
+    return getattr(implementation(PIECES[name], name, of), name)
 
 
 def lazy(

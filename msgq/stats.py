@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 from msgq import naming
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.figures import (
-    ChannelPublisher,
-    ChannelStats,
-    ChannelSubscriber,
-    ChannelViewer,
-    Distribution,
-    MeterReading,
-    Participant,
-    PublisherStats,
-    QueueHandleInfo,
-    QueueStats,
-    SubscriberInfo,
-    SubscriberStats,
-    TopicCounts,
-    TopicStats,
-)
-from msgq.record_figures import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.figures import Participant
+from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.figures.endpoints import EndpointCounts, EndpointStats
+from msgq.figures.meters import Distribution, MeterReading
+from msgq.figures.queues import QueueHandleInfo, QueueMessage, QueueStats
+from msgq.figures.records import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.figures.topics import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
+from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_name, kind_of
 
 __all__ = [
     "ChannelPublisher",
@@ -33,10 +24,13 @@ __all__ = [
     "ChannelSubscriber",
     "ChannelViewer",
     "Distribution",
+    "EndpointCounts",
+    "EndpointStats",
     "MeterReading",
     "Participant",
     "PublisherStats",
     "QueueHandleInfo",
+    "QueueMessage",
     "QueueStats",
     "RecordKeyInfo",
     "RecordStats",
@@ -48,8 +42,12 @@ __all__ = [
     "channel",
     "channel_inodes",
     "channels",
+    "endpoint",
+    "endpoint_inodes",
+    "endpoints",
     "queue",
     "queue_inodes",
+    "queue_messages",
     "queues",
     "record",
     "record_inodes",
@@ -85,7 +83,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
-    return _each(topic_inodes, topic, prefix)
+    return _each(TOPIC, topic, prefix)
 
 
 def topic_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -95,7 +93,7 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(*naming.topic_files(naming.checked_prefix(prefix)))
+    return _inodes(TOPIC, prefix)
 
 
 def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
@@ -112,10 +110,7 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     """
     from msgq.impl.channel.hub import open_hub  # late: few programs look at channels
 
-    stats: ChannelStats = open_hub(
-        naming.channel_name(name), naming.checked_prefix(prefix), False, None, None, False, ""
-    ).stats()
-    return stats
+    return open_hub(naming.channel_name(name), naming.checked_prefix(prefix)).stats()
 
 
 def channels(prefix: str | None = None) -> list[ChannelStats]:
@@ -127,7 +122,7 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
     Files that are no channels are left out; what cannot be read (another user's) as well.
     """
-    return _each(channel_inodes, channel, prefix)
+    return _each(CHANNEL, channel, prefix)
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -137,7 +132,7 @@ def channel_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(*naming.channel_files(naming.checked_prefix(prefix)))
+    return _inodes(CHANNEL, prefix)
 
 
 def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
@@ -152,9 +147,9 @@ def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
     ------
     SegmentError : there is no such queue, or its file cannot be read.
     """
-    from msgq.impl.workqueue.snapshot import queue_stats  # late: few programs look at queues
+    from msgq.impl.workqueue.snapshot import QueueWatch  # late: few programs look at queues
 
-    return queue_stats(naming.queue_name(name), naming.checked_prefix(prefix))
+    return QueueWatch(naming.queue_name(name), naming.checked_prefix(prefix)).stats()
 
 
 def queues(prefix: str | None = None) -> list[QueueStats]:
@@ -166,7 +161,32 @@ def queues(prefix: str | None = None) -> list[QueueStats]:
 
     Files that are no queues are left out; what cannot be read (another user's) as well.
     """
-    return _each(queue_inodes, queue, prefix)
+    return _each(QUEUE, queue, prefix)
+
+
+def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | None = None) -> list[QueueMessage]:
+    """Return copies of the messages that wait in a work queue, those first that would be received first. They stay.
+
+    Nobody notices: the queue's file is mapped read-only, and no handle is entered, unlike by `MessageQueue.peek`.
+
+    Parameters
+    ----------
+    name, prefix : as in `queue`.
+    limit : at most so many; None: all.
+
+    Returns
+    -------
+    The messages, each of them whole, without those that somebody took meanwhile. All were there at some time during the
+    call, not necessarily at one.
+
+    Raises
+    ------
+    SegmentError : there is no such queue, or its file cannot be read.
+    InvalidValueError : a negative `limit`.
+    """
+    from msgq.impl.workqueue.peek import queue_messages  # late, as above
+
+    return queue_messages(naming.queue_name(name), naming.checked_prefix(prefix), limit)
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -176,7 +196,7 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(*naming.queue_files(naming.checked_prefix(prefix)))
+    return _inodes(QUEUE, prefix)
 
 
 def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
@@ -191,9 +211,9 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     ------
     SegmentError : there is no such vector or board, or its file cannot be read.
     """
-    from msgq.impl.records.snapshot import record_stats  # late: few programs look at records
+    from msgq.impl.records.snapshot import RecordWatch  # late: few programs look at records
 
-    return record_stats(naming.records_name(name), naming.checked_prefix(prefix))
+    return RecordWatch(naming.records_name(name), naming.checked_prefix(prefix)).stats()
 
 
 def records(prefix: str | None = None) -> list[RecordStats]:
@@ -206,7 +226,7 @@ def records(prefix: str | None = None) -> list[RecordStats]:
     Files that are none are left out; what cannot be read (another user's) as well. All elements are looked at: of a
     vector with millions of them that takes some tenths of a second.
     """
-    return _each(record_inodes, record, prefix)
+    return _each(RECORDS, record, prefix)
 
 
 def record_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -216,22 +236,97 @@ def record_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(*naming.records_files(naming.checked_prefix(prefix)))
+    return _inodes(RECORDS, prefix)
 
 
-def _each(
-    inodes: Callable[[str | None], Iterable[str]], read: Callable[[str, str | None], _Stats], prefix: str | None
-) -> list[_Stats]:
+def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
+    """Return a snapshot of one endpoint of whatever kind.
+
+    Parameters
+    ----------
+    name : with its mark: `channel/NAME`, `queue/NAME`, `records/NAME`; without one it is a topic's.
+    prefix : as in `topics`.
+
+    Raises
+    ------
+    EndpointNameError : no endpoint can be called so.
+    SegmentError : there is no such endpoint, or its files cannot be read.
+    """
+    text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
+    kind = kind_of(text)
+    return _READ[kind](kind.plain(text), prefix)
+
+
+def endpoints(prefix: str | None = None) -> list[EndpointStats]:
+    """Return a snapshot of every endpoint, of all kinds: topics first, then channels, records, queues; sorted in each.
+
+    Parameters
+    ----------
+    prefix : as in `topics`.
+
+    Files that are no endpoints are left out; what cannot be read (another user's) as well. It takes as long as
+    `topics`, `channels`, `records` and `queues` together.
+    """
+    return [one for kind in KINDS for one in _each(kind, _READ[kind], prefix)]
+
+
+def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
+    """Return the names that may be endpoints, of all kinds, with their marks, in the order of `endpoints`.
+
+    Each comes with the inode of its file: of a topic its ring, of a channel its hub.
+
+    Parameters
+    ----------
+    prefix : as in `topics`. No file is opened.
+    """
+    return {kind.mark + name: inode for kind in KINDS for name, inode in _inodes(kind, prefix).items()}
+
+
+def _read_topic(name: str, prefix: str | None) -> EndpointStats:
+    one = topic(name, prefix)
+    figures = (one.path, one.data_bytes, one.participants, one.messages, one.lost, one.schema, one.created_ns)
+    return EndpointStats(kind_name(one.endpoint), one.endpoint, *figures, one)
+
+
+def _read_channel(name: str, prefix: str | None) -> EndpointStats:
+    one = channel(name, prefix)
+    figures = (one.path, one.bytes, one.participants, one.messages, one.lost, one.schema, one.created_ns)
+    return EndpointStats(CHANNEL.name, CHANNEL.mark + one.name, *figures, one)
+
+
+def _read_record(name: str, prefix: str | None) -> EndpointStats:
+    one = record(name, prefix)
+    figures = (one.path, one.bytes, one.participants, one.written, None, one.schema, one.created_ns)
+    return EndpointStats(RECORDS.name, RECORDS.mark + one.name, *figures, one)
+
+
+def _read_queue(name: str, prefix: str | None) -> EndpointStats:
+    one = queue(name, prefix)
+    figures = (one.path, one.bytes, one.participants, one.sent, 0, one.schema, one.created_ns)
+    return EndpointStats(QUEUE.name, QUEUE.mark + one.name, *figures, one)
+
+
+#: How an endpoint of each kind is read, by its name without the mark.
+_READ: dict[Kind, Callable[[str, str | None], EndpointStats]] = {
+    TOPIC: _read_topic,
+    CHANNEL: _read_channel,
+    RECORDS: _read_record,
+    QUEUE: _read_queue,
+}
+
+
+def _each(kind: Kind, read: Callable[[str, str | None], _Stats], prefix: str | None) -> list[_Stats]:
     """Return a snapshot of everything of a kind that is there and can be read."""
     where = naming.checked_prefix(prefix)
     snapshots = []
-    for name in inodes(where):
+    for name in _inodes(kind, where):
         with contextlib.suppress(SegmentError, EndpointNameError):
             snapshots.append(read(name, where))
     return snapshots
 
 
-def _inodes(directory: str, start: str) -> dict[str, int]:
+def _inodes(kind: Kind, prefix: str | None) -> dict[str, int]:
+    directory, start = kind.files(naming.checked_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it

@@ -88,7 +88,9 @@ class Leftovers:
 def mapped(process: Path) -> set[tuple[int, int]]:
     """Return the files that a process has mapped. Their paths say little: a segment gets its name when it is ready."""
     words = [line.split(None, 5) for line in (process / "maps").read_text().splitlines()]
-    return {(os.makedev(*(int(part, 16) for part in word[3].split(":"))), int(word[4])) for word in words}
+    # Of a process that ends meanwhile, the last line may be a part of one.
+    whole = [word for word in words if len(word) > 4]
+    return {(os.makedev(*(int(part, 16) for part in word[3].split(":"))), int(word[4])) for word in whole}
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, Stream
 from msgq.impl.ring import Context, SubSocket
 from visionipc import shared, wire
 from visionipc.buffers import VisionBuf
+from visionipc.choice import on_fake
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.picture import prepare
@@ -45,6 +46,13 @@ class VisionIpcClient:
         without a stream, as `buffer_len` then.
     connections : how often the client connected; grows when the stream was made anew.
     """
+
+    @also(stream="type")
+    def __new__(cls, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> Self:
+        """On the fake backend, and so in simulations, frames come over its bus."""
+        kind: Any = (cls is VisionIpcClient and on_fake("FakeClient")) or cls
+        made: Self = super().__new__(kind)
+        return made
 
     @also(stream="type")
     def __init__(self, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> None:
@@ -141,6 +149,9 @@ class VisionIpcClient:
         WaitTimeoutError, CorruptSegmentError, IpcError : as in `connect`.
         """
         name = naming.endpoint_name(name, "server name")
+        if (fake := on_fake("fake_streams")) is not None:
+            found: set[int] = fake(name, block)
+            return found
         while not (there := streams(name)) and block:
             time.sleep(_TRY_AGAIN_S)
         return there or set()

@@ -21,6 +21,7 @@ from msgq.errors import (
 from msgq.impl.ground.views import Region, View
 from msgq.impl.ring import Context, PubSocket
 from visionipc import shared, wire
+from visionipc.choice import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
 from visionipc.impl.transfer import Draft, Outgoing
@@ -194,6 +195,11 @@ class VisionIpcServer:
     the parent's.
     """
 
+    def __new__(cls, name: str | bytes) -> Self:
+        """On the fake backend, and so in simulations, frames go over its bus."""
+        kind: type[Self] = (cls is VisionIpcServer and on_fake("FakeServer")) or cls
+        return super().__new__(kind)
+
     def __init__(self, name: str | bytes) -> None:
         """Nothing is visible before `start_listener`.
 
@@ -287,9 +293,12 @@ class VisionIpcServer:
             raise InvalidValueError(f"a server has at most {wire.STREAMS_MAX} streams", self._name)
         with self._lock:
             former = self._streams.get(kind)
-            self._streams[kind] = _Stream(endpoint, kind, layout, count, huge_pages)
+            self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
             if former is not None:  # from now on, so that what cannot be made costs nobody a stream
                 former.close()
+
+    def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _Stream:
+        return _Stream(endpoint, kind, layout, count, huge_pages)
 
     def start_listener(self) -> None:
         """Let clients connect, from now on. Streams may be made before and after.

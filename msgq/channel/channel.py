@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq import backend as backends
 from msgq import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl.ground.liveness import process_name
+from msgq.queue_events import SUFFIX
 from msgq.schema import Schema, schema_diff
 
 if TYPE_CHECKING:
-    from msgq.figures import ChannelStats
+    from msgq.figures.channels import ChannelStats
     from msgq.impl.channel import Hub, Publisher, Subscriber
 
 #: Where backends have their channels.
@@ -42,6 +43,8 @@ class Channel:
     closed : whether none are made any more.
     """
 
+    _backend: ModuleType | None = None  # whose it is; None: the chosen one's
+
     def __init__(
         self,
         name: str | bytes,
@@ -63,7 +66,7 @@ class Channel:
 
         Parameters
         ----------
-        name : at most 229 bytes, without "/" and ":".
+        name : at most 229 bytes, without "/" and ":"; but the events of a work queue are ``"NAME:events"`` (queues.md).
         capacity : messages that stay for those who are slower, a power of two, 2 to 8192; 64 by default.
         publishers : so many at most at a time, 1 to 63; 63 by default.
         subscribers : so many at most at a time, 1 to 64, passive ones aside; any number by default.
@@ -90,7 +93,7 @@ class Channel:
         self.prefix = naming.checked_prefix(prefix)
         self.node = _checked_node(node, self.name)
         self.closed = False
-        self._module = backends.implementation(MODULES, "channels")
+        self._module = backends.implementation(MODULES, "channels", self._backend)
         self._claimed: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
@@ -103,7 +106,7 @@ class Channel:
 
     def _checked_name(self, name: str | bytes) -> str:
         checked = naming.channel_name(name)
-        if ":" in checked:
+        if ":" in checked and not checked.endswith(SUFFIX):
             raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
         return checked
 

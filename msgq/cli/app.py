@@ -101,4 +101,4 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="msgq")
 def app() -> None:
-    """Look after the msgq topics of this machine."""
+    """Look after the bus of this machine: topics, channels, records and queues."""

@@ -1,4 +1,4 @@
-"""`msgq bridge`: topics between this host's rings and ZMQ on other hosts."""
+"""`msgq bridge`: topics and channels between this host and ZMQ on other hosts."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,17 @@ from msgq.selection import SIGNS
     "--out",
     metavar="NAME|PATTERN",
     multiple=True,
-    help="Topics of this host to publish by ZMQ: a name, or a pattern for whole names. Repeatable.",
+    shell_complete=options.complete_topic_or_channel,
+    help="Topics and channels (channel/NAME) of this host to publish by ZMQ: a name, or a pattern for whole names. "
+    "Repeatable.",
 )
 @click.option(
     "--in",
     "into",
     metavar="NAME[@HOST]",
     multiple=True,
-    help="A topic that HOST publishes by ZMQ, to publish on this host's ring. Repeatable.",
+    help="A topic that HOST publishes by ZMQ, to publish on this host's ring; channel/NAME: the topic NAME, to publish "
+    "on this host's channel of that name. Repeatable.",
 )
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Where topics come from that are given without @HOST."
@@ -66,7 +69,9 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Carry topics between this host and others.
+    """Carry topics and channels between this host and others.
+
+    A channel is called channel/NAME on its host, and is the topic NAME for ZMQ, with the messages of all publishers.
 
     A terminal shows the counts live; without one there is the summary at the end. With --json there is one object for
     each topic and interval, and at the end one for each topic with the totals.
@@ -138,7 +143,7 @@ def _print_json(lines: Iterable[tuple[Flow, float, float]], final: bool) -> None
 
 
 def _table(lines: Iterable[tuple[Flow, float, float]]) -> Table:
-    table = Table("topic", "direction")
+    table = Table("endpoint", "direction")
     for column in ("messages", "messages/s", "bytes/s", "lost", "dropped"):
         table.add_column(column, justify="right")
     table.add_column("state")

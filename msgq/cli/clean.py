@@ -1,26 +1,23 @@
-"""`msgq clean`: removes the topics and channels that nobody alive uses, and queues and records that are named."""
+"""`msgq clean`: removes endpoints that nobody alive uses; kinds that keep what is in them only when they are named."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from msgq import naming
-from msgq.channel_remains import clear_channels, clear_pools
 from msgq.cli.common import options
-from msgq.cli.common.names import choices, missing_error, topic_texts
+from msgq.cli.common.names import choices, is_told_by_queue, missing_error
 from msgq.cli.common.render import echo, echo_json, in_bytes
-from msgq.kept_remains import Kept
-from msgq.naming import CHANNEL_MARK
-from msgq.queue_remains import QUEUES
-from msgq.record_remains import RECORDS
-from msgq.remains import Removal, clear_claims, clear_gates, clear_orphans, clear_topics, orphaned_prefixes
+from msgq.kinds import kind_of
+from msgq.remains.gates_and_claims import clear_claims, clear_gates
+from msgq.remains.removal import Removal
+from msgq.remains.table import REMAINS
 from msgq.selection import Selection
-from msgq.stats import channels, topics
+from msgq.stats import endpoint_inodes
+from msgq.stats import endpoints as endpoint_stats
 
-_KEPT: tuple[Kept[Any], ...] = (QUEUES, RECORDS)
 _EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
     "1 an endpoint that was named could not be removed, or something failed; 2 wrong usage."
@@ -43,7 +40,7 @@ class Outcome:
 
 
 @click.command(epilog=_EPILOG)
-@options.all_kinds
+@options.endpoints
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--force", is_flag=True, help="Also remove that of which nobody can say whether it is used.")
 @click.option("--all-prefixes", is_flag=True, help="Look under all prefixes, and under none.")
@@ -61,8 +58,9 @@ def command(
     Pools of a channel's publishers that are gone and left no messages are removed as well.
 
     Work queues stay, with messages or empty: messages wait in them while nobody is there. One that nobody alive has
-    open is removed when it is named, as queue/NAME or by a pattern that begins so. The same holds for vectors and
-    boards, as records/NAME, that nobody alive writes. Who only reads one cannot be seen: it keeps what it has mapped.
+    open is removed when it is named, as queue/NAME or by a pattern that begins so; the channel of its events stays and
+    goes with it. The same holds for vectors and boards, as records/NAME, that nobody alive writes. Who only reads one
+    cannot be seen: it keeps what it has mapped.
 
     What has lost its ring or its hub, because somebody removed the directory of a prefix for instance, is removed as
     well: under the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated
@@ -76,16 +74,11 @@ def command(
     removals: list[Removal] = []
     for one in every:
         removals += _clear(endpoints, one, not dry_run, force)
+    told = {(one.prefix, one.endpoint) for one in removals if one.removed}
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
         removals += clear_claims(None if all_prefixes else where, not dry_run)
-        for one in [where] if where else ["", *orphaned_prefixes()]:
-            removals += clear_orphans(one, not dry_run)
-        told = {(one.prefix, one.endpoint) for one in removals if one.removed and dry_run}  # their pools with them
-        for one in [where] if where else ["", *naming.prefixes()]:
-            removals += [pool for pool in clear_pools(one, not dry_run) if (one, pool.endpoint) not in told]
-            for kind in () if dry_run else _KEPT:
-                kind.clear_directory(one)
+        removals += _sweep(where, not dry_run, told)
     outcomes = list(_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
@@ -98,29 +91,43 @@ def command(
 def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     chosen = _chosen(endpoints, prefix)
-    yield from clear_topics(topic_texts(chosen), prefix, remove=remove, force=force)
-    yield from clear_channels(_marked(CHANNEL_MARK, chosen), prefix, remove=remove, force=force)
-    for kind in _KEPT:
-        named = _marked(kind.mark, chosen)
-        yield from kind.clear(named, prefix, remove=remove, force=force) if endpoints else kind.spared(prefix)
+    for one in REMAINS:
+        if one.spared is not None and not endpoints:
+            yield from one.spared(prefix)
+        else:
+            names = [one.kind.plain(name) for name in chosen if kind_of(name) is one.kind]
+            yield from one.clear(names, prefix, remove=remove, force=force)
 
 
 def _chosen(endpoints: Sequence[str], prefix: str) -> list[str]:
-    """Return the endpoints that are meant, all if none is named. Each that is named must be there."""
-    names = [topic.endpoint for topic in topics(prefix)] + [CHANNEL_MARK + channel.name for channel in channels(prefix)]
-    named = [kind.mark + one.name for kind in _KEPT for one in kind.every(prefix)]
-    marks = tuple(kind.mark for kind in _KEPT)
-    every = [(text, Selection(choices([text])), text.startswith(marks)) for text in endpoints]
-    meant = {text: [name for name in (named if kept else names) if name in one] for text, one, kept in every}
-    if missing := [text for text, found in meant.items() if not found]:
-        raise missing_error(missing, names + named)
-    found = set().union(*meant.values())
-    return [name for name in names + named if not meant or name in found]
+    """Return the endpoints that are meant, all if none is named. Each that is named must be there.
+
+    The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
+    """
+    every = [one.endpoint for one in endpoint_stats(prefix)]
+    there = endpoint_inodes(prefix)  # also queues that cannot be read
+    every = [name for name in every if name in endpoints or not is_told_by_queue(name, there)]
+    stay = {one.kind for one in REMAINS if one.spared is not None}
+    meant: set[str] = set()
+    missing = []
+    for text in endpoints:
+        selection, kind = Selection(choices([text])), kind_of(text)
+        # a pattern means those that stay until they are named only if it begins with their mark
+        found = {name for name in every if name in selection and (kind_of(name) is kind or kind_of(name) not in stay)}
+        meant |= found
+        missing += [] if found else [text]
+    if missing:
+        raise missing_error(missing, every)
+    return [name for name in every if not endpoints or name in meant]
 
 
-def _marked(mark: str, names: Iterable[str]) -> list[str]:
-    """Return the names with this mark, without it."""
-    return [name.removeprefix(mark) for name in names if name.startswith(mark)]
+def _sweep(prefix: str, remove: bool, told: Container[tuple[str, str]]) -> Iterator[Removal]:
+    """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
+    for kind in REMAINS:
+        for one in [prefix] if prefix else ["", *naming.prefixes()]:
+            for removal in kind.sweep(one, remove):
+                if remove or (removal.prefix, removal.endpoint) not in told:
+                    yield removal
 
 
 def _outcomes(removals: Iterable[Removal], dry_run: bool) -> Iterator[Outcome]:

@@ -1,25 +1,31 @@
 """`msgq delay`: how old messages are when they come."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 import msgq
+from msgq import naming
 from msgq.cli.common import options
-from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
+from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
 from msgq.cli.common.names import Names
 from msgq.cli.common.render import in_rate, in_units, in_us
-from msgq.impl.ring.meter import Meter
+from msgq.impl.meter import ChannelMeter, Meter, TopicMeter
+from msgq.kinds import CHANNEL, FRAMES, TOPIC, kind_name, kind_of
 from msgq.recording.reader.decoders import time_offset
-from msgq.stats import topic
+from msgq.schema import Schema
+from msgq.stats import channel, topic
 
 _COLUMNS = (
     Column("messages/s", lambda reading: in_rate(reading.rate), 11),
     *spread(lambda reading: reading.delays_us, in_us, "us"),
+    Column("until", lambda reading: reading.until, 6),
     Column("early", lambda reading: in_units(reading.early), 7),
     Column("lost", lambda reading: in_units(reading.lost), 7),
 )
 FIELD = "publish_time"
+_END_OF_FRAME = "--offset 32 --clock monotonic"  # docs/visionipc.md: where the message has it; since boot, by default
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -28,8 +34,8 @@ FIELD = "publish_time"
     "--offset",
     type=click.IntRange(min=0),
     metavar="BYTE",
-    help=f"Where the payload has its publish time.  [default: not there on a tracked topic, else the field {FIELD} of "
-    "the endpoint's struct schema]",
+    help="Where the payload of a topic or channel has its publish time.  [default: not there on a tracked topic, and "
+    f"on a channel with stamps; else the field {FIELD} of the endpoint's struct schema]",
 )
 @click.option(
     "--clock",
@@ -42,19 +48,40 @@ FIELD = "publish_time"
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **given: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
-    The publish time is a little-endian u64 of nanoseconds in the payload, or that of a tracked topic's stamps. We look
-    each 50 us, which adds to the delay; with --spin each message is seen when it comes. `early` counts messages from
-    the future: wrong clock, wrong offset.
+    The publish time is that of a tracked topic's stamps, of a channel's, or of a write in records; else a little-endian
+    u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay; with --spin each message is seen
+    when it comes. `early` counts messages from the future: wrong clock, wrong offset.
+
+    Of queue/NAME it is how long messages waited: with events until they were taken first, without events until now, of
+    those that still wait; `until` says which.
     """
 
     def make(name: str) -> Meter:
-        found = topic(name)
-        if offset is None and found.tracked:
-            return Meter(msgq.context, name)  # by its stamps, which are of the host's clock
-        where = time_offset(found.schema, FIELD) if offset is None else offset
-        if where is None:
-            text = f"{name} is not tracked, and has no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
-            raise click.ClickException(text)
-        return Meter(msgq.context, name, where, clock)
+        kind = kind_of(name)
+        if kind is TOPIC:
+            where = _offset(name, offset, lambda: topic(name).tracked, lambda: topic(name).schema)
+            return TopicMeter(msgq.context, name, where, clock if where is not None else "host")
+        if kind is CHANNEL:
+            plain = kind.plain(name)
+            where = _offset(name, offset, lambda: channel(plain).stamps is not False, lambda: channel(plain).schema)
+            return ChannelMeter(plain, naming.checked_prefix(None), where, clock if where is not None else "host")
+        if offset is not None:
+            raise click.UsageError(f"--offset is for topics and channels, not for {name}")
+        return meter(name)
 
     measure(Names(endpoints, prefix), make, _COLUMNS, Wanted.of(**given))
+
+
+def _offset(
+    name: str, given: int | None, stamped: Callable[[], bool], schema: Callable[[], Schema | None]
+) -> int | None:
+    """Return the byte at which payloads have their publish time; None: it is beside them."""
+    if given is not None or stamped():
+        return given
+    where = time_offset(schema(), FIELD)
+    if where is None:
+        text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
+        if kind_name(name) == FRAMES:
+            text += f" (of frames {_END_OF_FRAME}: from their timestamp_eof, where it is of the system's clock)"
+        raise click.ClickException(text)
+    return where

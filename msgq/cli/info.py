@@ -1,20 +1,19 @@
-"""`msgq info`: all that is known of a topic, a channel, a work queue, a vector or a board."""
+"""`msgq info`: all that is known of an endpoint, of whatever kind."""
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board, Row
-from msgq.cli.common.channels import ChannelRow, Channels
-from msgq.cli.common.names import MARKS, Names, marked_names, missing_error, topic_texts
-from msgq.cli.common.queues import QueueRow, Queues
-from msgq.cli.common.records import RecordRow, Records
+from msgq.cli.common.board import Board
+from msgq.cli.common.names import Names, missing_error
 from msgq.cli.common.render import age, echo, echo_json, in_bytes, in_rate, in_units, publisher
+from msgq.cli.common.rows import ChannelRow, QueueRow, RecordRow, TopicRow
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
 from msgq.schema import Schema
-from msgq.selection import SIGNS
 from msgq.stats import (
     ChannelPublisher,
     ChannelSubscriber,
@@ -25,16 +24,15 @@ from msgq.stats import (
     RecordStats,
     RecordWriterInfo,
     SubscriberInfo,
+    endpoint_inodes,
 )
 from msgq.units import NS_PER_S
-
-_Other = ChannelRow | QueueRow | RecordRow
 
 LISTED = 64  # subscribers of a channel, with their names
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.some_of_all_kinds
+@options.some_endpoints
 @options.interval(0.5, "For how long rates are measured.")
 @options.as_json
 @options.prefix
@@ -44,31 +42,20 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
     A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Only looks, as
     `msgq list` does.
     """
-    texts = topic_texts(endpoints)
-    names = Names(texts, prefix)
-    _check(endpoints, names, prefix)
-    channels, queues, records = Channels(endpoints, prefix), Queues(endpoints, prefix), Records(endpoints, prefix)
-    rows = Board(names).measure(interval) if texts else []
-    others: list[_Other] = [*channels.measure(interval), *queues.measure(interval), *records.measure(interval)]
-    for row in [*rows, *others]:
+    names = Names(endpoints, prefix)
+    every = endpoint_inodes(prefix)
+    if missing := names.plain - every.keys():
+        raise missing_error(missing, every)
+    for row in Board(names).measure(interval):
         if as_json:
             echo_json({**row.as_json(), **_file(row.stats.path)})
         else:
-            for line in _lines(row):
+            for line in _LINES[kind_of(row.endpoint)](row):
                 echo(line)
 
 
-def _check(endpoints: Sequence[str], names: Names, prefix: str | None) -> None:
-    """Raise when one that is named is not there, and say what may be meant."""
-    marked = marked_names(prefix)
-    asked = {text for text in endpoints if text.startswith(MARKS) and SIGNS.isdisjoint(text)}
-    missing = names.plain - names.existing().keys() | asked - {*marked}
-    if missing:
-        raise missing_error(missing, marked)
-
-
 def _file(path: str) -> dict[str, str | int | None]:
-    """Whose the ring is, and who else may open it."""
+    """Whose the file is, and who else may open it."""
     try:
         status = os.stat(path)
     except FileNotFoundError:  # removed just now; the mapping is still good
@@ -76,15 +63,7 @@ def _file(path: str) -> dict[str, str | int | None]:
     return {"owner": status.st_uid, "mode": f"{stat.S_IMODE(status.st_mode):o}"}
 
 
-def _lines(row: Row | _Other) -> Iterator[str]:
-    if isinstance(row, Row):
-        return _topic_lines(row)
-    if isinstance(row, RecordRow):
-        return record_lines(row)
-    return channel_lines(row) if isinstance(row, ChannelRow) else queue_lines(row)
-
-
-def _topic_lines(row: Row) -> Iterator[str]:
+def _topic_lines(row: TopicRow) -> Iterator[str]:
     topic, file = row.stats, _file(row.stats.path)
     yield topic.endpoint
     yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}; a message may take a third of it"
@@ -111,7 +90,7 @@ def _subscriber(one: SubscriberInfo) -> str:
     return f"{one.participant}: {in_units(one.received)} received, {lost} lost in {one.resets} laps, {lag}"
 
 
-def channel_lines(row: ChannelRow) -> Iterator[str]:
+def _channel_lines(row: ChannelRow) -> Iterator[str]:
     """Return what is known of a channel, a line each."""
     channel, file = row.stats, _file(row.stats.path)
     limits = f"publishers: {_most(channel.max_publishers)}, subscribers: {_most(channel.max_subscribers)}"
@@ -167,7 +146,7 @@ def _viewer(one: ChannelViewer) -> str:
     return f"{one.node or '-'} {one.participant}: {one.views} slots, {one.outdated} of old messages{kept}"
 
 
-def queue_lines(row: QueueRow) -> Iterator[str]:
+def _queue_lines(row: QueueRow) -> Iterator[str]:
     """Return what is known of a work queue, a line each."""
     queue, file = row.stats, _file(row.stats.path)
     yield row.endpoint
@@ -182,6 +161,8 @@ def queue_lines(row: QueueRow) -> Iterator[str]:
     if queue.redelivered:
         yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
     yield f"  counts       {_counts(queue)}"
+    if queue.events:
+        yield f"  events       {queue.events}, {in_units(queue.events_lost)} lost"
     yield f"  rate         {in_rate(row.rate)} messages/s sent, {in_rate(row.received_rate)} messages/s received"
     yield f"  schema       {_schema(queue.schema)}"
     yield f"  handles      {len(queue.handles)}"
@@ -211,7 +192,7 @@ def _handle(one: QueueHandleInfo) -> str:
     return f"{one.participant}: {_counts(one)}{has}"
 
 
-def record_lines(row: RecordRow) -> Iterator[str]:
+def _record_lines(row: RecordRow) -> Iterator[str]:
     """Return what is known of a vector or board, a line each."""
     record, file = row.stats, _file(row.stats.path)
     what = "keys, each with a value of up to" if record.kind == "board" else "elements of"
@@ -258,3 +239,11 @@ def _key(one: RecordKeyInfo) -> str:
         return f"{one.key}: {owner}, {'never written' if not one.count else f'written {in_units(one.count)} times'}"
     value = f"{in_bytes(one.bytes)}, written {in_units(one.count)} times, {one.age_ns / NS_PER_S:.3g} s ago"
     return f"{one.key}: {owner}, {value}"
+
+
+_LINES: dict[Kind, Callable[[Any], Iterator[str]]] = {
+    TOPIC: _topic_lines,
+    CHANNEL: _channel_lines,
+    RECORDS: _record_lines,
+    QUEUE: _queue_lines,
+}

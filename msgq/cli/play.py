@@ -137,8 +137,10 @@ def command(
     ) as player:
         stats = _play(player, as_json)
     arguments.tell_problems(log)
-    for name in player.skipped:
-        echo(f"not played: {name!r} cannot be an endpoint; --remap it", err=True)
+    for name, why in player.skipped.items():
+        echo(f"not played: {name!r}: {why}", err=True)
+    for what, count in stats.unplayed.items():
+        echo(f"not played: {count} messages of {what}", err=True)
     if as_json:
         echo_json({**asdict(stats), "paused": player.paused, "final": True})
     else:
@@ -182,9 +184,11 @@ def _obey(key: str, player: Player) -> None:
 
 def line(stats: PlayerStats, player: Player) -> str:
     """What a player has done, in one line."""
+    kinds = ", ".join(f"{kind} {in_units(count)}" for kind, count in sorted(stats.by_kind.items()))
     parts = [
         f"{stats.position:.1f} of {player.end:.1f} s",
-        f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints",
+        f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints"
+        + (f" ({kinds})" if len(stats.by_kind) > 1 else ""),
         in_bytes(stats.bytes),
         f"late by {stats.late_ns / 1e6:.1f} ms, at most {stats.late_max_ns / 1e6:.1f} ms",
     ]

@@ -115,7 +115,7 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Record endpoints, without a trace in their rings.
+    """Record endpoints of all kinds (channel/NAME, records/NAME, queue/NAME), without a trace in them.
 
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
     the end.

@@ -1,4 +1,4 @@
-"""`msgq top`: all topics, live."""
+"""`msgq top`: all endpoints, live."""
 
 import sys
 import time
@@ -9,22 +9,24 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.board import Board, Row, subscriber_count
+from msgq.cli.common.board import Board
 from msgq.cli.common.keys import keys, pressed
 from msgq.cli.common.names import Names
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, publisher, stacked
+from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_rate, in_units, stacked
+from msgq.cli.common.rows import AnyRow, total
 from msgq.cli.common.signals import until_interrupted
 from msgq.impl.ground import clock
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 16  # looks that a sparkline shows
-_KEYS: dict[str, tuple[str, Callable[[Row], float | str]]] = {
-    "n": ("name", lambda row: row.stats.endpoint),
+_KEYS: dict[str, tuple[str, Callable[[AnyRow], float | str]]] = {
+    "n": ("name", lambda row: row.endpoint),
+    "k": ("kind", lambda row: row.kind),
     "r": ("rate", lambda row: -(row.rate or 0)),
     "b": ("bytes", lambda row: -(row.byte_rate or 0)),
     "l": ("lost", lambda row: -(row.lost_rate or 0)),
-    "s": ("subscribers", lambda row: -subscriber_count(row)),
-    "m": ("memory", lambda row: -row.stats.data_bytes),
+    "s": ("subscribers", lambda row: -(row.subscribing or 0)),
+    "m": ("memory", lambda row: -row.memory),
 }
 _SORTS = dict(_KEYS.values())
 
@@ -35,6 +37,7 @@ _SORTS = dict(_KEYS.values())
 @options.interval(1.0, "Seconds between two looks.")
 @options.count
 @options.once
+@options.everything
 @options.as_json
 @options.prefix
 def command(
@@ -43,15 +46,18 @@ def command(
     interval: float,
     count: int | None,
     once: bool,
+    everything: bool,
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Show all topics, or those that are named, live: what is published, who subscribes, what is lost.
+    """Show all endpoints of all kinds, or those that are named, live: what is published, who subscribes, what is lost.
 
-    Keys: n r b l s m sort by name, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look is
-    printed below the last one; with --json there is an object for each topic and look.
+    Of a queue, messages are those that were sent; of records, elements that were written. What nobody knows is "-".
+
+    Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look
+    is printed below the last one; with --json there is an object for each endpoint and look.
     """
-    looks = _looks(Board(Names(endpoints, prefix)), interval, 1 if once else count)
+    looks = _looks(Board(Names(endpoints, prefix, everything)), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
@@ -70,10 +76,10 @@ def command(
 
 def _looks(
     board: Board, interval: float, most: int | None
-) -> Callable[[Callable[[float], object]], Iterator[list[Row]]]:
+) -> Callable[[Callable[[float], object]], Iterator[list[AnyRow]]]:
     """Return what yields the rows of one look after the other, given how to pass the time between two."""
 
-    def looks(pause: Callable[[float], object]) -> Iterator[list[Row]]:
+    def looks(pause: Callable[[float], object]) -> Iterator[list[AnyRow]]:
         board.look()
         done = 0
         while most is None or done < most:
@@ -85,9 +91,9 @@ def _looks(
     return looks
 
 
-def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[Row]]], live: Live, sort: str) -> None:
+def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[AnyRow]]], live: Live, sort: str) -> None:
     history: dict[str, deque[float]] = {}
-    shown: list[Row] = []
+    shown: list[AnyRow] = []
 
     def show() -> None:
         shown.sort(key=_SORTS[sort])
@@ -112,26 +118,36 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[Row]]],
     for rows in looks(pause):
         shown = rows
         for row in rows:
-            history.setdefault(row.stats.endpoint, deque(maxlen=_HISTORY)).append(row.byte_rate or 0)
+            history.setdefault(row.endpoint, deque(maxlen=_HISTORY)).append(row.byte_rate or row.rate or 0)
         show()
 
 
-def lines(rows: Sequence[Row], history: dict[str, deque[float]], sort: str) -> list[str]:
+def lines(rows: Sequence[AnyRow], history: dict[str, deque[float]], sort: str) -> list[str]:
     """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
-    total = sum(row.rate or 0 for row in rows)
-    byte_total = sum(row.byte_rate or 0 for row in rows)
-    head = f"{len(rows)} topics, {in_rate(total)} messages/s, {in_bytes(byte_total)}/s; by {sort}"
-    titles = f"{'endpoint':<28} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11} {'bytes/s':>9}"
-    text = [head, f"{titles} {'lost/s':>9} {'lost':>10} {'ring':>8}"]
+    rate, byte_rate = total(row.rate for row in rows), total(row.byte_rate for row in rows)
+    head = f"{len(rows)} endpoints, {in_rate(rate)} messages/s, {in_bytes(byte_rate)}/s; by {sort}"
+    titles = f"{'endpoint':<28} {'kind':<8} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11}"
+    text = [head, f"{titles} {'bytes/s':>9} {'lost/s':>9} {'lost':>10} {'memory':>8}"]
     for row in rows:
-        topic = row.stats
         text.append(
-            f"{topic.endpoint:<28.28} {publisher(topic):<22.22} {subscriber_count(row):>5} "
-            f"{in_units(topic.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
-            f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(topic.data_bytes):>8} "
-            f"{sparkline(history.get(topic.endpoint, ()))}".rstrip()
+            f"{_fit(row.endpoint, 28):<28} {row.kind:<8} {_first(row.publishers):<22} {in_units(row.subscribing):>5} "
+            f"{in_units(row.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
+            f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(row.memory):>8} "
+            f"{sparkline(history.get(row.endpoint, ())):<{_HISTORY if history else 0}} {row.note}".rstrip()
         )
     return text
+
+
+def _first(publishers: Sequence[str]) -> str:
+    """Who publishes, in one line."""
+    more = f" +{len(publishers) - 1}" if len(publishers) > 1 else ""
+    return f"{_fit(publishers[0], 22 - len(more))}{more}" if publishers else "-"
+
+
+def _fit(text: str, most: int) -> str:
+    """Return a text in so many characters: what is left out is in the middle, for a pid at the end must be whole."""
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - 1 - end]}…{text[-end:]}"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ from msgq.errors import InvalidValueError, RecordMismatchError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from msgq.figures import PublisherInfo
+    from msgq.figures.channels import PublisherInfo
     from msgq.schema import Schema
 
 CAPACITY = 4096  # of a new queue

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.figures import PublisherInfo
+    from msgq.figures.channels import PublisherInfo
     from msgq.schema import Schema
 
 CAPACITY_MIN = 4  # a message may take a third of a ring

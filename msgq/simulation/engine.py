@@ -12,31 +12,22 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgq import naming
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import Arrivals, Bus, Closable, Delivery, Entry, Sink, Source
-from msgq.impl.fake.channel import Publisher
-from msgq.impl.fake.publisher import PubSocket
-from msgq.impl.fake.workqueue import MessageQueue
-from msgq.naming import QUEUE_MARK
+from msgq.kinds import QUEUE, RECORDS, kind_of
+from msgq.outlets import Outlet, Place, Played, UnplayableError, Wanted, open_outlet
 from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
 from msgq.simulation.order import Order
-from msgq.simulation.places import consume, publish, subscribe
+from msgq.simulation.places import as_played, consume, observe, subscribe
+from msgq.simulation.sending import Sent, sent
 from msgq.units import NS_PER_S
 
-#: A message of a recording: nanoseconds, endpoint, bytes.
-Played = tuple[int, str, bytes]
-
-
-class Sent(NamedTuple):
-    """A message that was sent: when in virtual time, by which node ("main": the test itself), where, and what."""
-
-    time_ns: int
-    node: str
-    endpoint: str
-    data: bytes
+#: A message of a recording, or nanoseconds, endpoint, bytes.
+Given = Played | tuple[int, str, bytes]
 
 
 class Engine(Bus):
@@ -51,8 +42,9 @@ class Engine(Bus):
         self._programs: list[Program] = []
         self._handlers: dict[Arrivals, FunctionNode] = {}
         self._player = Node("play")
-        self._players: dict[str, PubSocket | Publisher | MessageQueue] = {}
-        self._inputs: list[tuple[int, int, Played, Iterator[Played]]] = []  # a heap: time, number of the recording
+        self._outlets: dict[str, Outlet] = {}
+        self._servers: dict[str, Any] = {}
+        self._inputs: list[tuple[int, int, Given, Iterator[Given]]] = []  # a heap: time, number of the recording
         self._recordings = 0
         self._busy: list[Arrivals] = []  # have something coming; in the order in which it was sent
         self._skipped: list[Arrivals] = []  # see _deliver
@@ -85,10 +77,14 @@ class Engine(Bus):
         advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
         raise StateError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
 
-    def handle(self, endpoint: str, name: str, function: Callable[[bytes], object]) -> None:
+    def handle(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
-        if endpoint.startswith(QUEUE_MARK):
+        kind = kind_of(endpoint)
+        if kind is QUEUE:
             self.start(GeneratorNode(name, partial(consume, endpoint, function), self.clock.time_ns))
+            return
+        if kind is RECORDS:
+            self.start(GeneratorNode(name, partial(observe, endpoint, self, function), self.clock.time_ns))
             return
         node = FunctionNode(name, function)
         self._act(node, lambda: node.listen(subscribe(endpoint, name)))
@@ -99,10 +95,17 @@ class Engine(Bus):
         self._programs.append(program)
         self._act(program, program.start)
 
-    def play(self, recording: Iterator[Played]) -> None:
+    def play(self, recording: Iterator[Given]) -> None:
         """Send what is in a recording when its time comes. It is read as it is needed."""
         self._recordings += 1
         self._pull(recording, self._recordings, self.clock.now_ns)
+
+    def prepare(self, wanted: Wanted) -> None:
+        """Make what is played to."""
+        self._act(self._player, partial(self._open, wanted))
+
+    def _open(self, wanted: Wanted) -> None:
+        self._outlets[wanted.endpoint] = open_outlet(wanted, Place("fake", naming.prefix()), self._servers)
 
     def close(self) -> None:
         """End all programs, and close all sockets."""
@@ -121,7 +124,8 @@ class Engine(Bus):
 
     def _publish(self, source: Source[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
-        self.sent.append(Sent(now_ns, self._current.name, source.endpoint, entry[1]))
+        if not source.derived:  # what it tells of was said, and it has ids of this process
+            self.sent.extend(sent(now_ns, self._current.name, source, entry))
         if source.exact:
             self._settle(source, entry, OF_QUEUES)
             return
@@ -131,7 +135,7 @@ class Engine(Bus):
             return
         scripted = self._injector.scripted(source.endpoint, source.messages, now_ns)
         for inbox in source.inboxes:
-            met = {**self._injector.drawn(restart=False), **scripted}
+            met = {**({} if source.derived else self._injector.drawn(restart=False)), **scripted}
             if "drop" in met:
                 inbox.drop(entry)
             else:
@@ -178,7 +182,7 @@ class Engine(Bus):
     def _restart_if(self, source: Source[Any], scripted: Collection[Kind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scripted
-        if not must and not self._injector.drawn(restart=True):
+        if not must and (source.derived or not self._injector.drawn(restart=True)):
             return
         owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
         if must and not owners:
@@ -293,7 +297,7 @@ class Engine(Bus):
 
     # ---- recordings ----
 
-    def _pull(self, recording: Iterator[Played], number: int, not_before_ns: int) -> None:
+    def _pull(self, recording: Iterator[Given], number: int, not_before_ns: int) -> None:
         """Take the next message of a recording."""
         message = next(recording, None)
         if message is None:
@@ -307,13 +311,22 @@ class Engine(Bus):
         """Send what is due next; False: nothing is due now."""
         if not self._inputs or self._inputs[0][0] > self.clock.now_ns:
             return False
-        time_ns, number, (_, endpoint, data), recording = heapq.heappop(self._inputs)
+        time_ns, number, message, recording = heapq.heappop(self._inputs)
         self._skipped = []
-        self._act(self._player, partial(self._send, endpoint, data))
+        self._act(self._player, partial(self._send, message))
         self._pull(recording, number, time_ns)
         return True
 
-    def _send(self, endpoint: str, data: bytes) -> None:
-        if endpoint not in self._players:
-            self._players[endpoint] = publish(endpoint, self._player.name)
-        self._players[endpoint].send(data)
+    def _send(self, given: Given) -> None:
+        message = given if isinstance(given, Played) else as_played(*given, self)
+        endpoint, source = message.endpoint, message.source
+        try:
+            if endpoint not in self._outlets:
+                tracked = message.age_ns is not None
+                keys = (source.key,) if source.key else ()
+                options = source.parsed_options()
+                what = endpoint, source.kind, message.schema, options, 0, tracked
+                self._open(Wanted(*what, keys=keys, sample=message.data))
+            self._outlets[endpoint].send(message)
+        except UnplayableError as error:
+            raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from msgq.errors import InvalidValueError
-from msgq.naming import QUEUE_MARK, RECORDS_MARK
+from msgq.kinds import QUEUE, RECORDS, kind_of
 from msgq.simulation.order import Random
 from msgq.units import NS_PER_S
 
@@ -22,7 +22,7 @@ Kind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_QUEUES: tuple[Kind, ...] = ("delay", "reorder", "restart")
 OF_RECORDS: tuple[Kind, ...] = ("drop", *OF_QUEUES)
-_LIMITED = {QUEUE_MARK: ("message of a queue", OF_QUEUES), RECORDS_MARK: ("write to records", OF_RECORDS)}
+_LIMITED = {QUEUE: ("message of a queue", OF_QUEUES), RECORDS: ("write to records", OF_RECORDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
-        for mark, (what, kinds) in _LIMITED.items():
-            if self.endpoint.startswith(mark) and self.kind not in kinds:
-                text = f"a {self.kind} cannot happen to a {what}; there is {', '.join(kinds)}"
-                raise InvalidValueError(text, self.endpoint)
+        what, possible = _LIMITED.get(kind_of(self.endpoint), ("message", KINDS))
+        if self.kind not in possible:
+            text = f"a {self.kind} cannot happen to a {what}; there is {', '.join(possible)}"
+            raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)
         if (self.kind == "delay") != (self.delay > 0):

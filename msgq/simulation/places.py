@@ -1,5 +1,5 @@
-"""Where messages go in a simulation: a topic has its endpoint's name, a channel "channel/" before its own, a work queue
-"queue/".
+"""Where messages go in a simulation: a topic has its endpoint's name, all else the mark of its kind before its own
+("channel/", "records/", "queue/").
 """
 
 from __future__ import annotations
@@ -7,19 +7,25 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
+from msgq import naming
 from msgq.channel import Channel
-from msgq.impl.fake.channel import Publisher, Subscriber
-from msgq.impl.fake.publisher import PubSocket
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.channel import Subscriber
+from msgq.impl.fake.records import Board, SeqlockVector
+from msgq.impl.fake.records_store import BoardStore
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.workqueue import MessageQueue
 from msgq.impl.ground.context import Context
-from msgq.naming import CHANNEL_MARK, QUEUE_MARK
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, kind_of
+from msgq.outlets import Played
+from msgq.outlets.queues import sent_event
+from msgq.source import Source
 
 
 def subscribe(place: str, node: str) -> SubSocket | Subscriber:
     """Return a subscriber there."""
-    if place.startswith(CHANNEL_MARK):
-        listening: Any = _channel(place, node).subscriber()
+    if kind_of(place) is CHANNEL:
+        listening: Any = Channel(CHANNEL.plain(place), node=node).subscriber()
         return cast("Subscriber", listening)
     socket = SubSocket()
     socket.connect(Context(), place)
@@ -28,25 +34,37 @@ def subscribe(place: str, node: str) -> SubSocket | Subscriber:
 
 def consume(place: str, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
     """Give what comes to a queue to a function, beside others that take from it."""
-    queue = MessageQueue(place.removeprefix(QUEUE_MARK))
+    queue = MessageQueue(QUEUE.plain(place))
     while True:
         received = yield queue
         function(received.data)
 
 
-def publish(place: str, node: str) -> PubSocket | Publisher | MessageQueue:
-    """Return what sends there."""
-    if place.startswith(QUEUE_MARK):
-        queue = MessageQueue(place.removeprefix(QUEUE_MARK))
-        queue.block = False  # a recording does not wait
-        return queue
-    if place.startswith(CHANNEL_MARK):
-        sending: Any = _channel(place, node).publisher()
-        return cast("Publisher", sending)
-    socket = PubSocket()
-    socket.connect(Context(), place)
-    return socket
+def observe(place: str, bus: Bus, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
+    """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
+
+    Raises
+    ------
+    SegmentError : it is not there.
+    """
+    name = RECORDS.plain(place)
+    handle = Board(name, create=False) if is_board(bus, name) else SeqlockVector(name)
+    while True:
+        changes = yield handle
+        function(changes)
 
 
-def _channel(place: str, node: str) -> Channel:
-    return Channel(place.removeprefix(CHANNEL_MARK), node=node)
+def is_board(bus: Bus, name: str) -> bool:
+    """Return whether there is a board of this name."""
+    return isinstance(bus.records.get((naming.prefix(), name)), BoardStore)
+
+
+def as_played(time_ns: int, place: str, data: bytes, bus: Bus) -> Played:
+    """Return a message that somebody gave as three things as a recording has it; see `Simulation.play`."""
+    kind = kind_of(place)
+    if kind is QUEUE:
+        return Played(time_ns, place, sent_event(data, 0, 0, time_ns), source=Source(QUEUE.name))
+    if kind is RECORDS and is_board(bus, kind.plain(place)):
+        key, _, value = data.partition(b"\0")
+        return Played(time_ns, place, value, source=Source(RECORDS.name, key=key.decode()))
+    return Played(time_ns, place, data, source=Source(kind.name))

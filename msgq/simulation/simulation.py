@@ -15,10 +15,12 @@ from msgq.impl import fake
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
 from msgq.impl.ground.context import watch_connects
-from msgq.simulation.engine import Engine, Played, Sent
+from msgq.outlets import Played, Wanted
+from msgq.simulation.engine import Engine, Given
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 from msgq.simulation.order import Order
+from msgq.simulation.sending import Sent
 from msgq.units import NS_PER_S
 
 
@@ -74,7 +76,7 @@ class Simulation:
 
     @property
     def sent(self) -> list[Sent]:
-        """All that was sent so far: time_ns, node, endpoint, data."""
+        """All that was sent so far; see `Sent`."""
         return self._engine.sent
 
     @property
@@ -111,13 +113,14 @@ class Simulation:
 
     # ---- nodes ----
 
-    def on(self, endpoint: str, function: Callable[[bytes], object], *, name: str | None = None) -> None:
+    def on(self, endpoint: str, function: Callable[[Any], object], *, name: str | None = None) -> None:
         """Call a function once for each message of an endpoint, as it arrives.
 
         Parameters
         ----------
-        endpoint : subscribed from now on.
-        function : takes the message. It may send, but not wait.
+        endpoint : subscribed from now on. Of vectors and boards, which must be there, what changed.
+        function : takes the message; of a vector `Changes`, of a board a dict of `Value` by key. It may send, but not
+            wait.
         name : of the node; None takes the function's.
         """
         self._engine.handle(endpoint, self._name(name, function), function)
@@ -154,19 +157,31 @@ class Simulation:
         self._names.append(f"{wanted}-{taken + 1}" if taken else wanted)
         return self._names[-1]
 
-    def play(self, recording: Iterable[tuple[float, str, bytes]]) -> None:
+    def play(self, recording: Iterable[Played | tuple[float, str, bytes]]) -> None:
         """Send recorded messages at their times, as the node "play".
 
         Parameters
         ----------
         recording : (time, endpoint, data), by time; the time is a float in seconds or an int in nanoseconds. Read as
-            needed, so it may be long. Messages of the same time are sent together, and may arrive in any order.
+            needed, so it may be long. Messages of the same time are sent together, and may arrive in any order. Data of
+            a work queue are the message, of a vector a change as `msgq.record_changes` has it, of a board the key, a
+            zero byte, and the value; the vector or board is there by then. Or `Played`, as `msgq.recording.played`
+            gives them, which says publishers, keys and priorities, and what is needed to make what is not there.
 
         Raises
         ------
         InvalidValueError : a time before the present, or before the one that precedes it; also out of `run`.
         """
         self._engine.play(_in_nanoseconds(recording))
+
+    def prepare(self, wanted: Wanted) -> None:
+        """Make an endpoint as it was recorded, before something is played to it, as the node "play".
+
+        Raises
+        ------
+        UnplayableError : it cannot be made.
+        """
+        self._engine.prepare(wanted)
 
     def run(self, until: float | Callable[[], object] | None = None) -> None:
         """Let things happen.
@@ -189,6 +204,10 @@ class Simulation:
             self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
 
 
-def _in_nanoseconds(recording: Iterable[tuple[float, str, bytes]]) -> Iterator[Played]:
-    for time, endpoint, data in recording:
+def _in_nanoseconds(recording: Iterable[Played | tuple[float, str, bytes]]) -> Iterator[Given]:
+    for message in recording:
+        if isinstance(message, Played):
+            yield message
+            continue
+        time, endpoint, data = message
         yield round(time * NS_PER_S) if isinstance(time, float) else index(time), endpoint, data

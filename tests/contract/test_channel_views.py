@@ -17,7 +17,7 @@ from msgq.errors import (
     TooManySubscribersError,
     TooManyViewsError,
 )
-from msgq.figures import PublisherInfo
+from msgq.figures.channels import PublisherInfo
 from tests.contract.conftest import Channels
 
 

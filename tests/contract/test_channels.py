@@ -26,7 +26,7 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.figures import PublisherInfo
+from msgq.figures.channels import PublisherInfo
 from msgq.schema import Schema
 from tests.contract.conftest import Channels
 from tests.support import SHM, Task, in_fork, run_child

@@ -65,7 +65,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
             "return mq_offset(position) <= mq_lap_end(data_bytes) &&",
             "return (data_bytes || 1) &&",
         ),
-        ("core", "HEADERS", "ring/meter.h", " && (uint64_t)m->stamp_offset <= message.size - 8", ""),
+        ("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
         ("core", "LOG_HEADERS", "format/chunk.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
         ("gates", "HEADERS", "gate/gate.h", "if (before < MQ_EVENT_ONE)\n            return MQ_EVENT_WAS_CLEAR;", ""),
         ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),

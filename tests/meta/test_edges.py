@@ -31,7 +31,7 @@ EDGES = sides()
 
 def test_the_edges_are_found() -> None:
     rings = {"commit", "grant", "turn", "done", "sleep", "takeover", "schema", "claim", "frame", "lease"}
-    queues = {"free", "entered", "message", "sent", "asleep", "deadline", "alone"}
+    queues = {"free", "entered", "message", "sent", "asleep", "deadline", "alone", "taking"}
     records = {"cell", "value", "key"}
     assert set(EDGES) >= rings | {"begin", "order", "slot", "pin", "unpin", "pool"} | queues | records
 

@@ -21,12 +21,12 @@ from msgq import (
     errors,
     fake_events,
     figures,
-    record_figures,
     recording,
     selection,
     simulation,
     stats,
 )
+from msgq.figures import channels, endpoints, meters, queues, records, topics
 from msgq.impl.ground import poller
 from msgq.recording.format import recover
 
@@ -63,6 +63,7 @@ TOP = {
     "errors",
     "fake_event_handle",
     "get_fake_prefix",
+    "get_include",
     "pub_sock",
     "set_fake_prefix",
     "stats",
@@ -139,20 +140,24 @@ RECORDS = {
     stats.ChannelStats: "name prefix path kind capacity max_publishers max_subscribers stamps messages creator "
     "created_ns schema hub_bytes pool_bytes publishers subscribers viewers opened orphans",
     stats.QueueHandleInfo: "participant row sent received acknowledged returned refused holds taken waits",
+    stats.QueueMessage: "priority number deliveries sent_time origin_time data",
     stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
     "in_flight held free nonsense astray oldest_ns oldest_age_ns priorities redelivered most_deliveries leases overdue "
-    "sent received acknowledged returned refused handles",
+    "sent received acknowledged returned refused handles events events_lost",
     stats.RecordWriterInfo: "participant row written holds keys",
     stats.RecordKeyInfo: "key owner count bytes time_ns age_ns",
     stats.RecordStats: "name prefix path bytes mode kind creator created_ns length item_bytes copies exclusive schema "
     "written ever held held_by_dead last_ns last_age_ns newest waits key_count keys writers",
+    stats.EndpointStats: "kind endpoint path bytes participants messages lost schema created_ns stats",
+    stats.EndpointCounts: "messages bytes lost received",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
-    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early",
-    figures.PublisherInfo: "name pid",
-    figures.ChannelMessage: "position publish_time origin_time publisher",
+    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early until",
+    channels.PublisherInfo: "name pid",
+    channels.ChannelMessage: "position publish_time origin_time publisher",
     msgq.Schema: "name encoding data identity layout version",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
-    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked",
+    recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked kind "
+    "options publishers",
     recording.Problem: "path offset reason errno",
     recording.Undecoded: "data reason",
     recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
@@ -161,7 +166,7 @@ RECORDS = {
     visionipc.Geometry: "format width height stride uv_offset size channels",
     visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
     simulation.Exploration: "orders complete choices error",
-    recording.PlayerStats: "messages bytes passes position late_ns late_max_ns",
+    recording.PlayerStats: "messages bytes passes position late_ns late_max_ns unplayed by_kind",
     recording.Difference: "endpoint index field time_a time_b a b",
     recording.Tally: "a b different",
     recording.Comparison: "endpoints first",
@@ -182,14 +187,19 @@ FUNCTIONS = {
     msgq.delete_fake_prefix: "()",
     msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
     msgq.get_fake_prefix: "()",
+    msgq.get_include: "()",
     msgq.set_fake_prefix: "(prefix)",
     msgq.toggle_fake_events: "(enabled)",
     stats.channel: "(name, prefix=None)",
     stats.channels: "(prefix=None)",
     stats.channel_inodes: "(prefix=None)",
+    stats.endpoint: "(name, prefix=None)",
+    stats.endpoints: "(prefix=None)",
+    stats.endpoint_inodes: "(prefix=None)",
     stats.queue: "(name, prefix=None)",
     stats.queues: "(prefix=None)",
     stats.queue_inodes: "(prefix=None)",
+    stats.queue_messages: "(name, prefix=None, limit=None)",
     stats.record: "(name, prefix=None)",
     stats.records: "(prefix=None)",
     stats.record_inodes: "(prefix=None)",
@@ -227,7 +237,7 @@ FUNCTIONS = {
     recording.Player.close: "(self)",
     recording.Player.stats: "(self)",
     recording.played: "(log, by='publish_time', remap=mappingproxy({}))",
-    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}))",
+    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}), faults=None)",
     selection.Selection: "(wanted=None, unwanted=())",
     selection.chosen: "(text)",
     selection.expression: "(text)",
@@ -399,9 +409,20 @@ def test_records_are_frozen_and_have_these_fields(record: Any) -> None:
 
 
 def test_names_of_the_simulation() -> None:
-    assert set(simulation.__all__) == {"Exploration", "Fault", "Faults", "Sent", "Simulation", "explore"}
-    assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data")
-    members = {"add", "clock", "decisions", "on", "play", "run", "sent", "sent_on"}
+    assert set(simulation.__all__) == {
+        "Exploration",
+        "Fault",
+        "Faults",
+        "Played",
+        "Sent",
+        "Simulation",
+        "Source",
+        "explore",
+    }
+    assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
+    assert simulation.Played._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
+    assert simulation.Source._fields == ("kind", "publisher", "key", "options")
+    members = {"add", "clock", "decisions", "on", "play", "prepare", "run", "sent", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
@@ -411,7 +432,7 @@ def test_names_of_recordings() -> None:
     comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
     recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats"}
     assert set(recording.__all__) == reading | playing | comparing | recorded
-    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema", "origin_time")
+    names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema", "origin_time", "source")
     assert recording.Message._fields == names
     members = {
         "array",
@@ -420,28 +441,29 @@ def test_names_of_recordings() -> None:
         "decoded",
         "end_time",
         "endpoints",
+        "history",
         "is_counted",
         "is_tracked",
         "messages",
     }
-    members |= {"channels", "size", "split", "start_time"}
+    members |= {"channels", "history", "size", "split", "start_time"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 
 def test_names_of_stats() -> None:
-    records = {record.__name__ for record in RECORDS if record.__module__ == figures.__name__}
-    assert defined_in(figures) == records | {"Tracked"}  # a tuple: one is made for each message
-    assert figures.Tracked._fields == ("data", "publish_time", "origin_time")
-    records -= {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
-    of_records = {record.__name__ for record in RECORDS if record.__module__ == record_figures.__name__}
-    assert defined_in(record_figures) == of_records
-    records |= of_records
-    kinds = ("topic", "channel", "queue", "record")
-    assert defined_in(stats) == {f"{kind}{what}" for kind in kinds for what in ("", "s", "_inodes")}
-    assert set(stats.__all__) == records | defined_in(stats)
-    assert all(getattr(stats, name) is getattr(figures, name, None) for name in records - of_records)
+    named = set()
+    for module in (figures, topics, channels, records, queues, endpoints, meters):
+        there = {record.__name__ for record in RECORDS if record.__module__ == module.__name__}
+        assert defined_in(module) - {"Tracked"} == there  # a tuple: one is made for each message
+        named |= there - {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
+        assert all(getattr(stats, name) is getattr(module, name) for name in there & named)
+    assert topics.Tracked._fields == ("data", "publish_time", "origin_time")
+    kinds = ("endpoint", "topic", "channel", "queue", "record")
+    functions = {f"{kind}{what}" for kind in kinds for what in ("", "s", "_inodes")} | {"queue_messages"}
+    assert defined_in(stats) == functions
+    assert set(stats.__all__) == named | functions
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import posix_ipc
+from msgq import posix_ipc, queue_events
 from msgq.impl.ground import clock
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.notice import Notice
@@ -38,7 +38,8 @@ GOLDEN: Golden = {
         "max_message_size": (56, 8),
         "creator": (64, 64),
         "stride": (128, 8),
-        "pad0": (136, 120),
+        "events": (136, 8),
+        "pad0": (144, 112),
         "ready": (256, 8),
         "pad1": (264, 56),
         "asleep": (320, 48),
@@ -59,7 +60,9 @@ GOLDEN: Golden = {
         "counts": (136, 40),
         "owes": (176, 16),
         "attention": (192, 12),
-        "pad1": (204, 52),
+        "pad1": (204, 4),
+        "events_lost": (208, 8),
+        "pad2": (216, 40),
         "": (0, 256),
     },
     "mq_queue_counts": {
@@ -78,14 +81,15 @@ GOLDEN: Golden = {
         "sent_time": (24, 8),
         "origin_time": (32, 8),
         "lease": (40, 8),
-        "room": (48, 16),
+        "taken_by": (48, 8),
+        "taken_time": (56, 8),
         "": (0, 64),
     },
 }
 CONSTANTS = {
     "MQ_QUEUE_MAGIC": 0x3153424F4A515347,
     "MQ_QUEUE_MAJOR": 1,
-    "MQ_QUEUE_MINOR": 0,
+    "MQ_QUEUE_MINOR": 1,
     "MQ_QUEUE_CREATOR": 64,
     "MQ_QUEUE_ROWS": 128,
     "MQ_QUEUE_ROW_BYTE": 0,
@@ -93,6 +97,9 @@ CONSTANTS = {
     "MQ_QUEUE_MESSAGES_MAX": 65536,
     "MQ_QUEUE_SIZE_MAX": 1 << 30,
     "MQ_QUEUE_PRIORITY_MAX": 32767,
+    "MQ_EVENTS_NONE": 0,
+    "MQ_EVENTS_HEADS": 1,
+    "MQ_EVENTS_PAYLOAD": 2,
     "MQ_RECEIVING": 0,
     "MQ_WATCHING": 1,
     "MQ_SENDING": 2,
@@ -181,12 +188,12 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     payloads = heads + 70 * 64
     assert len(file) == payloads + 70 * 128
     assert file[:8] == b"GSQJOBS1"
-    assert words(file, 8, 3) == (1 << 32, 57344, len(file))
+    assert words(file, 8, 3) == (1 << 32 | 1, 57344, len(file))
     (created,) = words(file, 32)
     assert before <= created <= clock.offset_ns() + time.monotonic_ns()
     assert words(file, 40, 3) == (os.getpid(), 70, 100)
     assert file[64:128].rstrip(b"\0").decode() == Path("/proc/self/comm").read_text().strip()
-    assert words(file, 128) == (128,), "stride"
+    assert words(file, 128, 2) == (128, 0), "stride; no events"
     assert words(file, 256) == (4,), "ready"
     assert not any(file[320:4096]), "nobody sleeps, or wants to be notified"
     uid, *process = words(file, 4096, 5)
@@ -211,6 +218,58 @@ def test_golden_bytes_of_a_queue(prefix: str) -> None:
     for place, payload in enumerate([b"first", b"urgent", b"third"]):
         at = payloads + place * 128
         assert file[at : at + 128] == payload.ljust(128, b"\0")
+
+
+def test_golden_bytes_of_a_queue_with_events(prefix: str) -> None:
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    with MessageQueue("golden", max_messages=2, max_message_size=64, events=True) as queue:
+        assert words(path.read_bytes(), 136) == (1,), "heads"
+        queue.send(b"first")
+        before = clock.time_ns()
+        job = queue.take(0)
+        file = path.read_bytes()
+        assert job
+        heads = WORDS + 64
+        in_work = 2 << 61 | 0 << 48 | 1 << 32 | 1
+        by, taken = words(file, heads + 48, 2)
+        assert by == in_work
+        assert before <= taken <= clock.time_ns()
+        assert words(file, 4096 + 208) == (0,), "none was lost"
+        queue.unlink()
+    with MessageQueue("golden", events="payload") as queue:
+        assert words(path.read_bytes(), 136) == (2,), "payload"
+        queue.unlink()
+
+
+def test_files_of_minor_version_0_have_no_events(prefix: str) -> None:
+    """They have zeros where events are; so has who does not know the word there, which another program wrote."""
+    path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
+    MessageQueue("golden", events=True).close()
+    for value in (0, 3, 2**64 - 1):
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write((1 << 32).to_bytes(8, "little"))
+            file.seek(136)
+            file.write(value.to_bytes(8, "little"))
+        with MessageQueue("golden") as queue:
+            assert queue.events is None
+            queue.send(b"message")
+            assert queue.receive(0) == (b"message", 0)
+
+
+def test_events_have_the_bytes_that_their_page_says() -> None:
+    """The head that headers write, and the one that queue_events tells of."""
+    numpy = pytest.importorskip("numpy")
+    dtype = numpy.dtype(list(queue_events.FIELDS))
+    assert dtype.itemsize == struct.calcsize(queue_events.FORMAT) == queue_events.HEAD_BYTES
+    text = (ROOT / "msgq" / "impl" / "workqueue" / "events.h").read_text()
+    struct_body = re.search(r"typedef struct \{([^}]*)\} mq_queue_event;", text)
+    assert struct_body
+    kinds = {"uint8_t": "|u1", "uint16_t": "<u2", "uint32_t": "<u4", "uint64_t": "<u8", "int64_t": "<i8"}
+    fields = re.findall(r"(u?int\d+_t) (\w+);", struct_body[1])
+    assert tuple((name, kinds[kind]) for kind, name in fields) == queue_events.FIELDS
+    named = re.findall(r"MQ_EVENT_(\w+)", text[text.index("typedef enum") : text.index("mq_queue_event_kind")])
+    assert named == [event.name for event in queue_events.Event]
 
 
 def test_golden_bytes_of_those_who_left(prefix: str) -> None:

@@ -15,11 +15,11 @@ from tests.meta.test_public_names import plain_signature, public
 
 OPENING = (
     "(name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True, write=True, schema=None, "
-    "prefix=None, trust=None, spin_us=None)"
+    "prefix=None, trust=None, spin_us=None, events=None)"
 )
 # Methods; "" is a property.
 QUEUE = {
-    **dict.fromkeys(["name", "prefix", "path", "mode", "max_messages", "max_message_size", "schema"], ""),
+    **dict.fromkeys(["name", "prefix", "path", "mode", "max_messages", "max_message_size", "schema", "events"], ""),
     **dict.fromkeys(["current_messages", "in_flight", "block", "closed", "endpoint"], ""),
     **dict.fromkeys(["identity", "signals_end_waits"], ""),  # for msgq.posix_ipc
     "arecv": "(self)",

@@ -13,7 +13,9 @@ from mcap.opcode import Opcode
 
 from msgq.recording import LogReader
 from msgq.recording.format.container import HEAD
+from msgq.source import Source
 from tests.command import run
+from tests.recording import all_kinds
 from tests.recording.logs import by_library, channel, chunk, message, write, write_foreign, write_log
 
 bag = partial(run, "bag")
@@ -92,6 +94,34 @@ def test_convert(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert json.loads(rows[7]["value"]) == {"n": 7}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mcap", "b.csv", "b.jsonl", "b.parquet"]
+
+
+def test_a_table_says_who_published_and_which_key(tmp_path: Path) -> None:
+    def fill(log: all_kinds.Log) -> None:
+        for i, (name, source) in enumerate(
+            [
+                ("channel/lidar", Source("channel", "left")),
+                ("channel/lidar", Source("channel", "right")),
+                ("records/state", Source("records", "", "camera")),
+            ]
+        ):
+            log.add(i, name, b"1", source, None)
+        log.topic(3, b"1")
+
+    path = all_kinds.write(tmp_path / "a.mcap", fill)
+    for name in ("b.parquet", "b.jsonl", "b.csv"):
+        bag("convert", path, "-o", tmp_path / name)
+    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    with (tmp_path / "b.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for table in (pq.read_table(tmp_path / "b.parquet").to_pylist(), lines, rows):
+        assert [(row["kind"], row["publisher"], row["key"]) for row in table] == [
+            ("channel", "left", ""),
+            ("channel", "right", ""),
+            ("records", "", "camera"),
+            ("topic", "", ""),
+        ]
+        assert all(int(row["origin_time"]) == 0 for row in table)
 
 
 def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:

@@ -107,4 +107,4 @@ def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
     command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), wrong, "--seconds", "0"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"no such topic yet, waiting: {wrong}" in ended.stderr
+    assert f"no such endpoint yet, waiting: {wrong}" in ended.stderr

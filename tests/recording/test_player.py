@@ -172,7 +172,7 @@ def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any)
     found = list(played(LogReader(path)))
     assert all(before[0] <= after[0] for before, after in pairwise(found))
     for i, name in enumerate(names):
-        assert [int(data) for _, endpoint, data in found if endpoint == name] == list(range(i, 2000, 3))
+        assert [int(message.data) for message in found if message.endpoint == name] == list(range(i, 2000, 3))
 
 
 def test_start_and_duration(sent: Any, tmp_path: Path, token: str) -> None:
@@ -223,7 +223,7 @@ def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
 def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, tmp_path: Path, unique: Any) -> None:
     path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"{unique('camera')}/image")
     player = virtual(path)
-    assert player.skipped == (f"{unique('camera')}/image",)
+    assert list(player.skipped) == [f"{unique('camera')}/image"]
     player.run()
     assert [int(data) for *_, data in sent] == [0, 2]
     sent.clear()

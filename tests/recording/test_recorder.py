@@ -167,7 +167,7 @@ def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:
             inode = os.stat(stats.topic("e").path).st_ino
-            wait_until(lambda: [s.inode for s in recorder._sources.all] == [inode])  # noqa: B023
+            wait_until(lambda: [s.source.inode for s in recorder._sources.all] == [inode])  # noqa: B023
             pub.send(b"%d" % life)
             taken(recorder, life)
         unlink_topic("e")

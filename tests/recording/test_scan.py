@@ -44,7 +44,9 @@ def test_gathers_within_bounds_only() -> None:
         lambda: columns.gather(data[:-1], 0, into, 0, ends),
         lambda: columns.scan(data, -1, CODES, 0, 1),
         lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
-        lambda: columns.count(np.zeros(0, TALLY), 0),
+        lambda: columns.count(np.zeros(0, TALLY), 0, np.zeros(9, np.int32)),
+        lambda: columns.count(np.zeros(9, TALLY), 0, np.zeros(0, np.int32)),
+        lambda: columns.count(np.zeros(9, TALLY), 0, np.full(9, 9, np.int32)),
         lambda: Columns(0),
     ):
         with pytest.raises(InvalidValueError):

@@ -296,7 +296,7 @@ static void make_queue(void) {
     mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, roll.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_queue_write(queue, PLACES, 8 * WORDS, 1, 1, "stress");
+    mq_queue_write(queue, PLACES, 8 * WORDS, 1, 1, "stress", MQ_EVENTS_NONE);
     if (mq_queue_check(queue, bytes, &parts) != MQ_QUEUE_SOUND)
         wrong("its own queue", 0, 0);
 }

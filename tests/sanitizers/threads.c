@@ -271,7 +271,7 @@ static void *run_onlooker(void *unused) {
     mq_reader_copy reader;
     uint64_t messages, bytes;
     while (!stop) {
-        for (int i = 0; i < MQ_PUBLISHERS; i++)
+        for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
             mq_copy_publisher(side, i, &who, &messages, &bytes);
         for (int i = 0; i < 8; i++)
             mq_copy_reader(side, i, &reader);

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import resource
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import msgq
 from msgq import backend, naming
+from msgq.channel import Channel
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl.ground.liveness import identity
 from tests.contract.actors import in_fork
@@ -260,3 +263,12 @@ def bridge_publisher(prefix: str, endpoint: str) -> None:
         socket.connect(msgq.context, endpoint)
     say("connected")
     hear()
+
+
+def channel_publisher(prefix: str, name: str) -> None:
+    """Publish process id and number on a channel, with pauses, until killed."""
+    with Channel(name, prefix=prefix) as channel, channel.publisher() as publisher:
+        say("publishes")
+        for number in itertools.count():
+            publisher.send(b"%d %d" % (os.getpid(), number))
+            time.sleep(0.0005)

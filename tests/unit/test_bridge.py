@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from msgq import backend, bridge, naming, stats
-from msgq.bridge import CARRYING, Bridge, Flow
+from msgq import backend, naming, stats
+from msgq.bridge import CARRYING, Bridge, Flow, topics
+from msgq.bridge.link import open_socket
 from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.impl.ring.snapshot import TopicWatch
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
@@ -95,7 +96,7 @@ def hosts(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with ExitStack() as stack:
         yield [Host(prefix, stack) for prefix in prefixes]
     for prefix in prefixes:
-        for kind in ("msgq_", "msgqside_"):
+        for kind in ("msgq_", "msgqside_", "msgqchan_", "msgqpool_"):
             shutil.rmtree(SHM / f"{kind}{prefix}", ignore_errors=True)
 
 
@@ -352,14 +353,13 @@ class TestNoLoops:
         """Its topic went nowhere: it was taken for the bridge's, for as long as the socket lived."""
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge("other")
         opened: list[Any] = []
-        open_socket = bridge._open
 
         def beside(backend_name: str, kind: str, *arguments: Any) -> Any:
             if (backend_name, kind) == ("msgq", "PubSocket"):
                 opened.append(Task(here.pub, "other").result())
             return open_socket(backend_name, kind, *arguments)
 
-        monkeypatch.setattr(bridge, "_open", beside)
+        monkeypatch.setattr(topics, "open_socket", beside)
         coming.step()
         assert coming.flow().state == CARRYING
         going.step()

@@ -16,7 +16,7 @@ import msgq
 from msgq import naming
 from msgq.channel import Channel, Node
 from msgq.errors import MsgqError, PoolExhaustedError, SegmentError
-from msgq.figures import ChannelStats, ChannelSubscriber
+from msgq.figures.channels import ChannelStats, ChannelSubscriber
 from msgq.impl.channel import Subscriber
 from msgq.schema import Schema
 from tests.support import SHM, Child, Task, hear, in_fork, say

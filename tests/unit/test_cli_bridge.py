@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from msgq import MessageQueue, pub_sock
 from msgq.bridge import CARRYING, Flow
+from msgq.channel import Channel
 from msgq.cli import bridge
 from msgq.cli.app import app
 from msgq.cli.common.render import console
@@ -50,6 +53,9 @@ def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
     [
         (("--out", "("), "regular expression"),
         (("--out", "a", "--in", "a"), "cannot go out and come in"),
+        (("--out", "a", "--out", "channel/a"), "a and channel/a cannot both go out"),
+        (("--out", "queue/a"), "only topics and channels cross a bridge"),
+        (("--in", "records/a"), "only topics and channels cross a bridge"),
         (("--in", "a/b"), "a/b"),
         (("--in", "a@no host"), "no host"),
         (("--in", "a@nowhere.invalid"), "'nowhere.invalid' is no host"),
@@ -68,6 +74,13 @@ def test_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str)
 
 def test_host_is_the_default_of_in() -> None:
     assert bridge._sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
+
+
+def test_the_shell_completes_topics_and_channels(prefix: str) -> None:
+    with pub_sock("topic a"), Channel("a"), MessageQueue("a"):
+        completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+        found = [item.value for item in completion.get_completions(["bridge", "--out"], "")]
+        assert found == ["topic a", "channel/a"]
 
 
 def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
+from msgq.errors import QueueFullError
 from msgq.stats import topic
+from tests import command
 from tests.support import Child, Task, wait_until
 from tests.unit import live_actors
 
@@ -147,3 +150,113 @@ def test_a_file_that_is_missing_is_wrong_usage(prefix: str, tmp_path: Path) -> N
     result = CliRunner().invoke(app, ["check", str(tmp_path / "none")], catch_exceptions=False)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+ALL_KINDS = """
+seconds = 0.2
+only = true
+[endpoints."channel/scans"]
+subscribers = 1
+rate = 1
+lost = 0
+[endpoints."records/poses"]
+rate = 1
+size = 8
+[endpoints."queue/jobs"]
+subscribers = [0, 0]
+rate = 1
+lost = 0
+"""
+
+
+@pytest.fixture
+def kinds(prefix: str) -> Iterator[None]:
+    """A channel with a subscriber that never looks, a vector and a queue, all of them busy."""
+    over = threading.Event()
+
+    def work() -> None:
+        with (
+            msgq.Channel("scans", capacity=8) as channel,
+            channel.publisher() as publisher,
+            channel.subscriber(),
+            msgq.SeqlockVector("poses", "<f8", 10) as vector,
+            msgq.MessageQueue("jobs", max_messages=1000) as queue,
+        ):
+            while not over.wait(0.01):
+                publisher.send(b"123")
+                vector[:] = 1
+                with contextlib.suppress(QueueFullError):
+                    queue.send(b"x", timeout=0)
+                ready.set()
+
+    ready = threading.Event()
+    task = Task(work)
+    assert ready.wait(20)
+    yield
+    over.set()
+    task.result()
+
+
+def test_endpoints_of_every_kind_are_compared(kinds: None, check: Any) -> None:
+    code, found = check(ALL_KINDS)
+    wrong = {(line["endpoint"], line["what"]): line["text"] for line in found if not line["ok"]}
+    assert wrong.keys() == {("channel/scans", "lost")}
+    assert code == 1
+    lost = wrong["channel/scans", "lost"]
+    assert int(lost.split()[0]) > 0
+    right = {(line["endpoint"], line["what"]) for line in found if line["ok"]}
+    assert right == {
+        ("channel/scans", "publisher"),
+        ("channel/scans", "subscribers"),
+        ("channel/scans", "rate"),
+        *(("records/poses", what) for what in ("publisher", "rate", "size")),
+        *(("queue/jobs", what) for what in ("publisher", "subscribers", "rate", "lost")),
+    }
+
+
+def test_the_events_of_a_queue_are_expected_with_it(prefix: str, check: Any) -> None:
+    with msgq.MessageQueue("jobs", events=True) as queue, msgq.MessageQueue("others", events=True) as others:
+        queue.send(b"x")
+        others.send(b"x")
+        code, found = check('seconds = 0.1\nonly = true\n[endpoints."queue/jobs"]')
+    assert code == 1
+    unexpected = [line["endpoint"] for line in found if line["what"] == "only"]
+    assert sorted(unexpected) == ["channel/others:events", "queue/others"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "endpoint", "what"),
+    [
+        ('[endpoints."channel/scans"]\nrate = 1e9', "channel/scans", "rate"),
+        ('[endpoints."channel/scans"]\nsubscribers = 2', "channel/scans", "subscribers"),
+        ('[endpoints."queue/jobs"]\npublisher = false', "queue/jobs", "publisher"),
+        ('[endpoints."queue/jobs"]\nsubscribers = 1', "queue/jobs", "subscribers"),
+        ('[endpoints."records/poses"]\nsize = [1, 7]', "records/poses", "size"),
+        ('[endpoints."records/.*"]\nsubscribers = [0, 9]', "records/poses", "subscribers"),
+        ('[endpoints."rec.*"]\nlost = 9', "records/poses", "lost"),
+        ('[endpoints."queue/.*"]\nsize = [0, 99]', "queue/jobs", "size"),
+        ('[endpoints."records/jobs"]', "records/jobs", "exists"),
+        ('only = true\n[endpoints."records/poses"]', "queue/jobs", "only"),
+    ],
+)
+def test_what_is_not_so_of_another_kind_fails(kinds: None, check: Any, expected: str, endpoint: str, what: str) -> None:
+    code, found = check(f"seconds = 0.1\n{expected}")
+    assert code == 1
+    assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "why"),
+    [
+        ("channel/scans", "size = 1", "nobody counts the sizes of messages of a channel"),
+        ("queue/jobs", "size = 1", "nobody counts the sizes of messages of a queue"),
+        ("records/poses", "subscribers = 1", "who reads records leaves no trace"),
+        ("records/poses", "lost = 1", "nobody counts what readers miss"),
+    ],
+)
+def test_what_nobody_can_tell_of_a_kind_is_wrong_usage(
+    prefix: str, tmp_path: Path, name: str, key: str, why: str
+) -> None:
+    file = tmp_path / "expected.toml"
+    file.write_text(f'[endpoints."{name}"]\n{key}\n')
+    assert why in command.run("check", file, code=2).output

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ import pytest
 
 import msgq
 from msgq.stats import topic
-from tests.support import DEADLINE, Child, wait_until
+from tests.support import DEADLINE, Child, Task, wait_until
 from tests.unit import live_actors
+from visionipc import VisionIpcServer
 
 COMMAND = [sys.executable, "-m", "msgq"]
 
@@ -49,7 +52,7 @@ def test_list_has_rates_and_takes_names_and_expressions(traffic: Child) -> None:
     assert found.keys() == {"car", "weather", "plain"}
     assert found["plain"]["rate"] > 5
     assert found["plain"]["byte_rate"] == pytest.approx(10 * found["plain"]["rate"])
-    assert found["plain"]["kind"] == "ring"
+    assert found["plain"]["kind"] == "topic"
     assert [line["endpoint"] for line in lines("list", "car", "w.*")] == ["car", "weather"]
     assert lines("list", "plain", "--interval", "0")[0]["rate"] is None
 
@@ -137,6 +140,27 @@ def test_delay_needs_to_know_where_the_time_is(traffic: Child) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_delay_of_frames_says_where_their_time_is(prefix: str) -> None:
+    with VisionIpcServer("cam") as server:
+        server.create_buffers(0, 2, 64, 64)
+        server.start_listener()
+        said = run("delay", "visionipc_cam_0", "--once").stderr
+        offset = re.findall(r"--offset \d+ --clock \w+", said)[0].split()
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.wait(0.01):
+                with server.frame(0):
+                    pass
+
+        task = Task(serve)
+        (delay,) = lines("delay", "visionipc_cam_0", "--once", "--interval", "0.3", *offset)
+        over.set()
+        task.result()
+        assert 0 < delay["delays_us"]["p50"] < 60e6
+        assert delay["early"] == 0
+
+
 def test_stat_adds_up_and_top_sorts(traffic: Child) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.3")
     assert (line["topics"], line["publishers"], line["dead"], line["silent"]) == (3, 1 * 3, 0, 0)
@@ -145,7 +169,7 @@ def test_stat_adds_up_and_top_sorts(traffic: Child) -> None:
     assert [row["endpoint"] for row in rows] == ["car", "plain", "weather"] * 2
     assert rows[0]["rate"] > 5
     shown = run("top", "--once", "--interval", "0.2", "--sort", "bytes").stdout.splitlines()
-    assert shown[0].startswith("3 topics")
+    assert shown[0].startswith("3 endpoints")
     assert [line.split()[0] for line in shown[2:]] == ["weather", "car", "plain"]
 
 

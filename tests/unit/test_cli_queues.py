@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from msgq import naming, queue_remains, remains, stats
+from msgq import naming, stats
 from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.errors import SegmentError
-from msgq.kept_remains import Kept
+from msgq.remains import queues
+from msgq.remains.kept import Kept
+from msgq.remains.removal import Users
 from msgq.workqueue import Job, MessageQueue
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
@@ -163,17 +165,12 @@ def test_a_queue_that_is_not_there(prefix: str) -> None:
     command.run("list", "queue/jobs")
 
 
-def test_a_queue_is_no_topic_and_who_takes_it_for_one_is_told(prefix: str) -> None:
+def test_who_takes_a_queue_for_a_topic_is_told(prefix: str) -> None:
     MessageQueue("jobs").close()
     for verb in ("info", "clean"):
         assert "there is no jobs; did you mean queue/jobs?" in command.run(verb, "jobs", code=1).output
     Channel("jobs").close()
     assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
-    for verb in ("echo", "hz"):
-        assert (
-            "only list, info and clean know channels, queues and records"
-            in command.run(verb, "queue/jobs", code=2).output
-        )
 
 
 def test_queues_of_another_prefix(prefix: str) -> None:
@@ -185,9 +182,8 @@ def test_queues_of_another_prefix(prefix: str) -> None:
 def test_the_shell_completes_names_of_queues(prefix: str) -> None:
     MessageQueue("jobs").close()
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
-    for verb in ("list", "info", "clean"):
+    for verb in ("list", "info", "clean", "top", "stat", "echo", "hz"):
         assert [item.value for item in completion.get_completions([verb], "que")] == ["queue/jobs"]
-    assert completion.get_completions(["echo"], "que") == []
 
 
 # ---- removing ----
@@ -224,6 +220,42 @@ def test_those_that_are_named_go_with_their_messages(prefix: str) -> None:
     assert files(prefix) == ["stays"]
 
 
+def test_events_are_shown_and_go_with_their_queue(prefix: str) -> None:
+    with MessageQueue("jobs", events="payload") as queue:
+        queue.send(b"message")
+        assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--interval", "0.01").output
+        assert list(SHM.glob(f"msgqchan_{prefix}/jobs:events"))
+    assert outcomes("queue/jobs", "--dry-run") == {"queue/jobs": "would remove"}
+    assert list(SHM.glob(f"msgqchan_{prefix}/*"))
+    assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
+    assert not list(SHM.glob(f"msgqchan_{prefix}/*"))
+    assert not list(SHM.glob(f"msgqpool_{prefix}/*"))
+
+
+def test_events_stay_while_their_queue_is_there(prefix: str) -> None:
+    """A pattern, too, means the channel of events only when it has no queue; its name means it always."""
+    Channel("scans").close()
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"message")
+    killed("jobs", "take")
+    hub = SHM / f"msgqchan_{prefix}/jobs:events"
+    assert outcomes("channel/*") == {"channel/scans": "removed"}
+    assert outcomes() == {"queue/jobs": "kept"}
+    command.run("doctor", "--fix", code=None)
+    assert hub.exists()
+    assert outcomes("channel/jobs:events") == {"channel/jobs:events": "removed"}
+    assert not hub.exists()
+
+
+def test_events_without_their_queue_go(prefix: str) -> None:
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"message")
+    os.unlink(stats.queue("jobs").path)
+    assert outcomes("--dry-run", "channel/*") == {"channel/jobs:events": "would remove"}
+    assert outcomes() == {"channel/jobs:events": "removed"}
+    assert not (SHM / f"msgqchan_{prefix}/jobs:events").exists()
+
+
 def test_what_somebody_has_open_stays(prefix: str) -> None:
     with MessageQueue("jobs"), Child(take_part, "jobs", "open") as child:
         child.hear()
@@ -236,7 +268,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
-    users = remains.Users((), ("python 17",))
+    users = Users((), ("python 17",))
     monkeypatch.setattr(Kept, "users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "nobody can say whether these live: python 17; --force removes it"
@@ -259,7 +291,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
-    tasks = [Task(lambda: list(queue_remains.QUEUES.clear(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(queues.QUEUES.clear(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"queue/{name}" for name in names)
     assert files(prefix) == []
@@ -342,5 +374,5 @@ def test_what_cannot_be_repaired_is_told(prefix: str, monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         raise SegmentError("it is another user's", "jobs", "", errno.EACCES)
 
-    monkeypatch.setattr(queue_remains, "MessageQueue", refuse)
+    monkeypatch.setattr(queues, "MessageQueue", refuse)
     assert "it is another user's" in command.run("doctor", "--fix", "--json", code=1).output

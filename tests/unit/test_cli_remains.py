@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import msgq
 from msgq import naming
 from msgq.cli.app import app
-from msgq.remains import clear_claims
+from msgq.remains.gates_and_claims import clear_claims
 from tests.contract import zmq_actors
 from tests.support import SHM, Child
 from tests.unit import gate_actors

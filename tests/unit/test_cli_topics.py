@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from msgq.cli.app import app
-from msgq.remains import users
+from msgq.remains.topics import users
 from msgq.stats import Participant, SubscriberInfo, TopicStats
 from tests.support import SHM
 

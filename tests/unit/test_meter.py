@@ -9,7 +9,8 @@ import pytest
 
 import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
-from msgq.impl.ring.meter import Meter, watch
+from msgq.impl.meter import TopicMeter as Meter
+from msgq.impl.meter import watch
 from msgq.impl.ring.snapshot import TopicWatch
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
@@ -138,7 +139,7 @@ def test_many_meters_at_once(prefix: str) -> None:
     meters = [Meter(msgq.context, f"e{i}") for i in range(150)]
     for publisher in publishers:
         publisher.send(b"x")
-    watch(meters, 0.005)
+    watch([*meters], 0.005)
     assert [meter.reading().messages for meter in meters] == [1] * 150
 
 

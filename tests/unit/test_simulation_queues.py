@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -13,6 +14,7 @@ import msgq
 from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, SegmentError, StateError
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
+from msgq.queue_events import FORMAT, Event
 from msgq.simulation import Fault, Faults, Simulation, explore
 
 
@@ -249,6 +251,59 @@ class TestFaults:
                 assert jobs().current_messages == jobs().in_flight == 0
             assert Counter(done) == {b"%d" % number: 1 for number in range(20)}
             restarts += len(starts) - 3
+        assert restarts
+
+
+def listen(sim: Simulation) -> list[tuple[Any, ...]]:
+    """Return a list that gets the queue's events when they arrive, each as the fields of its head."""
+    jobs(events=True)
+    events: list[tuple[Any, ...]] = []
+    sim.on("channel/jobs:events", lambda data: events.append(struct.unpack_from(FORMAT, data)))
+    return events
+
+
+class TestEvents:
+    def test_a_delayed_message_is_told_once_and_when_it_was_sent(self) -> None:
+        with Simulation(script=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
+            events = listen(sim)
+            sim.on("queue/jobs", lambda _: None)
+            send(b"message")
+            sim.run()
+        assert [event for event, *_ in events] == [Event.SENT, Event.RECEIVED]
+        (sent, _), (received, sent_time) = (event[5:7] for event in events)
+        assert sent == sent_time
+        assert received - sent == 5 * 10**9
+
+    def test_a_taker_that_is_restarted(self) -> None:
+        done: list[bytes] = []
+        starts: list[float] = []
+        with Simulation(script=[Fault("restart", "queue/jobs", message=1)]) as sim:
+            events = listen(sim)
+            sim.add(worker, sim, 1.0, done, starts)
+            send(b"1")
+            sim.run()
+        assert done == [b"1"]
+        kinds = [Event.SENT, Event.TAKEN, Event.RETURNED, Event.TAKEN, Event.ACKNOWLEDGED]
+        assert [(event[0], event[3]) for event in events] == list(zip(kinds, [0, 1, 1, 2, 2], strict=True))
+        assert len({event[4] for event in events}) == 1
+
+    def test_faults_at_random_befall_the_queue_and_not_its_events(self) -> None:
+        restarts = 0
+        for seed in range(15):
+            done: list[bytes] = []
+            starts: list[float] = []
+            faults = Faults(drop=0.3, duplicate=0.3, delay=0.3, delay_max=0.5, reorder=0.3, restart=0.2)
+            with Simulation(seed, faults) as sim:
+                events = listen(sim)
+                for _ in range(2):
+                    sim.add(worker, sim, 0.3, done, starts)
+                sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(20))
+                sim.run()
+            counts = Counter(event for event, *_ in events)
+            assert len(done) == counts[Event.SENT] == counts[Event.ACKNOWLEDGED] == 20
+            assert counts[Event.TAKEN] == 20 + counts[Event.RETURNED]
+            assert counts[Event.RETURNED] == len(starts) - 2
+            restarts += counts[Event.RETURNED]
         assert restarts
 
 

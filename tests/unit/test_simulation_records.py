@@ -10,6 +10,7 @@ import pytest
 
 from msgq.errors import DeadlockError, InvalidValueError, MultipleWritersError, SegmentError
 from msgq.impl.ground.origin import set_origin
+from msgq.record_changes import Change, packed
 from msgq.records import Board, SeqlockVector
 from msgq.simulation import Fault, Faults, Simulation, explore
 
@@ -29,7 +30,7 @@ class TestWrites:
             numbers, other = vector(), vector()
             numbers[1] = 5
             assert other[1] == 5
-            assert sim.sent_on(RECORDS) == [(1).to_bytes(4, "little") + (5).to_bytes(8, "little")]
+            assert sim.sent_on(RECORDS) == [packed(Change(1, 1, 0), (5).to_bytes(8, "little"))]
 
     def test_times_are_virtual(self) -> None:
         with Simulation() as sim:
@@ -186,7 +187,7 @@ class TestFaults:
             assert board.changes() == {}
             entry.write(b"value")
             assert board["key"] == b"value"
-            assert sim.sent_on("records/board") == [b"key\0lost", b"key\0value"]
+            assert sim.sent_on("records/board") == [b"lost", b"value"]
 
     @pytest.mark.parametrize("kind", ["duplicate", "lap"])
     def test_those_that_no_write_can_meet(self, kind: Any) -> None:

@@ -18,6 +18,7 @@ from msgq.errors import SegmentError
 from msgq.impl.ground import clock
 from msgq.impl.ground.liveness import identity
 from msgq.impl.ring.snapshot import TopicWatch
+from msgq.kinds import kind_name
 from tests.command import run
 from tests.support import SHM, Child, Task, ended_thread
 from tests.unit import actors
@@ -295,3 +296,102 @@ def test_snapshots_are_frozen(endpoint: str) -> None:
         for value in (pub.stats(), sub.stats(), stats.topic(endpoint)):
             with pytest.raises(dataclasses.FrozenInstanceError):
                 value.endpoint = "other"  # type: ignore[misc]
+
+
+class TestEndpoints:
+    """Of every kind, in one pass."""
+
+    def test_each_says_what_its_kind_says(self, prefix: str) -> None:
+        with (
+            msgq.pub_sock("visionipc_cam_1", 4096) as pub,
+            msgq.sub_sock("visionipc_cam_1"),
+            msgq.Channel("scans") as channel,
+            channel.publisher() as publisher,
+            msgq.MessageQueue("jobs") as queue,
+            msgq.SeqlockVector("poses", "<f8", 10) as vector,
+        ):
+            pub.send_many([b"1", b"2"])
+            publisher.send(b"123")
+            queue.send(b"x")
+            vector[[0, 1, 2]] = 1
+            found = stats.endpoints()
+            ours = [found[0].stats, found[1].stats, found[2].stats, found[3].stats]
+            assert ours == [stats.topic("visionipc_cam_1"), stats.channel("scans"), ours[2], ours[3]]
+            assert ours[2:] == [
+                dataclasses.replace(stats.record("poses"), last_age_ns=ours[2].last_age_ns),  # type: ignore[union-attr]
+                dataclasses.replace(stats.queue("jobs"), oldest_age_ns=ours[3].oldest_age_ns),  # type: ignore[union-attr]
+            ]
+        figures = [(one.kind, one.endpoint, one.messages, one.lost) for one in found]
+        assert figures == [
+            ("frames", "visionipc_cam_1", 2, 0),
+            ("channel", "channel/scans", 1, 0),
+            ("records", "records/poses", 3, None),
+            ("queue", "queue/jobs", 1, 0),
+        ]
+        roles = [tuple(role for role, _ in one.participants) for one in found]
+        assert roles == [("subscriber", "publisher"), ("publisher",), ("writer",), ("sender",)]
+        assert {who.pid for one in found for _, who in one.participants} == {os.getpid()}
+        schemas = [None if one.schema is None else one.schema.encoding for one in found]
+        assert schemas == [None, None, "struct", None]
+        for one in found:
+            assert Path(one.path).name.endswith(one.endpoint.rpartition("/")[2])
+            assert one.created_ns == one.stats.created_ns
+            assert one.bytes > 0
+
+    def test_bytes_are_those_of_the_memory_that_it_takes(self, prefix: str) -> None:
+        with msgq.pub_sock("car", 4096), msgq.Channel("scans") as channel, channel.publisher():
+            sizes = {one.endpoint: one.bytes for one in stats.endpoints()}
+            files = [path for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*")]
+            assert sizes == {"car": 4096, "channel/scans": sum(path.stat().st_size for path in files)}
+
+    def test_losses_are_added_up_and_unknown_when_one_is(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
+            pub.send_many([bytes(8)] * 200)
+            topic = stats.topic(endpoint)
+            lost = [one.lost for one in topic.subscribers]
+            assert topic.lost == stats.endpoint(endpoint).lost == sum(one or 0 for one in lost) > 0
+            unknown = dataclasses.replace(topic.subscribers[0], lost=None)
+            assert dataclasses.replace(topic, subscribers=(unknown, topic.subscribers[1])).lost is None
+
+    def test_a_handle_is_there_once_for_each_role(self, prefix: str) -> None:
+        def roles() -> list[str]:
+            return [role for role, _ in stats.endpoint("queue/jobs").participants]
+
+        with msgq.MessageQueue("jobs") as queue:
+            assert roles() == ["handle"]
+            queue.send(b"x")
+            assert roles() == ["sender"]
+            assert queue.receive(0) is not None
+            assert roles() == ["sender", "receiver"]
+
+    def test_one_by_name(self, prefix: str) -> None:
+        msgq.Channel("scans").close()
+        assert stats.endpoint("channel/scans") == stats.endpoint(b"channel/scans") == stats.endpoints()[0]
+        with pytest.raises(SegmentError, match="no such"):
+            stats.endpoint("queue/scans")
+        with pytest.raises(ValueError, match="cannot name a file"):
+            stats.endpoint("pipe/scans")
+        assert stats.endpoints(f"{prefix}other") == []
+
+    def test_names_have_their_marks_and_inodes(self, prefix: str) -> None:
+        msgq.Channel("same").close()
+        msgq.MessageQueue("same").close()
+        msgq.pub_sock("same", 4096).close()
+        (SHM / f"msgqjobs_{prefix}" / "damaged").write_bytes(b"x")
+        found = stats.endpoint_inodes()
+        assert list(found) == ["same", "channel/same", "queue/damaged", "queue/same"]
+        assert [one.endpoint for one in stats.endpoints()] == ["same", "channel/same", "queue/same"]
+        assert found["queue/same"] == Path(stats.queue("same").path).stat().st_ino == stats.queue_inodes()["same"]
+
+
+def test_names_of_frames_are_stocks() -> None:
+    for name, kind in {
+        "visionipc_camerad_0": "frames",
+        "visionipc_a_b_12": "frames",
+        "visionipc_camerad": "topic",
+        "visionipc__1": "topic",
+        "channel/visionipc_camerad_0": "channel",
+        "camera": "topic",
+        "records/x": "records",
+    }.items():
+        assert kind_name(name) == kind, name

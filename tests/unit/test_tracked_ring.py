@@ -16,8 +16,9 @@ import msgq
 from msgq import stats
 from msgq.errors import CorruptSegmentError, StateError
 from msgq.impl.ground import clock
+from msgq.impl.meter import TopicMeter as Meter
+from msgq.impl.meter import watch
 from msgq.impl.ring import SubSocket
-from msgq.impl.ring.meter import Meter, watch
 from tests.command import run
 from tests.unit.ringfile import HEADER, SIDE_BYTES, Words, ring_path, side_path
 

@@ -13,6 +13,7 @@
 
 #include "channel/hub.h"
 #include "channel/subscriber.h"
+#include "sources/channel.h"
 
 enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 100, PAGE = 4096, CAPACITY_MOST = 64 };
 
@@ -164,6 +165,21 @@ static bool look(reader *r, mq_channel_message *m) {
     return false;
 }
 
+/* As the recorder does. */
+static void record(reader *r) {
+    mq_channel_source source = {.from = r->c};
+    mq_taken taken;
+    uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
+    uint8_t *to = malloc(bytes + 1);
+    mq_source_status status =
+        mq_channel_source_take(&source, &(mq_room){.to = to, .bytes = bytes, .whole = true}, &taken);
+    check(status != MQ_SOURCE_OK || taken.size <= bytes, "a message beyond the room");
+    check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
+    mq_channel_source_pending(&source);
+    r->c = source.from;
+    free(to);
+}
+
 static void receive(reader *r) {
     mq_channel_message m;
     uint8_t copy[SLOT_BYTES];
@@ -178,7 +194,9 @@ static void receive(reader *r) {
         r->c.forgiven = 0;
     }
     uint64_t before = mq_channel_cursor(&r->c), lost = r->c.lost, received = r->c.received;
-    if (look(r, &m)) {
+    if (fuzz_one_in(4)) {
+        record(r);
+    } else if (look(r, &m)) {
         check(m.length <= SLOT_BYTES || m.length <= r->c.pools[m.row].slot_bytes, "a length beyond the slot");
         if (r == &readers[1] && r->held < 4) {
             mq_slots pool = r->c.pools[m.row];

@@ -287,7 +287,7 @@ static void look_on(void) {
     mq_reader_copy reader;
     uint64_t sent, bytes;
     fuzz_op = "stats";
-    mq_copy_publisher(seen, (int)fuzz_below(MQ_PUBLISHERS), &who, &sent, &bytes);
+    mq_copy_publisher(seen, (int)fuzz_below(MQ_RING_PUBLISHERS), &who, &sent, &bytes);
     mq_copy_reader(seen, (int)fuzz_below(MQ_READERS), &reader);
     check(memchr(who.name, 0, sizeof who.name) && memchr(reader.who.name, 0, sizeof who.name), "a name without end");
     mq_count_stock(header, fuzz_one_in(4) ? NULL : seen);

@@ -77,12 +77,15 @@ static void free_columns(mq_columns *c) {
 /* As Columns.gather and Columns.count. */
 static void use_rows(const slice *s, const mq_columns *c, int64_t first, int64_t rows) {
     mq_tally tallies[CODES] = {0};
+    int32_t numberings[CODES];
     int64_t bytes = mq_payload_bytes(c, first, rows);
     check(bytes >= 0 && bytes <= (int64_t)s->size, "payloads larger than what they were found in");
     uint8_t *data = malloc((size_t)bytes + 1);
     int32_t *ends = malloc(sizeof *ends * (size_t)rows + 1);
     check(mq_gather(s->bytes, (int64_t)s->size, c, first, rows, data, 0, ends) == bytes, "payloads of another size");
-    mq_count(c, first, rows, tallies);
+    for (int i = 0; i < CODES; i++)
+        numberings[i] = (int32_t)fuzz_below((uint64_t)i + 1);
+    mq_count(c, first, rows, tallies, numberings);
     free(data);
     free(ends);
     for (int64_t i = 0, sum = 0; i < CODES; i++) {

@@ -12,7 +12,7 @@ static int fuzz_eventfd(unsigned start, int flags) {
 #define eventfd fuzz_eventfd
 
 #include "recorder/capture.h"
-#include "ring/meter.h"
+#include "meter/topic.h"
 #include "ground/watcher.h"
 
 static mq_meter meter;
@@ -40,7 +40,7 @@ static void measure(void) {
     fuzz_op = "meter";
     if (!joined[PASSIVE])
         return;
-    int64_t found = mq_meter_look(&meter, &subscribers[PASSIVE]);
+    int64_t found = mq_meter_topic_look(&meter, &subscribers[PASSIVE]);
     check(found >= -1 && found <= fuzz_data_bytes / 8, "more messages than a ring can hold");
     for (int i = 0; i < 3; i++) {
         double middle = mq_histogram_percentile(histograms[i], (double)fuzz_below(1001) / 1000);
@@ -56,7 +56,7 @@ static void check_chunk(const mq_log_chunk *chunk) {
     uint64_t at = 0, length;
     check(chunk->used <= chunk->room && chunk->entries_used <= chunk->entries_room, "a chunk beyond its room");
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
-        const mq_entry *entry = &chunk->entries[i];
+        const mq_log_entry *entry = &chunk->entries[i];
         check(entry->offset == at && at + MQ_RECORD_HEADER <= chunk->used, "an entry that leads nowhere");
         memcpy(&length, chunk->bytes + at + 1, sizeof length);
         check(length >= MQ_RECORD_HEADER - 9 && at + 9 + length <= chunk->used, "a record beyond the chunk");
@@ -67,7 +67,8 @@ static void check_chunk(const mq_log_chunk *chunk) {
 }
 
 static void record(void) {
-    mq_source sources[2] = {{.from = &subscribers[PASSIVE]}, {.from = &subscribers[WITHOUT_SIDE]}};
+    mq_tap taps[2] = {{.from = {.kind = MQ_SOURCE_RING, .ring = &subscribers[PASSIVE]}},
+                      {.from = {.kind = MQ_SOURCE_RING, .ring = &subscribers[WITHOUT_SIDE]}}};
     uint64_t enough = fuzz_below(4096), largest = fuzz_one_in(4) ? fuzz_below(64) : fuzz_data_bytes / 3;
     fuzz_op = "record";
     if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
@@ -77,17 +78,19 @@ static void record(void) {
     chunk.bytes = malloc(chunk.room);
     chunk.entries = malloc(chunk.entries_room * sizeof *chunk.entries);
     for (int i = 0; i < 2; i++)
-        sources[i].publish_offset = fuzz_one_in(2) ? -1 : (int64_t)(fuzz_one_in(4) ? INT64_MAX : fuzz_below(64));
-    capture.sources = sources;
-    capture.source_count = 2;
+        taps[i].publish_offset = fuzz_one_in(2) ? -1 : (int64_t)(fuzz_one_in(4) ? INT64_MAX : fuzz_below(64));
+    capture.taps = taps;
+    capture.tap_count = 2;
     if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
-        mq_subscriber_reset(sources[capture.stuck].from);
+        mq_subscriber_reset(taps[capture.stuck].from.ring);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
     check_chunk(&chunk);
     free(chunk.bytes);
     free(chunk.entries);
+    for (int i = 0; i < 2; i++)
+        free(taps[i].channels);
 }
 
 /* ---- event loops ---- */

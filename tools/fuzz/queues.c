@@ -305,7 +305,7 @@ static void run_case(void) {
     uint64_t messages = 1 + fuzz_below(fuzz_one_in(2) ? 16 : MOST), size = 1 + fuzz_below(SIZE_MOST);
     fuzz_use(&memory, mq_queue_bytes(messages, size));
     memset(members, 0, sizeof members);
-    mq_queue_write(queue(), messages, size, 1, 7, "fuzz");
+    mq_queue_write(queue(), messages, size, 1, 7, "fuzz", MQ_EVENTS_NONE);
     check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_QUEUE_SOUND, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);

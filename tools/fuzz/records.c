@@ -23,6 +23,7 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 #define sched_yield() ((void)0)
 
 #include "records/board.h"
+#include "sources/records.h"
 
 enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PAGE = 4096 };
 enum { BYTES_MOST = sizeof(mq_record) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
@@ -253,6 +254,24 @@ static void find_changes(member *m) {
     free(found);
 }
 
+/* As the recorder does. */
+static void record_changes(member *m) {
+    mq_record_source source = {.parts = *any_parts(), .seen = m->seen, .left = 1 + fuzz_below(MQ_RECORD_SCAN)};
+    mq_taken taken;
+    for (int i = 0; i < 64; i++) {
+        uint64_t bytes = fuzz_below(2 * ITEM_MOST);
+        uint8_t *to = room(bytes, 1);
+        mq_source_status status =
+            mq_record_source_take(&source, &(mq_room){.to = to, .bytes = bytes, .whole = true}, &taken);
+        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.shape.length), "beyond the room");
+        check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
+        check(source.at <= source.end && source.end <= parts.shape.length, "a look beyond all elements");
+        free(to);
+        if (status == MQ_SOURCE_EMPTY)
+            break;
+    }
+}
+
 /* As Vector._write. */
 static bool write_some(member *m, const mq_selection *which, const uint8_t *from) {
     static const mq_stamps stamps = {1, 2};
@@ -372,6 +391,7 @@ static void call(void) {
     case 4:
         fuzz_op = "changes";
         find_changes(m);
+        record_changes(m);
         break;
     case 5:
         fuzz_op = "observe";

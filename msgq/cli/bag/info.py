@@ -64,7 +64,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _table(infos: list[EndpointInfo]) -> Table:
-    table = Table("endpoint", "schema")
+    table = Table("endpoint", "kind", "schema", "publishers")
     for column in ("messages", "bytes", "rate", "lost", "epochs"):
         table.add_column(column, justify="right")
     for info in infos:
@@ -73,7 +73,9 @@ def _table(infos: list[EndpointInfo]) -> Table:
         rate = f"{(info.messages - 1) / seconds:,.1f} Hz" if seconds else "-"
         table.add_row(
             info.endpoint,
+            info.kind,
             schema,
+            ", ".join(info.publishers) or "-",
             in_units(info.messages),
             in_bytes(info.bytes),
             rate,

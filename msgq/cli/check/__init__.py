@@ -1,4 +1,4 @@
-"""`msgq check`: compares the topics with what a file expects of them."""
+"""`msgq check`: compares endpoints with what a file expects of them."""
 
 import sys
 import time
@@ -11,11 +11,13 @@ import msgq
 from msgq import naming
 from msgq.cli.check.expectations import Expectations, Finding, judge, read
 from msgq.cli.common import options
-from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.board import Watched
+from msgq.cli.common.names import Followed, Names, is_told_by_queue
 from msgq.cli.common.render import console, echo_json, styled
-from msgq.impl.ring.meter import Meter, watch
-from msgq.impl.ring.snapshot import TopicWatch
-from msgq.stats import topic_inodes
+from msgq.impl.meter import TopicMeter, watch
+from msgq.kinds import CHANNEL, QUEUE, TOPIC, kind_of
+from msgq.queue_events import events_channel
+from msgq.stats import endpoint_inodes
 
 _EPILOG = (
     "Exit codes: 0 all is as expected; 1 something is not, in the lines marked so, or the check failed; "
@@ -25,17 +27,12 @@ _LOOK_S = 0.05
 
 
 class _Endpoint:
-    """One that is measured."""
+    """One that is measured, from now on. Only topics have a meter: it counts what stock publishers send, and sizes."""
 
     def __init__(self, name: str) -> None:
-        self.watch = TopicWatch(name, naming.prefix())
-        self.meter = Meter(msgq.context, name)
-        self.lost_before = self.watch.counts().lost
-
-    def lost(self) -> int | None:
-        """How many messages its subscribers lost since; None: unknown."""
-        now = self.watch.counts().lost
-        return None if now is None or self.lost_before is None else max(0, now - self.lost_before)
+        self.watched = Watched(name, naming.prefix())
+        self.meter = TopicMeter(msgq.context, name) if kind_of(name) is TOPIC else None
+        self.watched.look()
 
 
 @click.command(epilog=_EPILOG)
@@ -55,7 +52,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
 
     \b
     seconds = 2.0             # to measure
-    only = false              # true: no other endpoint may exist
+    only = false              # true: no other endpoint may exist (but the channel of a queue's events)
     [endpoints.camera]        # a name, or a quoted pattern for whole names: ["wheel.*"]
     publisher = true          # a living one, which is the default
     subscribers = 1           # at least; [1, 3]: 1 to 3. The same with rate and size
@@ -63,6 +60,10 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     size = [1000, 2000000]    # bytes of each message
     lost = 0                  # messages that its subscribers may lose meanwhile, noticed or not
     optional = false          # true: it need not exist
+
+    Of "channel/NAME" and "queue/NAME" no size can be expected. Publishers of a queue are those that sent, subscribers
+    those that received or wait for messages. Of "records/NAME" publishers are those that write, the rate is of
+    elements, the size that of each element of a vector; nobody can tell who reads, so it has no subscribers and losses.
 
     Passive, as all that measures.
     """
@@ -91,7 +92,8 @@ def _await(expected: Expectations, timeout: float) -> None:
 
 def _findings(expected: Expectations) -> Iterator[Finding]:
     measured = _measure(expected)
-    readings = {name: one.meter.reading() for name, one in measured.items()}
+    readings = {name: one.meter.reading() for name, one in measured.items() if one.meter}
+    rows = {name: one.watched.look(fresh=True) for name, one in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.names]
@@ -99,21 +101,21 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
         if not matching and not expectation.optional:
             yield Finding(str(expectation.names), "exists", False, "there is no such endpoint")
         for name in matching:
-            one = measured[name]
-            yield from judge(expectation, one.watch.stats(), readings[name], one.lost())
+            yield from judge(expectation, rows[name], readings.get(name))
     if expected.only:
-        for name in topic_inodes():
-            if name not in claimed:
+        # The channel of a queue's events is part of the queue: it comes and goes with it.
+        claimed |= {CHANNEL.mark + events_channel(QUEUE.plain(name)) for name in claimed if kind_of(name) is QUEUE}
+        for name in endpoint_inodes():
+            if name not in claimed and not is_told_by_queue(name, claimed):
                 yield Finding(name, "only", False, "exists, but is not expected")
 
 
 def _measure(expected: Expectations) -> dict[str, _Endpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    wanted = [one.names for one in expected.endpoints]
-    followed: Followed[_Endpoint] = Followed(Names([], None), _Endpoint)
+    names = Names([str(one.names) for one in expected.endpoints], None)
+    followed: Followed[_Endpoint] = Followed(names, _Endpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        named = [one.meter for name, one in followed.by_name.items() if any(name in names for names in wanted)]
-        watch(named, min(left_s, _LOOK_S))
-    return {name: one for name, one in sorted(followed.by_name.items()) if any(name in names for names in wanted)}
+        watch([one.meter for one in followed.by_name.values() if one.meter], min(left_s, _LOOK_S))
+    return dict(sorted(followed.by_name.items()))

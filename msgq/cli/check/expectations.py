@@ -10,13 +10,24 @@ import click
 
 from msgq.cli.common.names import Names
 from msgq.cli.common.render import in_bytes, in_rate
-from msgq.stats import MeterReading, TopicStats
+from msgq.cli.common.rows import AnyRow, RecordRow
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, Kind, kind_of
+from msgq.stats import MeterReading
 
 Range = tuple[float | None, float | None]  # at least, at most
 
 _ANY: Range = (None, None)
 _FILE_KEYS = {"seconds", "only", "endpoints"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
+#: What nobody can tell of a kind, and why.
+_UNKNOWN: dict[Kind, dict[str, str]] = {
+    CHANNEL: {"size": "nobody counts the sizes of messages of a channel"},
+    QUEUE: {"size": "nobody counts the sizes of messages of a queue"},
+    RECORDS: {
+        "subscribers": "who reads records leaves no trace",
+        "lost": "values of records are replaced, and nobody counts what readers miss",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -88,10 +99,14 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     if not isinstance(table, dict):
         raise ValueError(f"{where} is no table")
     _refuse_others(table, _ENDPOINT_KEYS, where)
+    names = Names([name], prefix)
+    for plain in names.plain:
+        if unknown := [why for key, why in _UNKNOWN.get(kind_of(plain), {}).items() if key in table]:
+            raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")
     lost = _typed(table, "lost", int, None)
     publisher = _typed(table, "publisher", bool, True)
     return Expectation(
-        names=Names([name], prefix),
+        names=names,
         publisher=publisher,
         subscribers=_range(table, "subscribers"),
         rate=_range(table, "rate"),
@@ -127,35 +142,49 @@ def _range(table: dict[str, Any], key: str) -> Range:
     return low, high
 
 
-def judge(expected: Expectation, topic: TopicStats, reading: MeterReading, lost: int | None) -> Iterator[Finding]:
-    """Compare an endpoint that exists with what is expected of it; `lost` is what its subscribers lost meanwhile."""
+def judge(expected: Expectation, row: AnyRow, reading: MeterReading | None) -> Iterator[Finding]:
+    """Compare an endpoint that exists with what is expected of it; `reading` is its meter's, of a topic."""
 
     def finding(what: str, ok: bool, text: str) -> Finding:
-        return Finding(topic.endpoint, what, ok, text)
+        return Finding(row.endpoint, what, ok, text)
 
+    unknown = _UNKNOWN.get(kind_of(row.endpoint), {})
     if expected.publisher is not None:
-        lives = topic.publisher_kind == "stock" or (topic.publisher is not None and topic.publisher.alive is not False)
+        lives = row.publishing > 0
         yield finding("publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher")
     if expected.subscribers != _ANY:
-        living = sum(one.participant.alive is not False for one in topic.subscribers) + topic.stock_subscribers
-        yield finding("subscribers", _within(living, expected.subscribers), f"{living} subscribers")
+        living = row.subscribing
+        text = unknown.get("subscribers", f"{living} subscribers")
+        yield finding("subscribers", living is not None and _within(living, expected.subscribers), text)
     if expected.rate != _ANY:
-        rate = reading.rate if reading.rate is not None else reading.messages / reading.seconds
-        text = f"{in_rate(rate)} messages/s"
-        yield finding("rate", _within(rate, expected.rate), f"{text}, expected {_text(expected.rate)}")
+        rate = _rate(row, reading)
+        text = f"{in_rate(rate)} messages/s, expected {_text(expected.rate)}"
+        yield finding("rate", rate is not None and _within(rate, expected.rate), text)
     if expected.size != _ANY:
-        yield finding("size", *_size(expected.size, reading))
+        yield finding("size", *_size(expected.size, row, reading))
     if expected.lost is not None:
-        ok = lost is not None and lost <= expected.lost
-        yield finding("lost", ok, "unknown losses" if lost is None else f"{lost} messages lost by subscribers")
+        lost = None if row.before is None or row.lost is None or row.before.lost is None else row.lost - row.before.lost
+        text = unknown.get("lost", "unknown losses") if lost is None else f"{max(0, lost)} messages lost by subscribers"
+        yield finding("lost", lost is not None and lost <= expected.lost, text)
 
 
-def _size(wanted: Range, reading: MeterReading) -> tuple[bool, str]:
-    sizes = reading.sizes
-    if sizes is None:
+def _rate(row: AnyRow, reading: MeterReading | None) -> float | None:
+    if reading is None:
+        return row.rate
+    return reading.rate if reading.rate is not None else reading.messages / reading.seconds
+
+
+def _size(wanted: Range, row: AnyRow, reading: MeterReading | None) -> tuple[bool, str]:
+    if reading is not None:
+        least, most = (reading.sizes.min, reading.sizes.max) if reading.sizes else (None, None)
+    elif isinstance(row, RecordRow) and row.stats.kind == "vector":
+        least = most = row.stats.item_bytes
+    else:
+        return False, _UNKNOWN[kind_of(row.endpoint)].get("size", "values of a board have sizes of their own")
+    if least is None or most is None:
         return False, "no message came"
-    text = f"{in_bytes(sizes.min)} to {in_bytes(sizes.max)}, expected {_text(wanted)}"
-    return _within(sizes.min, wanted) and _within(sizes.max, wanted), text
+    text = f"{in_bytes(least)} to {in_bytes(most)}, expected {_text(wanted)}"
+    return _within(least, wanted) and _within(most, wanted), text
 
 
 def _within(value: float, wanted: Range) -> bool:

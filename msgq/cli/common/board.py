@@ -1,99 +1,95 @@
-"""Topics looked at again and again, as cheaply as it goes: what moved since the last look, for list, stat and top."""
+"""Endpoints of all kinds looked at again and again, as cheaply as it goes: what moved since the last look."""
 
-import dataclasses
+import contextlib
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from msgq import naming
 from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.errors import SegmentError
+from msgq.impl.channel.hub import open_hub
+from msgq.impl.records.snapshot import RecordWatch
 from msgq.impl.ring.snapshot import TopicWatch
-from msgq.stats import TopicCounts, TopicStats
+from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.kinds import CHANNEL, KINDS, QUEUE, RECORDS, TOPIC, Kind, kind_of
 
-_STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of /proc: that is the dear part
+_STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of the kernel: that is the dear part
+_STATS_SHARE = 50  # and so many times what it takes: all elements of a vector are looked at
 
 
-@dataclass(frozen=True)
-class Row:
-    """A topic, and what it did since the last look.
+class Watch(Protocol):
+    """An endpoint that is kept mapped, without a trace."""
 
-    Attributes
-    ----------
-    stats : who takes part; up to 2 s old. Its messages and bytes are those of the look.
-    rate : messages a second; None at the first look, and of stock publishers, which do not count.
-    byte_rate : payload bytes a second; of stock publishers what went through the ring, so a little more.
-    lost : messages that those who subscribe have lost by now, all together, see `SubscriberInfo`; None when unknown.
-    lost_rate : messages a second that they lose.
+    def counts(self) -> Any:
+        """Return what moves, within microseconds."""
+
+    def stats(self) -> Any:
+        """Return all that is known, as `msgq.stats` has it of this kind."""
+
+
+#: What watches an endpoint of each kind, made with its name without the mark, and the prefix.
+WATCHES: dict[Kind, Callable[[str, str], Watch]] = {
+    TOPIC: TopicWatch,
+    CHANNEL: open_hub,
+    RECORDS: RecordWatch,
+    QUEUE: QueueWatch,
+}
+
+
+class Watched:
+    """One endpoint of any kind.
+
+    Raises
+    ------
+    SegmentError : there is no such endpoint, or its files cannot be read; by its methods: others cut its file.
     """
 
-    stats: TopicStats
-    rate: float | None
-    byte_rate: float | None
-    lost: int | None
-    lost_rate: float | None
+    def __init__(self, endpoint: str, prefix: str) -> None:
+        self._kind = kind_of(endpoint)
+        self._name = self._kind.plain(endpoint)
+        self._watch = WATCHES[self._kind](self._name, prefix)
+        self._before: Any = None
+        self._look_s = 0.0
+        self._ask()
 
-    @property
-    def stock(self) -> bool:
-        """Whether a stock program publishes it."""
-        return self.stats.publisher_kind == "stock"
-
-    def as_json(self) -> dict[str, Any]:
-        """What `--json` shows of it."""
-        rates = {"rate": self.rate, "byte_rate": self.byte_rate, "lost_rate": self.lost_rate}
-        return {**dataclasses.asdict(self.stats), "kind": "ring", "lost": self.lost, **rates}
-
-
-class _Watched:
-    """One topic."""
-
-    def __init__(self, name: str, prefix: str) -> None:
-        self._watch = TopicWatch(name, prefix)
-        self._stats = self._watch.stats()
-        self._stats_s = self._look_s = time.monotonic()
-        self._before: TopicCounts | None = None
-
-    def look(self) -> Row:
+    def look(self, fresh: bool = False) -> AnyRow:
+        """Return how it is; rates are those since the last look. `fresh`: who takes part is asked now in any case."""
         now_s, now = time.monotonic(), self._watch.counts()
-        if now_s - self._stats_s >= _STATS_PERIOD_S:
-            self._stats, self._stats_s = self._watch.stats(), now_s
-        before, seconds = self._before, now_s - self._look_s
+        if fresh or now_s >= self._next_s:
+            self._ask()
+        row = ROWS[self._kind](self._name, self._stats, now, self._before, now_s - self._look_s)
         self._before, self._look_s = now, now_s
-        stats = dataclasses.replace(self._stats, messages=now.messages, bytes=now.bytes)
-        if before is None or not seconds:
-            return Row(stats, None, None, now.lost, None)
-        rate = _growth(before.messages, now.messages, seconds)
-        byte_rate = _growth(before.bytes, now.bytes, seconds)
-        if stats.publisher_kind == "stock":
-            rate, byte_rate = None, _growth(before.position_bytes, now.position_bytes, seconds)
-        return Row(stats, rate, byte_rate, now.lost, _growth(before.lost, now.lost, seconds))
+        return row
 
-
-def _growth(before: int | None, now: int | None, seconds: float) -> float | None:
-    """How much more it is, a second. Less, because somebody left or a count began anew, is nothing."""
-    return None if before is None or now is None else max(0, now - before) / seconds
+    def _ask(self) -> None:
+        began_s = time.monotonic()
+        self._stats = self._watch.stats()
+        took_s = time.monotonic() - began_s
+        self._next_s = began_s + max(_STATS_PERIOD_S, _STATS_SHARE * took_s)
 
 
 class Board:
-    """The topics that a verb is about, as they come and go."""
+    """The endpoints that a verb is about, as they come and go."""
 
     def __init__(self, names: Names) -> None:
         prefix = naming.checked_prefix(names.prefix)
-        self._topics: Followed[_Watched] = Followed(names, lambda name: _Watched(name, prefix))
+        self._endpoints: Followed[Watched] = Followed(names, lambda name: Watched(name, prefix))
 
-    def look(self) -> list[Row]:
-        """Return how things are, sorted by name; rates are those since the last look."""
-        self._topics.refresh()
-        return [topic.look() for _, topic in sorted(self._topics.by_name.items())]
+    def look(self, fresh: bool = False) -> list[AnyRow]:
+        """Return how things are, by kind and name; rates are those since the last look. `fresh` as of `Watched`."""
+        self._endpoints.refresh()
+        rows = []
+        for name in sorted(self._endpoints.by_name, key=lambda name: (KINDS.index(kind_of(name)), name)):
+            with contextlib.suppress(SegmentError):  # somebody cuts its file: that is no endpoint any more
+                rows.append(self._endpoints.by_name[name].look(fresh))
+        return rows
 
-    def measure(self, seconds: float) -> list[Row]:
+    def measure(self, seconds: float) -> list[AnyRow]:
         """Return how things are, with the rates of some seconds from now; 0 for no rates."""
         rows = self.look()
         if not seconds or not rows:
             return rows
         time.sleep(seconds)
-        return self.look()
-
-
-def subscriber_count(row: Row) -> int:
-    """How many subscribe that are not known to be dead."""
-    return sum(one.participant.alive is not False for one in row.stats.subscribers) + row.stats.stock_subscribers
+        return self.look(fresh=True)

@@ -14,8 +14,9 @@ from msgq.cli.common.names import Followed, Names
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.impl.ground import clock
-from msgq.impl.ring.meter import Meter, watch
-from msgq.stats import Distribution, MeterReading
+from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
+from msgq.stats import Distribution, MeterReading, queue
 
 _HEAD_PERIOD = 20  # lines
 _LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
@@ -76,9 +77,22 @@ def measure(names: Names, make: Callable[[str], Meter], columns: Sequence[Column
         _measure(Followed(names, make), names, columns, wanted)
 
 
+_METERS: dict[Kind, Callable[[str, str], Meter]] = {
+    CHANNEL: ChannelMeter,
+    RECORDS: RecordsMeter,
+    QUEUE: QueueMeter,
+}
+
+
 def meter(name: str) -> Meter:
-    """Return a meter that knows of no publish times."""
-    return Meter(msgq.context, name)
+    """Return a meter of an endpoint of any kind, which takes publish times from beside payloads, if they are there."""
+    kind = kind_of(name)
+    if kind is TOPIC:
+        return TopicMeter(msgq.context, name)
+    plain, in_prefix = kind.plain(name), naming.checked_prefix(None)
+    if kind is QUEUE and queue(plain).events:
+        return EventsMeter(plain, in_prefix)
+    return _METERS[kind](plain, in_prefix)
 
 
 def _measure(meters: Followed[Meter], names: Names, columns: Sequence[Column], wanted: Wanted) -> None:
@@ -126,7 +140,7 @@ def _await(meters: Followed[Meter], names: Names, timeout: float | None) -> None
 
 def say_waiting(names: Names | str) -> None:
     """Tell people why nothing happens."""
-    echo(f"msgq: there is no such topic yet, waiting: {names}", err=True)
+    echo(f"msgq: there is no such endpoint yet, waiting: {names}", err=True)
 
 
 def give_up(names: Names, timeout: float) -> None:

@@ -8,11 +8,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from msgq import timing
-from msgq.cli.common.names import marked_names
 from msgq.errors import InvalidValueError
+from msgq.kinds import CHANNEL, TOPIC, kind_of
 from msgq.naming import endpoint_name
 from msgq.selection import expression
-from msgq.stats import topic_inodes
+from msgq.stats import endpoint_inodes, topic_inodes
 
 EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
 EXIT_CODES_RUNNING = (
@@ -44,14 +44,16 @@ def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequen
 
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the endpoints that are there and begin so, for the shell."""
-    return _items(topic_inodes(context.params.get("prefix")), incomplete)
+    """Return the endpoints, of all kinds, that are there and begin so, for the shell."""
+    return _items(endpoint_inodes(context.params.get("prefix")), incomplete)
 
 
-def complete_any(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the endpoints of every kind that are there and begin so, for the shell."""
-    marked = marked_names(context.params.get("prefix"))
-    return complete_endpoint(context, _parameter, incomplete) + _items(marked, incomplete)
+def complete_topic_or_channel(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the topics and channels that are there and begin so, for the shell."""
+    every = endpoint_inodes(context.params.get("prefix"))
+    return _items((name for name in every if kind_of(name) in (TOPIC, CHANNEL)), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -72,9 +74,8 @@ endpoints = click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", s
 some_endpoints = click.argument(
     "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_endpoint
 )
-all_kinds = click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=complete_any)
-some_of_all_kinds = click.argument(
-    "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_any
+everything = click.option(
+    "-a", "--all", "everything", is_flag=True, help="Timing topics and channels of queues' events, too."
 )
 count = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")
 once = click.option("--once", is_flag=True, help="The same as -n 1.")

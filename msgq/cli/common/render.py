@@ -154,10 +154,3 @@ def publisher(topic: TopicStats) -> str:
     if topic.publisher is not None:
         return str(topic.publisher)
     return "stock" if topic.publisher_kind == "stock" else "-"
-
-
-def subscribers(topic: TopicStats) -> Text:
-    """Who subscribes to a topic, one a line; stock subscribers leave no name."""
-    named = [str(subscriber.participant) for subscriber in topic.subscribers]
-    stock = [f"{topic.stock_subscribers} stock"] if topic.stock_subscribers else []
-    return stacked(named + stock or ["-"])

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 import click
 
 import msgq
-from msgq import channel_remains, naming, queue_remains, record_remains, remains
+from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, in_bytes, styled
 from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.errors import MsgqError
 from msgq.impl.ground import clock
 from msgq.impl.ring.topic import unlink_topic
-from msgq.stats import channels, queues, records, topics
+from msgq.kinds import kind_of
+from msgq.remains import gates_and_claims, table, topics
+from msgq.remains.removal import Flaw
+from msgq.remains.table import REMAINS, ailments
+from msgq.stats import endpoints
 
 _EPILOG = (
     "Exit codes: 0 nothing is wrong (notes are no fault); 1 something is wrong, in the lines marked so; 2 wrong usage."
@@ -52,8 +56,10 @@ def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield from (check() for check in CHECKS)
     yield stamps()
     yield round_trip()
-    for look in (segments, files, participants, channel_state, queue_state, record_state, left_behind):
-        yield look(where)
+    yield segments(where)
+    yield files(where)
+    yield from states(where)
+    yield left_behind(where)
 
 
 def stamps() -> Check:
@@ -82,74 +88,48 @@ def round_trip() -> Check:
 
 
 def segments(prefix: str) -> Check:
-    """Look for files in the place of a topic that are damaged (wrong), or that this user cannot read (a note)."""
-    kept = queue_remains.QUEUES.unreadable(prefix) + record_remains.RECORDS.unreadable(prefix)
-    every = remains.unreadable(prefix) + channel_remains.unreadable(prefix) + kept
-    flaws = sorted(every, key=lambda flaw: not flaw.wrong)
+    """Look for files in the place of an endpoint that are damaged (wrong), or that this user cannot read (a note)."""
+    flaws = sorted(table.unreadable(prefix), key=lambda flaw: not flaw.wrong)
     return _judged("segments", flaws, "every one can be read")
 
 
 def files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
-    lost = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in remains.orphans(prefix)]
-    flaws = [remains.Flaw(text, wrong=True) for text in lost] + remains.strangers(prefix) + _elsewhere(prefix)
+    lost = [f"{endpoint} has a side segment, but no ring (--fix removes it)" for endpoint in topics.orphans(prefix)]
+    flaws = [Flaw(text, wrong=True) for text in lost] + topics.strangers(prefix) + _elsewhere(prefix)
     return _judged("files", flaws, "every one belongs where it is, to whom it should")
 
 
-def _judged(check: str, flaws: Sequence[remains.Flaw], good: str) -> Check:
+def _judged(check: str, flaws: Sequence[Flaw], good: str) -> Check:
     if not flaws:
         return Check(check, "ok", good)
     return Check(check, "wrong" if any(flaw.wrong for flaw in flaws) else "note", "; ".join(one.text for one in flaws))
 
 
-def _elsewhere(prefix: str) -> list[remains.Flaw]:
+def _elsewhere(prefix: str) -> list[Flaw]:
     """Say what prefixes have of side segments without a ring, if none is in force. It holds nobody up: a note."""
-    prefixes = [] if prefix else remains.orphaned_prefixes()
+    prefixes = [] if prefix else topics.orphaned_prefixes()
     if not prefixes:
         return []
-    left = [one for where in prefixes for one in remains.clear_orphans(where, remove=False) if one.endpoint]
+    left = [one for where in prefixes for one in topics.clear_orphans(where, remove=False) if one.endpoint]
     size = in_bytes(sum(one.bytes for one in left))
     text = f"{len(prefixes)} prefixes that ended left {len(left)} side segments without a ring, {size}"
-    return [remains.Flaw(f"{text} (`msgq clean` removes them)", wrong=False)]
+    return [Flaw(f"{text} (`msgq clean` removes them)", wrong=False)]
 
 
-def participants(prefix: str) -> Check:
-    """Look for publishers and subscribers that died and are still entered in a topic."""
-    everywhere = topics(prefix)
-    dead = [f"{one.endpoint}: {role} {who}" for one in everywhere for role, who in remains.dead(one)]
-    if not dead:
-        return Check("participants", "ok", f"{len(everywhere)} topics, nobody dead in them")
-    text = f"{'; '.join(dead)}. The next to start takes their places; --fix removes topics that only the dead use"
-    return Check("participants", "wrong", text)
-
-
-def channel_state(prefix: str) -> Check:
-    """Look at channels: full rows (wrong: nobody can join), the dead and what they left, views that are kept long."""
-    found = channels(prefix)
-    every = [flaw for one in found for flaw in channel_remains.ailments(one)] + channel_remains.lost(prefix)
-    flaws = sorted(every, key=lambda flaw: not flaw.wrong)
-    return _judged("channels", flaws, f"{len(found)} channels, nobody dead in them, and nothing left behind")
-
-
-def queue_state(prefix: str) -> Check:
-    """Look at work queues: nonsense and full rows (wrong: somebody cannot send or join), and what the dead left."""
-    found = queues(prefix)
-    flaws = sorted((flaw for one in found for flaw in queue_remains.ailments(one)), key=lambda flaw: not flaw.wrong)
-    sizes = f"{len(found)} queues, {in_bytes(sum(one.bytes for one in found))} of {naming.SHARED_MEMORY}"
-    return _judged("queues", flaws, f"{sizes}; the dead left nothing in them")
-
-
-def record_state(prefix: str) -> Check:
-    """Look at vectors and boards: full rows (wrong: nobody else can write), and the dead."""
-    found = records(prefix)
-    flaws = sorted((flaw for one in found for flaw in record_remains.ailments(one)), key=lambda flaw: not flaw.wrong)
-    sizes = f"{len(found)} vectors and boards, {in_bytes(sum(one.bytes for one in found))} of {naming.SHARED_MEMORY}"
-    return _judged("records", flaws, f"{sizes}; nobody dead in them")
+def states(prefix: str) -> Iterator[Check]:
+    """Look at endpoints of each kind: what keeps somebody from using one (wrong), the dead, and what they left."""
+    every = endpoints(prefix)
+    for one in REMAINS:
+        found = [stats for stats in every if kind_of(stats.endpoint) is one.kind]
+        size = in_bytes(sum(stats.bytes for stats in found))
+        good = f"{len(found)} {one.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
+        yield _judged(one.check, ailments(one, found, prefix), good)
 
 
 def left_behind(prefix: str) -> Check:
     """Look for what killed controllers and ZMQ publishers left; it holds nobody up, so it is a note."""
-    dead = [*remains.clear_gates(prefix, remove=False), *remains.clear_claims(prefix, remove=False)]
+    dead = [*gates_and_claims.clear_gates(prefix, remove=False), *gates_and_claims.clear_claims(prefix, remove=False)]
     if not dead:
         return Check("remains", "ok", "no gates or ZMQ claims of the dead")
     text = "; ".join(f"{one.endpoint}: {one.reason}" for one in dead)
@@ -158,9 +138,5 @@ def left_behind(prefix: str) -> Check:
 
 def repair(prefix: str) -> Check:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
-    removals = [*remains.repair(prefix), *channel_remains.repair(prefix)]
-    done, failed = queue_remains.repair(prefix)
-    done += [f"removed {one.endpoint}: {one.reason}" for one in removals if one.removed and one.endpoint]
-    failed += [one.reason for one in removals if not one.removed]
-    text = "; ".join(done + failed) or "nothing to repair"
-    return Check("repair", "wrong" if failed else "ok", text)
+    done, failed = table.repair(prefix)
+    return Check("repair", "wrong" if failed else "ok", "; ".join(done + failed) or "nothing to repair")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from typing_extensions import disjoint_base
 
-from msgq.figures import ChannelStats
+from msgq.figures.channels import ChannelStats
+from msgq.figures.endpoints import EndpointCounts
 from msgq.schema import Schema
 
 @disjoint_base
@@ -111,6 +112,9 @@ class Hub:
     def stats(self) -> ChannelStats:
         """Return who takes part, what the dead left, and who holds which views; it changes nothing."""
 
+    def counts(self) -> EndpointCounts:
+        """Return what moves; takes some microseconds for each subscriber that is listed, and changes nothing."""
+
     def clear_pools(self) -> ChannelStats:
         """Remove the pools of the dead that nobody can reach, and those of no row. Returns what was there before.
 
@@ -136,9 +140,15 @@ class Hub:
         """
 
 def open_hub(
-    name: str, in_prefix: str, create: bool | None, mode: int | None, trust: str | None, writable: bool, creator: str
+    name: str,
+    in_prefix: str,
+    create: bool | None = False,
+    mode: int | None = None,
+    trust: str | None = None,
+    writable: bool = False,
+    creator: str = "",
 ) -> Hub:
-    """Open a channel, or make it.
+    """Open a channel, by default to look on, or make it.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from msgq.impl.channel.core cimport (
     mq_hub_withdraw, mq_hub_write, mq_identity, mq_identity_life, mq_listener_row, mq_load_acquire_u64,
     mq_load_relaxed_u64, mq_order, mq_order_tail, mq_publisher_row, mq_schema_parts_of,
 )
-from msgq.impl.channel.snapshot cimport channel_stats
+from msgq.impl.channel.snapshot cimport channel_counts, channel_stats
 from msgq.impl.ground.clock cimport host_time_ns
 from msgq.impl.ground.core cimport (
     MQ_DEAD, mq_inquire, mq_inquiry, mq_inquiry_end, mq_roll, mq_row_hold, mq_row_let_go, mq_schema_parts,
@@ -215,6 +215,11 @@ cdef class Hub:
         self.check_whole()
         return stats
 
+    def counts(self):
+        counts = channel_counts(self.segment)
+        self.check_whole()
+        return counts
+
     # ---- who takes part, for errors ----
 
     def viewer(self, int row):
@@ -320,8 +325,8 @@ cdef Hub _make_hub(str name, str in_prefix, str path, object mode, object trust,
         close(fd)
 
 
-def open_hub(str name, str in_prefix, create, mode, trust, bint writable, str creator):
-    """Open the channel, or make it: `create` True only makes, False only opens, None does either."""
+def open_hub(str name, str in_prefix, create=False, mode=None, trust=None, bint writable=False, str creator=""):
+    """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
     cdef Hub hub
     cdef int tries = OPEN_TRIES
     path = naming.channel_path(name, in_prefix)

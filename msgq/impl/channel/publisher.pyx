@@ -50,6 +50,7 @@ cdef bint rows_of(messages, Py_buffer *view) except -1:
     return False
 
 
+@no_gc_clear  # a queue's handle that is collected with it has events to publish
 cdef class Publisher:
     """See publisher.pyi."""
 

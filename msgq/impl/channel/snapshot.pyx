@@ -25,7 +25,9 @@ import os
 
 from msgq import naming
 from msgq.errors import SegmentError
-from msgq.figures import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer, Participant
+from msgq.figures import Participant
+from msgq.figures.channels import ChannelPublisher, ChannelStats, ChannelSubscriber, ChannelViewer
+from msgq.figures.endpoints import EndpointCounts
 
 
 cdef extern from "channel/snapshot.h" nogil:
@@ -181,6 +183,28 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
         (text(hub.creator, MQ_HUB_CREATOR), mq_load_relaxed_u64(&hub.creator_pid)),
         mq_load_relaxed_u64(&hub.created_ns),
         schema, segment.size, sum(look.files.values()), publishers, subscribers, viewers, opened, look.orphans())
+
+
+cdef object channel_counts(Segment segment):
+    """Return what moves in a channel, whose hub is mapped and checked. Its pools are not looked at."""
+    cdef const mq_hub *hub = <const mq_hub *> segment.address
+    cdef mq_inquiry inquiry = mq_inquire(&segment.roll)
+    cdef mq_order order
+    cdef mq_listener_copy of
+    cdef uint64_t size = 0, lost = 0
+    cdef bint begun = mq_channel_order(hub, &order)
+    cdef int i
+    for i in range(MQ_PUBLISHERS):
+        if mq_load_acquire_u64(&hub.publishers[i].pool_uid):
+            size += mq_load_relaxed_u64(&hub.publishers[i].bytes)
+    for i in range(MQ_LISTENERS):
+        if mq_load_acquire_u64(&hub.listeners[i].who.uid):
+            mq_snapshot_figures(&hub.listeners[i], &of)
+            if begun and mq_identity_life(&inquiry, &hub.listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD:
+                mq_snapshot_ahead(&order, &of)
+            lost += of.lost
+    mq_inquiry_end(&inquiry)
+    return EndpointCounts(mq_order_tail(&order) - order.capacity if begun else 0, size, lost)
 
 
 cdef dict pool_files(str name, str in_prefix):

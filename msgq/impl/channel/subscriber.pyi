@@ -9,7 +9,7 @@ import numpy.typing as npt
 from _typeshed import WriteableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.figures import ChannelMessage, PublisherInfo
+from msgq.figures.channels import ChannelMessage, PublisherInfo
 from msgq.impl.channel.hub import Hub
 from msgq.impl.ground.views import HeldView
 from msgq.impl.ground.waiting import Waitable

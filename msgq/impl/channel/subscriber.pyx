@@ -29,7 +29,7 @@ from msgq.errors import (
     CorruptSegmentError, InvalidValueError, LostMessagesError, MessageSizeError, MessageTooLargeError, SegmentError,
     StateError, TooManyViewsError,
 )
-from msgq.figures import ChannelMessage, PublisherInfo
+from msgq.figures.channels import ChannelMessage, PublisherInfo
 from msgq.impl.sockets.checks import timeout_ns
 
 
@@ -41,6 +41,7 @@ cdef enum:
     LOOK_AGAIN_NS = 1000000000      # for a publisher that died between its message and the wake
     PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
     PASSIVE_MAX_NS = 1000000
+    MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
@@ -127,8 +128,9 @@ cdef class Subscriber(Waitable):
     # ---- finding ----
 
     cdef bint _look(self, mq_channel_message *message) except -1:
-        """The message at the cursor; False: there is none."""
-        while True:
+        """The message at the cursor; False: there is none, or too many in a row whose pools cannot be had."""
+        cdef int _mapped
+        for _mapped in range(MAPPED_MAX):
             status = mq_channel_next(&self.c, message)
             if self._raises and self.c.lost != self._told:
                 lost, self._told = self.c.lost - self._told, self.c.lost
@@ -149,6 +151,7 @@ cdef class Subscriber(Waitable):
             self._hub.check_whole()
             text = f"at position {message.position} is no message: another program wrote there"
             raise CorruptSegmentError(text, self._endpoint, self._hub.path)
+        return False  # others publish them as fast as we pass them over; the next call goes on
 
     cdef int _map_pool(self, const mq_channel_message *message) except -1:
         """Map the pool that the message is in. If it is not there, while the message is, that is lost."""

@@ -118,13 +118,14 @@ class Source(Generic[To]):
     endpoint : its name in a simulation.
     exact : each message goes to one of those who take, exactly once: nothing is lost, and nobody is lapped.
     shared : each message changes what all see.
+    derived : its messages tell of what became of others, which faults befall: these are spared those drawn at random.
     messages : published so far.
     inherited : it is the parent's, and this a forked child: nobody here gets what is sent there.
     inboxes : of its subscribers.
     deliver : what each message is given to. The bus chooses it: the subscribers, or a simulation.
     """
 
-    exact = shared = False
+    exact = shared = derived = False
 
     def __init__(self, endpoint: str, route: Callable[[Source[Any]], Sink]) -> None:
         self.endpoint = endpoint
@@ -174,6 +175,7 @@ class Topic(Source["Inbox"]):
     bytes : published so far.
     stamps : bytes of the ring that each message takes besides: 0, unless the topic is tracked.
     schema : what the messages are, as the publisher said that said it last.
+    picture : of a stream of frames: what a simulation says of a message.
     """
 
     def __init__(self, endpoint: str, data_bytes: int, route: Callable[[Source[Any]], Sink]) -> None:
@@ -187,6 +189,7 @@ class Topic(Source["Inbox"]):
         self.writer: Writer | None = None
         self.writers = 0
         self.schema: Schema | None = None
+        self.picture: Callable[[bytes], bytes] | None = None
 
     def claim(self, writer: Writer) -> None:
         """Make this the publisher; who had the topic finds out at its next send."""
@@ -384,6 +387,7 @@ class Bus:
     Attributes
     ----------
     channels, queues, records : by prefix and name; see channel_order.py, workqueue_store.py and records_store.py.
+    frames : servers of frames that clients can find, by prefix and name; see visionipc/fake.py.
     """
 
     def __init__(self) -> None:
@@ -392,6 +396,7 @@ class Bus:
         self.channels: dict[tuple[str, str], Source[Any]] = {}
         self.queues: dict[tuple[str, str], Source[Any]] = {}
         self.records: dict[tuple[str, str], Source[Any]] = {}
+        self.frames: dict[tuple[str, str], Any] = {}
 
     def topic(self, endpoint: str, segment_size: int, mode: int | None) -> Topic:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
@@ -419,7 +424,7 @@ class Bus:
         kinds = self._topics, self.channels, self.queues, self.records
         for source in chain.from_iterable(kind.values() for kind in kinds):
             source.disown()
-        for kept in (*kinds, self.clock.alarms):
+        for kept in (*kinds, self.frames, self.clock.alarms):
             kept.clear()
 
     def existing_topic(self, endpoint: str) -> Topic:

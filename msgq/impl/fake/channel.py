@@ -12,7 +12,7 @@ from typing import cast
 
 from msgq import naming, sharing
 from msgq.errors import SegmentError
-from msgq.figures import ChannelStats
+from msgq.figures.channels import ChannelStats
 from msgq.impl.fake import channel_order
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.channel_order import Line
@@ -32,9 +32,15 @@ class Hub(channel_order.Hub):
 
 
 def open_hub(
-    name: str, in_prefix: str, create: bool | None, mode: int | None, trust: object, writable: bool, creator: str
+    name: str,
+    in_prefix: str,
+    create: bool | None = False,
+    mode: int | None = None,
+    trust: object = None,
+    writable: bool = False,
+    creator: str = "",
 ) -> Hub:
-    """Open the channel, or make it: `create` True only makes, False only opens, None does either."""
+    """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
     sharing.trusted(name)
     bus = current_bus()
     there = bus.channels.get((in_prefix, name))

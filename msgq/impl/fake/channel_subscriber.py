@@ -16,7 +16,7 @@ from msgq.errors import (
     StateError,
     TooManyViewsError,
 )
-from msgq.figures import ChannelMessage, PublisherInfo
+from msgq.figures.channels import ChannelMessage, PublisherInfo
 from msgq.impl.fake.bus import forked_error
 from msgq.impl.fake.channel_cursor import Cursor
 from msgq.impl.fake.channel_order import Entry, Hub, Pool, Slot

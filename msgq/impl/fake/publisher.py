@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
-from msgq.figures import PublisherStats
+from msgq.figures.topics import PublisherStats
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,
     WRITERS_MAX,

@@ -159,8 +159,7 @@ class Entry:
         self._board._use()
         if len(copy) > self._store.value_bytes:
             raise options.too_large_error(len(copy), self._store.value_bytes, self._store.name)
-        what = self._key, copy, self._store.bus.clock.now_ns
-        self._store.write(self._row, what, self._key.encode() + b"\0" + copy)
+        self._store.write(self._row, (self._key, copy, self._store.bus.clock.now_ns))
 
 
 class Observed(Watcher):

@@ -107,12 +107,16 @@ class Store(Source[Arrivals]):
         self._held: dict[int, Any] = {}  # by number: written, and not there so far
         self.join(_Coming(self))
 
-    def write(self, row: Row, what: Any, data: bytes) -> None:
-        """Write, in the name of a handle. `data`: as a simulation shows it."""
+    def write(self, row: Row, what: Any) -> None:
+        """Write, in the name of a handle."""
         self.messages += 1
         self.sender = row
         self._held[self.messages] = what
-        self.deliver((self.messages, data))
+        self.deliver((self.messages, b""))
+
+    def held(self, entry: Entry) -> Any:
+        """Return what a write writes that is not there so far."""
+        return self._held[entry[0]]
 
     def arrive(self, entry: Entry) -> None:
         """A write is there."""
@@ -193,7 +197,13 @@ class VectorStore(Store):
         self.items: npt.NDArray[Any] = np.zeros(length, self.dtype)
         self.times = np.zeros(length, np.int64)
         self.counts = np.zeros(length, np.uint64)
+        self._begun: dict[int, int] = {}
         self.owner: Row | None = None
+
+    def begin(self, index: int) -> int:
+        """Count a write of an element, be it delayed or dropped then; for simulations."""
+        self._begun[index] = count = self._begun.get(index, 0) + 1
+        return count
 
     def put(self, what: tuple[npt.NDArray[np.int64], npt.NDArray[Any], int]) -> None:
         """See `Store`: indexes, rows, time."""

@@ -83,8 +83,7 @@ class Elements(Handle):
         clock = self._bus.clock
         now = clock.now_ns
         rows = arrays.stamped(rows, now, origin_time() or clock.new_origin_time()) if self._tracked else rows.copy()
-        data = indices.astype("<u4").tobytes() + rows.tobytes()
-        self._store.write(row, (indices, rows, now), data)
+        self._store.write(row, (indices, rows, now))
 
     def _selected(self, selection: Any) -> npt.NDArray[np.int64]:
         return arrays.indices(selection, self._length, self._endpoint)

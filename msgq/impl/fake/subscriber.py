@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures import SubscriberStats, Tracked
+from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.fake.bus import Arrivals, Entry, Inbox, current_bus, forked_error, need
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from msgq import naming, sharing
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
@@ -21,12 +21,14 @@ from msgq.impl.fake.bus import Bus, current_bus, forked_error
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
+from msgq.impl.fake.workqueue_events import Outlet, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
 from msgq.impl.ground.origin import origin_time as thread_origin
 from msgq.impl.sockets.checks import closed_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
+from msgq.queue_events import Event
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -56,9 +58,10 @@ class MessageQueue(Waitable):
         prefix: str | None = None,
         trust: str | None = None,
         spin_us: int | None = None,
+        events: Literal[True, "payload"] | None = None,
     ) -> None:
         super().__init__()
-        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
+        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write, events)
         options.check_schema(schema, wanted.name)
         self._prefix, self._trust = naming.checked_prefix(prefix), trust
         with naming.chosen(trust=trust):
@@ -68,6 +71,9 @@ class MessageQueue(Waitable):
         self._endpoint = wanted.name
         self._queue = open_queue(self._bus, self._prefix, wanted)
         self._row = row_of(self._queue)
+        self._outlet = Outlet(self._queue, self._prefix, self._row.number) if self._queue.events else None
+        if self._outlet is not None:
+            self._row.tell = self._outlet.tell
         if self._queue.schema is None:
             self._queue.schema = schema
         self._bus.opened(self)
@@ -117,6 +123,11 @@ class MessageQueue(Waitable):
         return self._queue.max_message_size
 
     @property
+    def events(self) -> bool | str | None:
+        """What it says of its messages."""
+        return options.EVENTS[self._queue.events]
+
+    @property
     def schema(self) -> Schema | None:
         """What describes the messages."""
         return self._queue.schema
@@ -154,6 +165,8 @@ class MessageQueue(Waitable):
         row = self._row
         if row is not None and not row.closed:
             row.leave()
+            if self._outlet is not None:
+                self._outlet.close()
             self._end_waits()
 
     def unlink(self) -> None:
@@ -280,13 +293,14 @@ class MessageQueue(Waitable):
         return data
 
     def _put(self, data: bytes, priority: int, origin_time: int, patience_ns: int) -> None:
-        self._use("write")  # an exporter may run any code
-        queue = self._queue
+        row = self._use("write")  # an exporter may run any code
+        queue, origin_time = self._queue, origin_time or thread_origin()
         if not queue.has_room() and patience_ns:
             self._wait(queue.has_room, patience_ns, "room for a message")
         if not queue.has_room():
+            row.tell(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
-        queue.send(data, priority, origin_time or thread_origin())
+        row.tell(Event.SENT, queue.send(data, priority, origin_time))
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait until there is room for a message; tell whether there is."""
@@ -316,8 +330,9 @@ class MessageQueue(Waitable):
 
     def _taken(self) -> Item:
         """Receive the first message; there must be one."""
-        item = self._queue.take()
+        row, item = self._use(), self._queue.take()
         self._queue.in_flight -= 1
+        row.tell(Event.RECEIVED, item, self._bus.clock.now_ns)
         self._bus.took(self._queue, item.number)
         return item
 
@@ -394,12 +409,14 @@ def open_queue(bus: Bus, prefix: str, wanted: options.Opening) -> Queue:
     if there is None:
         bus.queues[prefix, wanted.name] = there = Queue(bus, wanted)
     else:
-        wanted.check_sizes(there.max_messages, there.max_message_size)
+        wanted.check(there.max_messages, there.max_message_size, there.events)
     return there
 
 
 def remove(bus: Bus, prefix: str, name: str) -> None:
-    """Remove a queue's name."""
+    """Remove a queue's name, and its channel of events."""
+    if (prefix, name) in bus.queues:
+        remove_events(name, prefix)
     if bus.queues.pop((prefix, name), None) is None:
         raise missing_error(name)
 

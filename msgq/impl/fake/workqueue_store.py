@@ -17,6 +17,7 @@ from typing import Any
 from msgq.impl.fake.bus import Arrivals, Bus, Entry, Source
 from msgq.impl.workqueue import options
 from msgq.naming import QUEUE_MARK
+from msgq.queue_events import Event
 from msgq.schema import Schema
 
 _numbers = itertools.count(1)
@@ -52,10 +53,12 @@ class Claim:
     lost : it came back without its taker, whose lease was over, who closed the handle or forgot the job.
     """
 
-    __slots__ = ("__weakref__", "_row", "item", "lost", "over")
+    __slots__ = ("__weakref__", "_row", "_taken_time", "item", "lost", "over")
 
     def __init__(self, row: Row, item: Item, lease_ns: int) -> None:
         self._row, self.item = row, item
+        self._taken_time = row.queue.bus.clock.now_ns
+        row.tell(Event.TAKEN, item, self._taken_time)
         self.over = self.lost = False
         row.claims.append(self)
         if lease_ns:
@@ -87,8 +90,13 @@ class Claim:
         self._leave()
         if acknowledged:
             queue.in_flight -= 1
+            self._row.tell(Event.ACKNOWLEDGED, self.item, self._taken_time)
         else:
-            queue.take_back(self.item)
+            self._take_back()
+
+    def _take_back(self) -> None:
+        self._row.queue.take_back(self.item)
+        self._row.tell(Event.RETURNED, self.item, self._taken_time)
 
     def _leave(self) -> None:
         self._row.claims.remove(self)
@@ -99,7 +107,11 @@ class Claim:
         if not self.over and not self.lost:
             self.lost = True
             self._leave()
-            self._row.queue.take_back(self.item)
+            self._take_back()
+
+
+def _tell_nobody(_event: Event, _item: Item, _taken_time: int = 0) -> None:
+    """What a handle does of which nobody wants to know."""
 
 
 class Row(Arrivals):
@@ -107,6 +119,8 @@ class Row(Arrivals):
 
     Attributes
     ----------
+    number : no other open handle of the queue has it.
+    tell : is called with what the handle did to a message, and when it had taken that; 0: it had not.
     claims : messages that were taken by it.
     receiving : calls that wait for a message.
     descriptor : an eventfd that is readable while something is there; -1: nobody asked for one.
@@ -116,6 +130,9 @@ class Row(Arrivals):
     def __init__(self, queue: Queue) -> None:
         super().__init__(lambda _entry: None)  # messages come to the queue, not to its handles
         self.queue = queue
+        numbers = {row.number for row in queue.rows}
+        self.number: int = next(number for number in itertools.count() if number not in numbers)
+        self.tell: Callable[..., object] = _tell_nobody
         self.claims: list[Claim] = []
         self.receiving = 0
         self.descriptor = -1
@@ -156,6 +173,7 @@ class Queue(Source[Arrivals]):
     ----------
     ready : a heap of the messages that wait: priority, negative; order; message.
     in_flight : messages that are taken.
+    events : what it says of its messages, an index of `options.EVENTS`.
     rows : open handles.
     """
 
@@ -166,6 +184,7 @@ class Queue(Source[Arrivals]):
         self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
         self.identity = (0, next(_numbers))
         self.max_messages, self.max_message_size = wanted.new_sizes()
+        self.events = wanted.new_events()
         self.schema: Schema | None = None
         self.ready: list[tuple[int, int, Item]] = []
         self.in_flight = 0
@@ -178,11 +197,17 @@ class Queue(Source[Arrivals]):
         """Tell whether a message can be sent."""
         return len(self.ready) + self.in_flight + len(self._held) < self.max_messages
 
-    def send(self, data: bytes, priority: int, origin_time: int) -> None:
-        """Put a message in; there must be room."""
+    def send(self, data: bytes, priority: int, origin_time: int) -> Item:
+        """Put a message in, and return it; there must be room."""
         self.messages += 1
-        self._held[self.messages] = Item(data, priority, self.messages, self.bus.clock.now_ns, origin_time)
-        self.deliver((self.messages, data))
+        item = Item(data, priority, self.messages, self.bus.clock.now_ns, origin_time)
+        self._held[item.number] = item
+        self.deliver((item.number, data))
+        return item
+
+    def held(self, entry: Entry) -> Item:
+        """Return a message that is sent and not there so far."""
+        return self._held[entry[0]]
 
     def _arrive(self, entry: Entry) -> None:
         item = self._held.pop(entry[0])

@@ -2,10 +2,28 @@
 
 from collections.abc import Callable
 
-from msgq.record_figures import RecordStats
+from typing_extensions import disjoint_base
 
-def record_stats(name: str, in_prefix: str) -> RecordStats:
-    """Return how a vector or board is, see `msgq.stats.record`. It is mapped read-only; nobody notices."""
+from msgq.figures.endpoints import EndpointCounts
+from msgq.figures.records import RecordStats
+
+@disjoint_base
+class RecordWatch:
+    """One vector or board, kept mapped, read-only and without a trace; unmapped with the last reference.
+
+    One thread at a time. When it is made anew this goes on with the old one (see `msgq.stats.record_inodes`).
+
+    Raises
+    ------
+    SegmentError : it is not there (ENOENT), or its file cannot be read; by the methods, when it was cut.
+    """
+
+    def __init__(self, name: str, in_prefix: str) -> None: ...
+    def counts(self) -> EndpointCounts:
+        """Return what moves, of a vector in bytes as well; takes a microsecond, however many elements it has."""
+
+    def stats(self) -> RecordStats:
+        """Return all of it, with each element looked at, and who lives; see `msgq.stats.record`."""
 
 def remove_record(name: str, in_prefix: str, wanted: Callable[[RecordStats], bool]) -> bool:
     """Remove the name of a vector or board if `wanted` says so; returns whether it did.

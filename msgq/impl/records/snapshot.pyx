@@ -14,7 +14,8 @@ from msgq.impl.records.core cimport (
 )
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 
-from msgq.record_figures import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.figures.endpoints import EndpointCounts
+from msgq.figures.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 
 
 cdef extern from "records/snapshot.h" nogil:
@@ -31,6 +32,15 @@ cdef extern from "records/snapshot.h" nogil:
 
 cdef enum:
     LISTED = 256  # keys
+
+
+cdef uint64_t _written(RecordFile file) noexcept:
+    """Elements that were written so far, by all rows."""
+    cdef uint64_t written = 0
+    cdef int row
+    for row in range(MQ_RECORD_ROWS):
+        written += mq_load_relaxed_u64(&file.parts.record.rows[row].written)
+    return written
 
 
 cdef dict _writers(RecordFile file, const mq_record_census *census):
@@ -79,7 +89,6 @@ cdef object _look(RecordFile file):
     cdef mq_record *record = file.parts.record
     cdef bint board = file.is_board()
     cdef uint64_t now = host_time_ns(), key_count, i
-    cdef int row
     with nogil:
         mq_record_look(&file.parts, &census)
     writers = _writers(file, &census)
@@ -91,8 +100,7 @@ cdef object _look(RecordFile file):
         file.created_ns, file.parts.shape.length,
         mq_board_value_bytes(&file.parts) if board else file.parts.shape.item_bytes, file.parts.shape.copies,
         bool(file.parts.shape.flags & MQ_RECORD_EXCLUSIVE), file.schema,
-        sum([mq_load_relaxed_u64(&record.rows[row].written) for row in range(MQ_RECORD_ROWS)]), census.ever,
-        census.held, census.astray + dead, census.last or None,
+        _written(file), census.ever, census.held, census.astray + dead, census.last or None,
         max(0, <object> now - census.last) if census.last else None,
         census.newest if census.last else None, mq_attention_due_many(&record.attention), key_count, keys,
         tuple(writers.values()))
@@ -107,8 +115,23 @@ cdef RecordFile _found(str name, str in_prefix):
     return file
 
 
-def record_stats(str name, str in_prefix):
-    return _look(_found(name, in_prefix))
+cdef class RecordWatch:
+    """One vector or board, kept mapped, to be looked at again and again. See the type stub for the contract."""
+
+    cdef RecordFile _file
+    cdef object _item_bytes         # of a vector; the values of a board have sizes of their own
+
+    def __init__(self, str name, str in_prefix):
+        self._file = _found(name, in_prefix)
+        self._item_bytes = None if self._file.is_board() else self._file.parts.shape.item_bytes
+
+    def counts(self):
+        written = _written(self._file)
+        self._file.check_whole()
+        return EndpointCounts(written, None if self._item_bytes is None else written * self._item_bytes, None)
+
+    def stats(self):
+        return _look(self._file)
 
 
 def remove_record(str name, str in_prefix, wanted):

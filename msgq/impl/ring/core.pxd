@@ -16,7 +16,7 @@ cdef extern from "ring/layout.h" nogil:
         MQ_RING_HEADER
         MQ_SIDE_VERSION
         MQ_SIDE_BYTES
-        MQ_PUBLISHERS
+        MQ_RING_PUBLISHERS
         MQ_READERS
         MQ_DEFAULT_DATA_BYTES
     const char *MQ_BRIDGE_NAME

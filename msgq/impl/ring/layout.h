@@ -14,9 +14,9 @@ enum {
     MQ_RING_HEADER = 384, /* bytes before the data area */
     MQ_SIDE_VERSION = 1,
     MQ_SIDE_BYTES = 65536,
-    MQ_PUBLISHERS = 16, /* publisher entries: the current one, and losers that were not closed yet */
-    MQ_READERS = 128,   /* subscriber entries; subscribers beyond work as well, unseen by stats */
-    MQ_TRACKED = 1,     /* what `tracked` is of a topic whose messages begin with stamps */
+    MQ_RING_PUBLISHERS = 16, /* publisher entries: the current one, and losers that were not closed yet */
+    MQ_READERS = 128,        /* subscriber entries; subscribers beyond work as well, unseen by stats */
+    MQ_TRACKED = 1,          /* what `tracked` is of a topic whose messages begin with stamps */
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
@@ -108,7 +108,7 @@ typedef struct {
     mq_u64 tracked;   /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
     mq_u64 schema_pad[3];
 
-    mq_publisher_entry publishers[MQ_PUBLISHERS];
+    mq_publisher_entry publishers[MQ_RING_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
     char schema_name[MQ_SCHEMA_NAME];
     char schema_encoding[MQ_SCHEMA_ENCODING];

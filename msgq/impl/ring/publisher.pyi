@@ -9,7 +9,7 @@ import numpy.typing as npt
 from _typeshed import ReadableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.figures import PublisherStats
+from msgq.figures.topics import PublisherStats
 from msgq.impl.ground.context import Context
 from msgq.schema import Schema
 

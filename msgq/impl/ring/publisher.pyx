@@ -46,7 +46,7 @@ from msgq.impl.sockets.checks import (
     check_linger, check_origin, check_readers_wait, check_send_flags, untracked_error, wrong_tracking_error,
 )
 from msgq.schema import Schema
-from msgq.figures import PublisherStats
+from msgq.figures.topics import PublisherStats
 
 
 cdef enum:

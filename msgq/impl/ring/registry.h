@@ -15,7 +15,7 @@ static inline int mq_unknown_row_take(const mq_roll *roll, const mq_ring_header 
     uint64_t current = mq_load_acquire_u64(&ring->write_uid);
     int taken = MQ_NO_ROW;
     /* relaxed: under the lock nobody else fills it. */
-    for (int row = 0; row < MQ_PUBLISHERS && taken < 0; row++) {
+    for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
         bool spared = mq_load_relaxed_u64(&mq_row_identity(side, row)->uid) == current;
         if (!spared && mq_row_life(&inquiry, side, row) == MQ_UNKNOWN &&
             (*hold = mq_row_hold(roll, (uint64_t)row, false)))
@@ -41,7 +41,7 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
     mq_store_relaxed_u64(&side->version, MQ_SIDE_VERSION); /* relaxed, all: the release of magic publishes them */
     mq_store_relaxed_u64(&side->total_bytes, MQ_SIDE_BYTES);
-    mq_store_relaxed_u64(&side->publisher_count, MQ_PUBLISHERS);
+    mq_store_relaxed_u64(&side->publisher_count, MQ_RING_PUBLISHERS);
     mq_store_relaxed_u64(&side->reader_count, MQ_READERS);
     mq_store_relaxed_u64(&side->ring_inode, inode);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
@@ -61,7 +61,7 @@ static inline int mq_side_check(const mq_side *side, uint64_t inode, uint32_t da
     if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */
         return MQ_SIDE_VERSION_DIFFERS;
     bool same = mq_load_relaxed_u64(&side->total_bytes) == MQ_SIDE_BYTES &&
-                mq_load_relaxed_u64(&side->publisher_count) == MQ_PUBLISHERS &&
+                mq_load_relaxed_u64(&side->publisher_count) == MQ_RING_PUBLISHERS &&
                 mq_load_relaxed_u64(&side->reader_count) == MQ_READERS;
     if (!same)
         return MQ_SIDE_CORRUPT;
@@ -137,7 +137,7 @@ static inline bool mq_send_in_progress(const mq_publisher_entry *former) {
 static inline const mq_publisher_entry *mq_other_send_in_progress(const mq_publisher *p, bool known) {
     mq_inquiry inquiry = mq_inquire(p->roll);
     const mq_publisher_entry *found = NULL;
-    for (int row = 0; row < MQ_PUBLISHERS && !found; row++) {
+    for (int row = 0; row < MQ_RING_PUBLISHERS && !found; row++) {
         const mq_publisher_entry *other = &p->side->publishers[row];
         if (other == p->entry || !mq_load_acquire_u64(&other->who.uid) || !mq_send_in_progress(other))
             continue;
@@ -173,7 +173,7 @@ static inline uint64_t mq_publisher_claim(mq_publisher *p, const mq_self *self, 
     uint64_t former;
     p->entry = &side->publishers[row];
     p->uid = mq_uid(random, (unsigned)row, (uint32_t)self->thread_id);
-    for (int i = 0; i < MQ_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
+    for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         p->sequence = sent > p->sequence ? sent : p->sequence;
@@ -215,7 +215,7 @@ static inline void mq_slots_sweep(mq_ring_header *ring, mq_side *side, mq_inquir
 
 /* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
 static inline void mq_publishers_sweep(mq_publisher *p, mq_inquiry *inquiry) {
-    for (int row = 0; row < MQ_PUBLISHERS; row++) {
+    for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_identity *who = &p->side->publishers[row].who;
         if (who != &p->entry->who && mq_load_relaxed_u64(&who->uid) && /* relaxed: under the lock */
             mq_row_life(inquiry, p->side, row) == MQ_DEAD)
@@ -283,7 +283,7 @@ static inline void mq_readers_count(const mq_publisher *p, int *attached, int *u
     mq_inquiry inquiry = mq_inquire(p->roll);
     *attached = *updated = 0;
     for (int i = 0; i < MQ_READERS; i++) {
-        if (mq_row_life(&inquiry, p->side, MQ_PUBLISHERS + i) == MQ_DEAD)
+        if (mq_row_life(&inquiry, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->side->readers[i].cursor) == p->position;

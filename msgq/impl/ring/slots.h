@@ -25,7 +25,7 @@ static inline const mq_reader_entry *mq_slot_entry(const mq_side *side, uint64_t
 
 /* The entry of our publisher with this uid; NULL: a stock one, or (0) nobody. */
 static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, uint64_t uid) {
-    for (int i = 0; side && uid && i < MQ_PUBLISHERS; i++)
+    for (int i = 0; side && uid && i < MQ_RING_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&side->publishers[i].who.uid) == uid)
             return &side->publishers[i];
     return NULL;
@@ -34,22 +34,22 @@ static inline const mq_publisher_entry *mq_find_publisher(const mq_side *side, u
 /* ---- rows: the publishers' entries, then the subscribers', numbered through; the bytes of the side segment's locks ---- */
 
 enum {
-    MQ_ROWS = MQ_PUBLISHERS + MQ_READERS,
+    MQ_ROWS = MQ_RING_PUBLISHERS + MQ_READERS,
     MQ_ROW_UNLISTED = MQ_ROWS, /* held, together, by subscribers for whom there is no row */
 };
 
 static inline mq_identity *mq_row_identity(mq_side *side, int row) {
-    return row < MQ_PUBLISHERS ? &side->publishers[row].who : &side->readers[row - MQ_PUBLISHERS].who;
+    return row < MQ_RING_PUBLISHERS ? &side->publishers[row].who : &side->readers[row - MQ_RING_PUBLISHERS].who;
 }
 static inline int mq_reader_row(const mq_side *side, const mq_reader_entry *entry) {
-    return MQ_PUBLISHERS + (int)(entry - side->readers);
+    return MQ_RING_PUBLISHERS + (int)(entry - side->readers);
 }
 
 static inline mq_roster mq_publishers_roster(mq_side *side) {
-    return (mq_roster){side->publishers, sizeof *side->publishers, MQ_PUBLISHERS, 0};
+    return (mq_roster){side->publishers, sizeof *side->publishers, MQ_RING_PUBLISHERS, 0};
 }
 static inline mq_roster mq_readers_roster(mq_side *side) {
-    return (mq_roster){side->readers, sizeof *side->readers, MQ_READERS, MQ_PUBLISHERS};
+    return (mq_roster){side->readers, sizeof *side->readers, MQ_READERS, MQ_RING_PUBLISHERS};
 }
 
 /* Does the owner of a row live? A free one is dead. */

@@ -87,7 +87,7 @@ static inline bool mq_judge_count(mq_subscriber *judge, const mq_reader_copy *re
 
 static inline bool mq_judge_dead(const mq_subscriber *judge, int entry) {
     mq_inquiry inquiry = mq_inquire(judge->roll);
-    bool dead = mq_row_life(&inquiry, judge->side, MQ_PUBLISHERS + entry) == MQ_DEAD;
+    bool dead = mq_row_life(&inquiry, judge->side, MQ_RING_PUBLISHERS + entry) == MQ_DEAD;
     mq_inquiry_end(&inquiry);
     return dead;
 }
@@ -132,7 +132,7 @@ static inline void mq_copy_counts(mq_ring_header *ring, mq_side *side, const mq_
     mq_subscriber judge = mq_judge(ring, side, roll, data_bytes, whole);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
-    for (int i = 0; side && i < MQ_PUBLISHERS; i++) {          /* each goes on from its forerunner's */
+    for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent);
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         out->messages = sent > out->messages ? sent : out->messages;

@@ -7,13 +7,14 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.ground.descriptor cimport read_schema
 from msgq.impl.ring.core cimport (
-    MQ_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema, mq_side_tracked,
-    mq_subscriber, mq_whole,
+    MQ_RING_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema,
+    mq_side_tracked, mq_subscriber, mq_whole,
 )
 from msgq.impl.ground.liveness cimport is_alive
 from msgq.impl.ring.topic cimport find_side, Topic, watch_topic
 
-from msgq.figures import Participant, SubscriberInfo, TopicCounts, TopicStats
+from msgq.figures import Participant
+from msgq.figures.topics import SubscriberInfo, TopicCounts, TopicStats
 
 
 cdef extern from "ring/snapshot.h" nogil:
@@ -72,7 +73,7 @@ cdef tuple _subscribers(Topic topic, mq_side *side, mq_inquiry *inquiry, uint64_
         if reader.who.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
-            who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_PUBLISHERS + i))
+            who = _participant(&reader.who, mq_row_life(inquiry, side, MQ_RING_PUBLISHERS + i))
             found.append(SubscriberInfo(who, reader.received, lost, reader.resets, lag))
     return tuple(found)
 
@@ -82,7 +83,7 @@ cdef tuple _publisher(const mq_side *side, mq_inquiry *inquiry, uint64_t uid):
     cdef mq_identity_copy who
     cdef uint64_t sent = 0, size = 0, sent_most = 0, size_most = 0
     current = None
-    for i in range(MQ_PUBLISHERS):
+    for i in range(MQ_RING_PUBLISHERS):
         mq_copy_publisher(side, i, &who, &sent, &size)
         sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
         if uid and who.uid == uid:
@@ -125,7 +126,7 @@ cdef class TopicWatch:
         cdef mq_life life
         if side == NULL or uid == 0:
             return False
-        for i in range(MQ_PUBLISHERS):
+        for i in range(MQ_RING_PUBLISHERS):
             mq_copy_publisher(side, i, &who, &sent, &size)
             if who.uid == uid:
                 inquiry = mq_inquire(&self._topic.side.roll)

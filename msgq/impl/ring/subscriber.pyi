@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from _typeshed import WriteableBuffer
 
-from msgq.figures import SubscriberStats, Tracked
+from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.ring.connection import Connection
 
 class SubSocket(Connection):

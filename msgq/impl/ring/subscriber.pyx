@@ -20,7 +20,7 @@ from msgq.impl.sockets.checks import (
     NOBLOCK as _NOBLOCK, check_before_connect, check_linger, check_rcvhwm, timeout_ms, untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import again
-from msgq.figures import SubscriberStats, Tracked
+from msgq.figures.topics import SubscriberStats, Tracked
 
 
 cdef enum:

@@ -25,11 +25,16 @@ cdef extern from "workqueue/layout.h" nogil:
         MQ_RECEIVING
         MQ_WATCHING
         MQ_SENDING
+    ctypedef enum mq_queue_events:
+        MQ_EVENTS_NONE
+        MQ_EVENTS_HEADS
+        MQ_EVENTS_PAYLOAD
     ctypedef struct mq_queue_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
         mq_roster_row at
         mq_queue_counts before, counts
+        mq_u64 events_lost
     ctypedef struct mq_queue_bits:
         pass
     ctypedef struct mq_queue_head:
@@ -47,12 +52,13 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_u64 *words
         mq_queue_head *heads
         uint64_t max_messages, max_message_size, blocks
+        mq_queue_events events
     ctypedef enum mq_queue_kind:
         MQ_QUEUE_SOUND
         MQ_QUEUE_VERSION
     uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
-                        uint64_t pid, const char *creator)
+                        uint64_t pid, const char *creator, mq_queue_events events)
     mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
 
 
@@ -67,6 +73,31 @@ cdef extern from "workqueue/words.h" nogil:
     uint32_t mq_lease_tick(uint64_t host_time_ns)
 
 
+cdef extern from "workqueue/events.h" nogil:
+    ctypedef enum mq_queue_event_kind:
+        MQ_EVENT_TAKEN
+        MQ_EVENT_ACKNOWLEDGED
+        MQ_EVENT_RECEIVED
+    ctypedef struct mq_queue_event:
+        pass
+    ctypedef struct mq_queue_noted:
+        mq_queue_event event
+        uint64_t origin_time
+    ctypedef struct mq_queue_log:
+        mq_queue_row *row
+        uint8_t number
+        uint32_t pid
+        int64_t clock_offset
+        uint64_t first, end, room
+        mq_queue_noted *noted
+    void mq_queue_events_lost(const mq_queue_log *log, uint64_t n)
+    void mq_queue_log_move(mq_queue_log *origin, mq_queue_log *to)
+    mq_queue_noted mq_queue_event_sent(const mq_queue_log *log, uint64_t key, uint64_t place, uint64_t length,
+                                       int64_t sent_time, uint64_t origin_time)
+    mq_queue_noted mq_queue_event_refused(const mq_queue_log *log, uint64_t priority, uint64_t length,
+                                          uint64_t origin_time)
+
+
 cdef extern from "workqueue/handle.h" nogil:
     ctypedef struct mq_queue_memory:
         pass
@@ -79,6 +110,7 @@ cdef extern from "workqueue/handle.h" nogil:
         bint met
         int64_t clock_offset
         const mq_roll *roll
+        mq_queue_log *log
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
@@ -100,19 +132,21 @@ cdef extern from "workqueue/sender.h" nogil:
         MQ_NO_PLACE
     int64_t mq_queue_hold(mq_queue_handle *h)
     uint8_t *mq_queue_payload(const mq_queue_handle *h, uint64_t place)
-    void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
-                         uint64_t origin_time)
+    uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority, uint64_t sent_time,
+                             uint64_t origin_time)
     bint mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t taken)
 
 
 cdef extern from "workqueue/receiver.h" nogil:
     ctypedef struct mq_queue_taken:
         uint64_t place, key, word, length, deliveries, sent_time, origin_time
+        int64_t taken_time
     void mq_queue_forget_all(mq_queue_handle *h)
     bint mq_queue_has_ready(const mq_queue_parts *parts)
     bint mq_queue_has_free(const mq_queue_parts *parts)
     mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *taken)
     void mq_queue_lease(mq_queue_handle *h, const mq_queue_taken *taken, uint32_t deadline_tick)
+    void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_kind kind, const mq_queue_taken *taken)
     bint mq_queue_free(mq_queue_handle *h, const mq_queue_taken *taken)
 
 

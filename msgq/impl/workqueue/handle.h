@@ -22,7 +22,7 @@
 
 #include "ground/attention.h"
 #include "ground/roster.h"
-#include "workqueue/words.h"
+#include "workqueue/events.h"
 
 /* What a receiver knows of a block (receiver.h). */
 typedef struct {
@@ -45,6 +45,7 @@ typedef struct {
     int64_t looked_ns;       /* when the dead were looked for last; CLOCK_MONOTONIC */
     int64_t clock_offset;    /* of the host's clock to CLOCK_MONOTONIC */
     const mq_roll *roll;
+    mq_queue_log *log; /* NULL: the queue has no events */
 } mq_queue_handle;
 
 typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_CORRUPT } mq_queue_status;

@@ -1,7 +1,10 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from msgq.impl.ground.waiting cimport Waitable
-from msgq.impl.workqueue.core cimport mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken
+from msgq.impl.workqueue.core cimport (
+    mq_queue_event_kind, mq_queue_handle, mq_queue_outlook, mq_queue_sleep, mq_queue_taken,
+)
+from msgq.impl.workqueue.events cimport Outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
 
@@ -25,6 +28,7 @@ cdef class Handle(Waitable):
     cdef int _asleep[3]             # threads, by what they sleep for
     cdef object _told               # who is told of messages that come to the empty queue (notify.py)
     cdef int _unwoken               # messages that were sent, and nobody was woken for
+    cdef Outlet _outlet             # of its events; None: the queue has none
     cdef list _waits                # of threads in this handle
     cdef list _threads              # that are in it without the GIL, or waiting
     cdef int _adopt(self, QueueFile file, schema) except -1
@@ -35,7 +39,11 @@ cdef class Handle(Waitable):
     cdef void _begin(self) noexcept
     cdef void _end(self) noexcept
     cdef void _wake(self) noexcept
-    cdef void _sweep(self, int64_t now) noexcept
+    cdef int _sweep(self, int64_t now) except -1
+    cdef int _prepare(self, bint sends) except -1
+    cdef int _prepare_to_take(self) except -1
+    cdef void _tell(self) noexcept
+    cdef void _tell_taken(self, mq_queue_event_kind kind, const mq_queue_taken *taken) noexcept
     cdef int64_t _doze_ns(self) except -2
     cdef bint _sleep(self, mq_queue_sleep kind, int64_t until) except -1
     cdef int64_t _until(self, timeout, deadline) except -2

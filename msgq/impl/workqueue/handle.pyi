@@ -1,6 +1,6 @@
 """An open queue, apart from what it offers: opening, closing, waiting. `MessageQueue` derives from it."""
 
-from typing import Self
+from typing import Literal, Self
 
 from typing_extensions import disjoint_base
 
@@ -25,6 +25,7 @@ class Handle(Waitable):
         prefix: str | None = None,
         trust: str | None = None,
         spin_us: int | None = None,
+        events: Literal[True, "payload"] | None = None,
     ) -> Self:
         """Open a queue, or make it; `MessageQueue` says how."""
 

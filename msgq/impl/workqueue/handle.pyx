@@ -24,14 +24,16 @@ from msgq.impl.ground.liveness cimport fork_generation, identify, new_uid
 from msgq.impl.ground.segment cimport unlock_file
 from msgq.impl.ground.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.core cimport (
-    MQ_NO_PLACE, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS, MQ_RECEIVING,
-    MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_forget_all, mq_queue_free, mq_queue_get_up, mq_queue_has_free,
-    mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave, mq_queue_lie_down, mq_queue_look,
-    mq_queue_memory, mq_queue_outlook_announce, mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe,
-    mq_queue_owe_no_more, mq_queue_pass_on_message, mq_queue_pass_on_room, mq_queue_payload, mq_queue_return,
-    mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word, mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest,
-    mq_queue_unwatch, mq_queue_wake_receivers, mq_queue_watch,
+    MQ_EVENT_RECEIVED, MQ_NO_PLACE, MQ_QUEUE_EMPTY, MQ_QUEUE_LOOK_NS, MQ_QUEUE_MET_NS, MQ_QUEUE_OK, MQ_QUEUE_ROWS,
+    MQ_RECEIVING, MQ_SENDING, MQ_WATCHING, mq_queue_count, mq_queue_event_kind, mq_queue_forget_all, mq_queue_free,
+    mq_queue_get_up, mq_queue_has_free, mq_queue_has_ready, mq_queue_hold, mq_queue_join, mq_queue_leave,
+    mq_queue_lie_down, mq_queue_look, mq_queue_memory, mq_queue_note_taken, mq_queue_outlook_announce,
+    mq_queue_outlook_awake, mq_queue_outlook_has_more, mq_queue_owe, mq_queue_owe_no_more, mq_queue_pass_on_message,
+    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_roster, mq_queue_sleep, mq_queue_sleep_word,
+    mq_queue_sweep_due, mq_queue_take, mq_queue_tell_of_rest, mq_queue_unwatch, mq_queue_wake_receivers,
+    mq_queue_watch,
 )
+from msgq.impl.workqueue.events cimport new_outlet
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
 from msgq import naming
@@ -49,9 +51,9 @@ cdef class Handle(Waitable):
     """See handle.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
-                  write=True, schema=None, prefix=None, trust=None, spin_us=None):
+                  write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None):
         cdef QueueFile file
-        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write)
+        wanted = options.opening(name, flags, mode, max_messages, max_message_size, read, write, events)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
@@ -75,6 +77,8 @@ cdef class Handle(Waitable):
         self._h.blocks = <mq_queue_memory *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_memory))
         if self._h.blocks == NULL:
             raise MemoryError()
+        self._outlet = new_outlet(file)
+        self._h.log = &self._outlet.log.c if self._outlet is not None else NULL
         if schema is not None:
             file.describe(schema)
         return 0
@@ -115,6 +119,9 @@ cdef class Handle(Waitable):
             unlock_file(fd)
         self._h.next = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
         self._outlook.h = self._h
+        if self._outlet is not None:
+            self._outlet.restart(&self._h)
+            self._outlook.h.log = &self._outlet.watched.c
         self._generation, self._joined = fork_generation, True
         self._ticket = fork_generation
         self._sweep(mq_now_ns())
@@ -179,6 +186,9 @@ cdef class Handle(Waitable):
                 told.cancel()
         finally:  # a signal's handler may raise there
             mq_queue_leave(&self._h, self._uid, &self._held)
+            if self._h.log != NULL:
+                self._outlet.tell_noted()
+                self._outlet.close()
         return 0
 
     def _close_at_exit(self):
@@ -202,10 +212,14 @@ cdef class Handle(Waitable):
         if not self._asleep[<int> kind]:
             mq_queue_get_up(&self._h, kind)
 
-    cdef void _sweep(self, int64_t now) noexcept:
+    cdef int _sweep(self, int64_t now) except -1:
         """Bring back what the dead left, and what leases gave up."""
         mq_queue_forget_all(&self._h)  # a stranger may have put back what we remember a block by
         self._lease_ends_ns = now + mq_queue_look(&self._h, now)
+        if self._h.log != NULL and self._outlet.has_noted():
+            self._prepare(False)
+            self._tell()
+        return 0
 
     cdef int64_t _doze_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
@@ -254,6 +268,37 @@ cdef class Handle(Waitable):
         patience = options.patience_ns(timeout, deadline, self.block, self._endpoint)
         self._enter()  # the arguments may be of any kind, and run anything
         return mq_now_ns() + patience if patience > 0 else patience
+
+    # ---- events, where self._h.log is not NULL ----
+
+    cdef int _prepare(self, bint sends) except -1:
+        """Open the channel of events if it is needed: before anything changes, for a signal's handler may raise."""
+        if self._outlet.is_ready(sends):
+            return 0
+        self._begin()
+        try:
+            self._outlet.open(sends)
+        finally:
+            self._end()
+            if self._closing:
+                self._leave()
+        return self._enter()
+
+    cdef int _prepare_to_take(self) except -1:
+        """Open the channel of events if there is something to be told soon; who finds nothing takes no place there."""
+        if not self._outlet.is_ready(False) and (mq_queue_has_ready(&self._h.parts) or self._outlet.has_noted()):
+            self._prepare(False)
+        self._tell()
+        return 0
+
+    cdef void _tell(self) noexcept:
+        """Publish what was noted."""
+        self._outlet.tell_noted()
+
+    cdef void _tell_taken(self, mq_queue_event_kind kind, const mq_queue_taken *taken) noexcept:
+        """Publish what was done to a message that was taken."""
+        mq_queue_note_taken(&self._h, kind, taken)
+        self._outlet.tell_noted()
 
     # What is asked of it when it is watched: by a Poller, an event loop.
 
@@ -355,6 +400,8 @@ cdef class Handle(Waitable):
     cdef bint _look(self, mq_queue_taken *taken) except -1:
         """Take the best message; False: there is none."""
         cdef int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
+        if self._h.log != NULL:
+            self._prepare_to_take()
         if mq_queue_sweep_due(&self._h, now):
             self._sweep(now)
         status = mq_queue_take(&self._h, taken)
@@ -369,7 +416,8 @@ cdef class Handle(Waitable):
         if not taken.word:
             raise CorruptSegmentError("its words change without end: another program writes there", self._endpoint,
                                       self._file.path)
-        mq_queue_free(&self._h, taken)
+        if mq_queue_free(&self._h, taken) and self._h.log != NULL:
+            self._tell_taken(MQ_EVENT_RECEIVED, taken)
         text = f"a message of {taken.length} bytes was there, more than it can hold: another program wrote there"
         raise CorruptSegmentError(text, self._endpoint, self._file.path)
 

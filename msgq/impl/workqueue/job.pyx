@@ -4,7 +4,9 @@ from cython cimport no_gc_clear
 from libc.stdint cimport uint64_t
 
 from msgq.impl.ground.liveness cimport fork_generation
-from msgq.impl.workqueue.core cimport mq_queue_free, mq_queue_return, mq_queue_taken, mq_word_priority
+from msgq.impl.workqueue.core cimport (
+    MQ_EVENT_ACKNOWLEDGED, mq_queue_free, mq_queue_return, mq_queue_taken, mq_word_priority,
+)
 from msgq.impl.workqueue.handle cimport Handle
 
 from msgq.errors import ForkedSocketError
@@ -30,6 +32,8 @@ cdef class Job:
     def __dealloc__(self):
         if self._queue is not None and self._is_ours():
             mq_queue_return(&self._queue._h, self._taken.place, self._taken.word)
+            if self._queue._h.log != NULL:
+                self._queue._tell()
 
     def __repr__(self):
         if self._queue is None:
@@ -69,17 +73,28 @@ cdef class Job:
             raise options.left_error(self._queue._endpoint)
         return 0
 
-    def ack(self):
+    cdef int _begin_end(self) except -1:
+        """See to it that it can end, and that its end can be told."""
         self._check()
+        if self._queue._h.log != NULL:
+            self._queue._prepare(False)
+            self._check()  # which may have run anything
         self._over = True
+        return 0
+
+    def ack(self):
+        self._begin_end()
         if not mq_queue_free(&self._queue._h, &self._taken):
             self._queue._file.check_whole()
             raise options.lease_error(self._queue._endpoint)
+        if self._queue._h.log != NULL:
+            self._queue._tell_taken(MQ_EVENT_ACKNOWLEDGED, &self._taken)
 
     def nack(self):
-        self._check()
-        self._over = True
+        self._begin_end()
         mq_queue_return(&self._queue._h, self._taken.place, self._taken.word)  # unless its lease did
+        if self._queue._h.log != NULL:
+            self._queue._tell()
 
     def __enter__(self):
         self._check()

@@ -6,7 +6,7 @@
 
 enum {
     MQ_QUEUE_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
+    MQ_QUEUE_MINOR = 1, /* what was added since can be passed over */
     MQ_QUEUE_CREATOR = 64,
     MQ_QUEUE_ROWS = 128,            /* handles that are open at a time */
     MQ_QUEUE_ROW_BYTE = 0,          /* of the file, that the owner of the first row locks (life.h) */
@@ -26,6 +26,13 @@ typedef struct {
     mq_u64 returned; /* brought back, of whomever */
     mq_u64 refused;  /* messages for which there was no room */
 } mq_queue_counts;
+
+/* What a queue's handles publish; decided by who makes it. */
+typedef enum {
+    MQ_EVENTS_NONE,    /* also of files of minor version 0, and of a word that is none of these */
+    MQ_EVENTS_HEADS,   /* an event of each thing that happens to a message */
+    MQ_EVENTS_PAYLOAD, /* the same, with the payload in that of sending */
+} mq_queue_events;
 
 /* What a handle may sleep for. */
 typedef enum {
@@ -47,10 +54,13 @@ typedef struct {
      * tell them (repair.h). The first is for sends, the second counts all else. */
     mq_u64 owes[2];
     mq_u32 attention[MQ_SLEEPS]; /* attention.h, several writers: the futex words of this handle's sleepers */
-    mq_u32 pad1[13];
+    mq_u32 pad1[1];
+    mq_u64 events_lost; /* events that could not be published; it goes on over owners */
+    mq_u64 pad2[5];
 } mq_queue_row;
 _Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, attention) == 192, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue_row, events_lost) == 208, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take) == 128, "bump MQ_QUEUE_MAJOR");
 
 /* One bit a row. */
@@ -69,7 +79,8 @@ typedef struct {
     mq_u64 max_message_size;
     char creator[MQ_QUEUE_CREATOR]; /* name of the process, NUL-padded */
     mq_u64 stride;                  /* from one payload to the next */
-    mq_u64 pad0[15];
+    mq_u64 events;                  /* mq_queue_events */
+    mq_u64 pad0[14];
     mq_u64 ready; /* messages that became READY, ever */
     mq_u64 pad1[7];
     mq_queue_bits asleep[MQ_SLEEPS]; /* rows that may sleep; their attention tells */
@@ -98,7 +109,8 @@ typedef struct {
     mq_u64 sent_time;   /* host's clock, ns */
     mq_u64 origin_time; /* the same; 0: unknown */
     mq_u64 lease;       /* see words.h; 0: none */
-    mq_u64 room[2];
+    mq_u64 taken_by;    /* with events only: the TAKEN word of which taken_time tells */
+    mq_u64 taken_time;  /* the same: host's clock, ns */
 } mq_queue_head;
 _Static_assert(sizeof(mq_queue_head) == 64, "bump MQ_QUEUE_MAJOR");
 
@@ -113,6 +125,7 @@ typedef struct {
     uint64_t max_message_size;
     uint64_t blocks;
     uint64_t stride;
+    mq_queue_events events;
 } mq_queue_parts;
 
 static inline uint64_t mq_queue_lines(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
@@ -162,7 +175,7 @@ static inline uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_messag
 
 /* Fill a new file of zeros, which has no name so far. */
 static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
-                                  uint64_t created_ns, uint64_t pid, const char *creator) {
+                                  uint64_t created_ns, uint64_t pid, const char *creator, mq_queue_events events) {
     /* relaxed, all: nobody else has it so far */
     mq_store_relaxed_u64(&queue->version, (uint64_t)MQ_QUEUE_MAJOR << 32 | MQ_QUEUE_MINOR);
     mq_store_relaxed_u64(&queue->header_bytes, sizeof(mq_queue));
@@ -172,6 +185,7 @@ static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64
     mq_store_relaxed_u64(&queue->max_messages, max_messages);
     mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
     mq_store_relaxed_u64(&queue->stride, mq_queue_lines(max_message_size));
+    mq_store_relaxed_u64(&queue->events, events);
     mq_copy_in(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR - 1));
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
@@ -187,7 +201,11 @@ static inline mq_queue_kind mq_queue_check(mq_queue *queue, uint64_t bytes, mq_q
     uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
     if (!mq_queue_sizes_make_sense(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
         return MQ_QUEUE_FOREIGN;
-    return mq_queue_place(parts, queue, messages, size) <= bytes ? MQ_QUEUE_SOUND : MQ_QUEUE_FOREIGN;
+    if (mq_queue_place(parts, queue, messages, size) > bytes)
+        return MQ_QUEUE_FOREIGN;
+    uint64_t events = mq_load_relaxed_u64(&queue->events);
+    parts->events = events <= MQ_EVENTS_PAYLOAD ? (mq_queue_events)events : MQ_EVENTS_NONE;
+    return MQ_QUEUE_SOUND;
 }
 
 #endif

@@ -14,6 +14,7 @@ from msgq.impl.workqueue.core cimport (
     mq_queue_bit_on, mq_queue_notice, mq_queue_notice_announce, mq_queue_notice_due, mq_queue_notice_has_more,
     mq_queue_notice_take,
 )
+from msgq.impl.workqueue.events cimport Log
 from msgq.impl.workqueue.handle cimport Handle
 from msgq.impl.workqueue.queuefile cimport QueueFile
 
@@ -23,11 +24,15 @@ cdef class Notice(Waitable):
     """See notice.pyi."""
     cdef QueueFile _file
     cdef mq_queue_notice _notice
+    cdef Log _log               # of the handle, for what the watcher brings back
 
     def __cinit__(self, Handle queue not None):
         queue._enter()  # another thread may have closed it while this one waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notice.h = queue._h
+        if queue._outlet is not None:
+            self._log = queue._outlet.watched
+            self._notice.h.log = &self._log.c
         self._ticket = self._generation = fork_generation
         mq_queue_notice_take(&self._notice)
         mq_queue_bit_on(&self._notice.h.parts.queue.notified, self._notice.h.number)  # the queue takes it off

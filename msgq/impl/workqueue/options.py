@@ -25,6 +25,7 @@ from msgq.errors import (
     TooManyHandlesError,
 )
 from msgq.impl.sockets.checks import timeout_ns
+from msgq.queue_events import HEAD_BYTES, events_channel
 from msgq.schema import Schema
 from msgq.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 
@@ -40,6 +41,12 @@ MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
 # Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
 SPIN_US = 10
+#: What a queue says of its messages, as it is asked for; a queue's file has the index.
+EVENTS = (None, True, "payload")
+EVENTS_CAPACITY = 4096  # of the channel of events
+EVENTS_PAYLOAD_BYTES = 1 << 23  # of a pool for events with payload, unless four slots need more
+_EVENTS_SLOTS = EVENTS_CAPACITY + 2
+_EVENTS_LEAST_SLOTS = 4
 SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
 _LONGEST_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
@@ -56,6 +63,7 @@ class Opening(NamedTuple):
     strict : attributes of a queue that is there must be those that were given.
     mode : permissions of a new one.
     max_messages, max_message_size : what was given; None: nothing, which is the default for a new one.
+    events : the same; None: nothing, and none for a new one.
     """
 
     name: str
@@ -65,12 +73,17 @@ class Opening(NamedTuple):
     mode: int
     max_messages: int | None
     max_message_size: int | None
+    events: bool | str | None
 
     def new_sizes(self) -> tuple[int, int]:
         """Return how many messages a new queue holds, and the bytes that each may have."""
         return self.max_messages or MESSAGES, self.max_message_size or MESSAGE_SIZE
 
-    def check_sizes(self, max_messages: int, max_message_size: int) -> None:
+    def new_events(self) -> int:
+        """Return what a new queue says of its messages: an index of EVENTS."""
+        return EVENTS.index(self.events)
+
+    def check(self, max_messages: int, max_message_size: int, events: int) -> None:
         """Compare with those of a queue that is there.
 
         Raises
@@ -79,11 +92,12 @@ class Opening(NamedTuple):
         """
         if not self.strict:
             return
-        there = {"max_messages": max_messages, "max_message_size": max_message_size}
+        there: dict[str, object] = {"max_messages": max_messages, "max_message_size": max_message_size}
+        there["events"] = EVENTS[events]
         for what, value in there.items():
             asked = getattr(self, what)
             if asked not in (None, value):
-                text = f"has {what}={value}, and {what}={asked} was asked for"
+                text = f"has {what}={value!r}, and {what}={asked!r} was asked for"
                 text = f"{text}; leave it out to take what is there, or unlink the queue"
                 raise QueueMismatchError(text, self.name)
 
@@ -96,6 +110,7 @@ def opening(
     max_message_size: int | None,
     read: bool,
     write: bool,
+    events: bool | str | None = None,
 ) -> Opening:
     """Return the checked arguments of a `MessageQueue`.
 
@@ -121,6 +136,7 @@ def opening(
         _mode(mode, checked),
         _size("max_messages", max_messages, MESSAGES_MAX, checked),
         _size("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
+        _events(events, checked),
     )
 
 
@@ -143,6 +159,26 @@ def _size(what: str, value: int | None, most: int, name: str) -> int | None:
     if not 1 <= number <= most:
         raise InvalidValueError(f"{what} is {number}; give 1 to {most}", name)
     return number
+
+
+def _events(asked: bool | str | None, name: str) -> bool | str | None:
+    if not (asked is None or asked is True or asked == "payload"):
+        raise InvalidValueError(f"events is {asked!r}; give None, True or 'payload'", name)
+    if asked:
+        naming.channel_name(events_channel(name))
+    return asked
+
+
+def events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
+    """Return how many slots a publisher of events has, and the bytes of each.
+
+    Parameters
+    ----------
+    max_message_size : of the queue.
+    payload : its events may have the payload. Then it has as many slots as EVENTS_PAYLOAD_BYTES have room for.
+    """
+    size = HEAD_BYTES + (max_message_size if payload else 0)
+    return max(min(EVENTS_PAYLOAD_BYTES // size, _EVENTS_SLOTS), _EVENTS_LEAST_SLOTS), size
 
 
 def check_schema(schema: Schema | None, name: str) -> None:

@@ -1,7 +1,7 @@
 """A work queue: each message goes to one consumer, the most urgent first."""
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy.typing as npt
 from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
@@ -44,6 +44,7 @@ class MessageQueue(Handle):
         prefix: str | None = None,
         trust: str | None = None,
         spin_us: int | None = None,
+        events: Literal[True, "payload"] | None = None,
     ) -> Self:
         """Open a queue, or make it.
 
@@ -63,11 +64,14 @@ class MessageQueue(Handle):
         prefix : instead of OPENPILOT_PREFIX, "" for none.
         trust : whose files are used as one's own are; None: MSGQ_TRUST.
         spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
+        events : what a new queue publishes, through all its handles, of what happens to its messages, on the channel
+            ``"NAME:events"`` (queues.md). True: heads only; "payload": with the payload of what is sent; None: nothing.
+            The name has at most 222 bytes then.
 
         Raises
         ------
-        QueueMismatchError : the queue is there with other sizes than those given, and `flags` is None; with flags the
-            sizes of a queue that is there are taken as they are.
+        QueueMismatchError : the queue is there with other sizes or events than those given, and `flags` is None; with
+            flags a queue that is there is taken as it is.
         SegmentError : its errno says why: ENOENT there is no such queue, EEXIST it is there already, EACCES the file is
             another user's, ENOSPC there is no space for a new one.
         TooManyHandlesError : the queue is open 128 times.
@@ -99,6 +103,10 @@ class MessageQueue(Handle):
     @property
     def max_message_size(self) -> int:
         """Bytes that a message may have."""
+
+    @property
+    def events(self) -> bool | str | None:
+        """What it publishes of its messages: None, True or "payload", as who made it said."""
 
     @property
     def schema(self) -> Schema | None:

@@ -3,17 +3,18 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from msgq.impl.ground.context cimport CLOSED
+from msgq.impl.ground.context cimport CLOSED, LARGE_BYTES
 from msgq.impl.ground.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
 from msgq.impl.ground.liveness cimport fork_generation
 from msgq.impl.ground.origin cimport current_origin
 from msgq.impl.workqueue.core cimport (
-    MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_fence_acquire, mq_lease_tick, mq_queue_bit_off,
-    mq_queue_bit_on, mq_queue_commit, mq_queue_free, mq_queue_has_free, mq_queue_head, mq_queue_lease,
-    mq_queue_pass_on_room, mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers,
-    mq_store_relaxed_u64, mq_word_is_ready, mq_word_kind_of, mq_word_priority,
+    MQ_EVENT_RECEIVED, MQ_EVENT_TAKEN, MQ_LEASE_TICK_NS, MQ_NO_PLACE, MQ_SENDING, MQ_WORD_TAKEN, mq_lease_tick,
+    mq_queue_bit_off, mq_queue_bit_on, mq_queue_commit, mq_queue_event_refused, mq_queue_event_sent, mq_queue_free,
+    mq_queue_has_free, mq_queue_lease, mq_queue_note_taken, mq_queue_noted, mq_queue_parts, mq_queue_pass_on_room,
+    mq_queue_payload, mq_queue_return, mq_queue_taken, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_word_is_ready,
+    mq_word_kind_of, mq_word_priority,
 )
 from msgq.impl.workqueue.handle cimport NO_WAIT, Handle
 from msgq.impl.workqueue.job cimport new_job
@@ -23,6 +24,13 @@ from msgq.impl.workqueue.queuefile import unlink_queue
 from msgq import naming
 from msgq.errors import IpcError, QueueBusyError
 from msgq.impl.workqueue import options
+
+
+cdef extern from "workqueue/peek.h" nogil:
+    ctypedef struct mq_queue_waiting:
+        uint64_t place, word, length, deliveries, sent_time, origin_time
+    bint mq_peek_look(const mq_queue_parts *parts, uint64_t place, mq_queue_waiting *it)
+    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_waiting *it, uint8_t *room)
 
 
 def _reopened(name, prefix, trust, read, write, block):
@@ -97,6 +105,10 @@ cdef class MessageQueue(Handle):
         return self._h.parts.max_message_size
 
     @property
+    def events(self):
+        return options.EVENTS[self._h.parts.events]
+
+    @property
     def schema(self):
         return self._file.schema
 
@@ -132,6 +144,8 @@ cdef class MessageQueue(Handle):
         try:
             self._need_write()
             until = self._until(timeout, deadline)
+            if self._h.log != NULL:
+                self._prepare(True)
             if not self._send(&view, rank, origin, until):
                 raise options.full_error(self._h.parts.max_messages, until != NO_WAIT, self._endpoint)
             mq_queue_wake_receivers(self._h.parts.queue, 1)
@@ -141,16 +155,37 @@ cdef class MessageQueue(Handle):
     cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t until) except -1:
         """Send, and wake nobody; False: there was no room in time."""
         cdef int64_t place
+        cdef uint64_t key, sent_time
         if <uint64_t> view.len > self._h.parts.max_message_size:
             raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
         place = self._find_room(until)
         if place == MQ_NO_PLACE:
+            if self._h.log != NULL:
+                self._tell_refused(view, rank, origin or current_origin())
             return False
         self._fill(place, view.buf, view.len)
-        mq_queue_commit(&self._h, place, view.len, rank, mq_now_ns() + self._h.clock_offset,
-                        origin or current_origin())
+        sent_time, origin = mq_now_ns() + self._h.clock_offset, origin or current_origin()
+        key = mq_queue_commit(&self._h, place, view.len, rank, sent_time, origin)
         self._file.check_whole()  # afterwards: a page that was cut off is found when it is touched
+        if self._h.log != NULL:
+            self._tell_sent(view, key, place, sent_time, origin)
         return True
+
+    cdef void _tell_sent(self, const Py_buffer *view, uint64_t key, uint64_t place, int64_t sent_time,
+                         uint64_t origin) noexcept:
+        """Publish that a message was sent. Others may have it by now."""
+        cdef mq_queue_noted noted = mq_queue_event_sent(&self._outlet.log.c, key, place, view.len, sent_time, origin)
+        if view.len < LARGE_BYTES:
+            self._outlet.tell(&noted, view)
+            return
+        self._begin()  # it may be copied without the GIL
+        self._outlet.tell(&noted, view)
+        self._end()
+
+    cdef void _tell_refused(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
+        """Publish that there was no room for a message."""
+        cdef mq_queue_noted noted = mq_queue_event_refused(&self._outlet.log.c, rank, view.len, origin)
+        self._outlet.tell(&noted, NULL)
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
         cdef uint64_t rank = rank_of(priority, self._endpoint)
@@ -164,6 +199,8 @@ cdef class MessageQueue(Handle):
                 look_through(message, &view)
                 try:
                     self._need_write()  # all that was Python code
+                    if self._h.log != NULL:
+                        self._prepare(True)
                     if not self._send(&view, rank, 0, until):
                         break
                     count, self._unwoken = count + 1, self._unwoken + 1
@@ -204,6 +241,8 @@ cdef class MessageQueue(Handle):
             made = new_message(data, mq_word_priority(taken.key), taken.deliveries, taken.sent_time,
                                taken.origin_time)
             if mq_queue_free(&self._h, &taken):  # last, for there may be no memory for the others
+                if self._h.log != NULL:
+                    self._tell_taken(MQ_EVENT_RECEIVED, &taken)
                 break
             made = None
         if self._fd >= 0:
@@ -222,6 +261,8 @@ cdef class MessageQueue(Handle):
                 mq_copy_out(view.buf, mq_queue_payload(&self._h, taken.place), taken.length)
                 self._file.check_whole()
                 if mq_queue_free(&self._h, &taken):
+                    if self._h.log != NULL:
+                        self._tell_taken(MQ_EVENT_RECEIVED, &taken)
                     return taken.length, mq_word_priority(taken.key)
             return None
         finally:
@@ -231,8 +272,12 @@ cdef class MessageQueue(Handle):
 
     cdef void _put_back_untouched(self, mq_queue_taken taken) noexcept:
         """Return a message that nobody has seen."""
+        if self._h.log != NULL:
+            mq_queue_note_taken(&self._h, MQ_EVENT_TAKEN, &taken)
         mq_store_relaxed_u64(&self._h.parts.heads[taken.place].deliveries, taken.deliveries - 1)
         mq_queue_return(&self._h, taken.place, taken.word)
+        if self._h.log != NULL:
+            self._tell()
 
     def receive_many(self, limit=None):
         cdef uint64_t most = options.checked_limit(limit, self._endpoint)
@@ -260,6 +305,8 @@ cdef class MessageQueue(Handle):
         cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
         job = None
         if self._find(&taken, timeout, deadline):
+            if self._h.log != NULL:
+                self._tell_taken(MQ_EVENT_TAKEN, &taken)
             job = new_job(self, &taken)
             self._enter()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
@@ -306,20 +353,14 @@ cdef class MessageQueue(Handle):
         return seen
 
     cdef object _peek(self, uint64_t place, uint64_t word):
-        """Copy a message that waits; None: somebody has taken it meanwhile."""
-        cdef mq_queue_head *head = &self._h.parts.heads[place]
-        cdef uint64_t length = mq_load_relaxed_u64(&head.length)
-        if length > self._h.parts.max_message_size:
-            return None  # whoever takes it is told
-        data = PyBytes_FromStringAndSize(NULL, length)
-        mq_copy_out(PyBytes_AS_STRING(data), mq_queue_payload(&self._h, place), length)
-        cdef uint64_t deliveries = mq_load_relaxed_u64(&head.deliveries)
-        cdef uint64_t sent_time = mq_load_relaxed_u64(&head.sent_time)
-        cdef uint64_t origin_time = mq_load_relaxed_u64(&head.origin_time)
-        mq_fence_acquire()
-        if mq_load_relaxed_u64(&self._h.parts.words[place]) != word or mq_load_relaxed_u64(&head.length) != length:
+        """Copy a message that waits; None: somebody has taken it meanwhile, or it makes no sense."""
+        cdef mq_queue_waiting it
+        if not mq_peek_look(&self._h.parts, place, &it) or it.word != word:
+            return None  # of what makes no sense whoever takes it is told
+        data = PyBytes_FromStringAndSize(NULL, it.length)
+        if not mq_peek_copy(&self._h.parts, &it, <uint8_t *> PyBytes_AS_STRING(data)):
             return None
-        return new_message(data, mq_word_priority(word), deliveries, sent_time, origin_time)
+        return new_message(data, mq_word_priority(word), it.deliveries, it.sent_time, it.origin_time)
 
     def notify(self, how, once=False, *, exclusive=False):
         from msgq.impl.workqueue import notify  # a thread, which few need

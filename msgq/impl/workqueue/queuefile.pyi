@@ -30,7 +30,7 @@ class QueueFile(PieceFile):
         """
 
 def unlink_queue(name: str, in_prefix: str) -> None:
-    """Remove a queue's name. Those that have it open go on among themselves.
+    """Remove a queue's name, and its channel of events. Those that have it open go on among themselves.
 
     Raises
     ------

@@ -11,11 +11,14 @@ from msgq.impl.ground.piecefile cimport PieceFile
 from msgq.impl.ground.segment cimport remove_file, unlock_file
 from msgq.impl.workqueue.core cimport (
     MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_QUEUE_SOUND, MQ_QUEUE_VERSION, mq_queue,
-    mq_queue_bytes, mq_queue_check, mq_queue_write,
+    mq_queue_bytes, mq_queue_check, mq_queue_events, mq_queue_write,
 )
+
+import os
 
 from msgq import naming
 from msgq.errors import CorruptSegmentError, LayoutVersionError
+from msgq.impl.workqueue.removal import remove_events
 
 
 @no_gc_clear  # as its base
@@ -50,11 +53,11 @@ cdef class QueueFile(PieceFile):
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
         mq_queue_write(<mq_queue *> self.segment.address, messages, message_size, host_time_ns(), this_process().pid,
-                       creator)
+                       creator, <mq_queue_events> <int> self.wanted.new_events())
         return 0
 
     cdef int _agree(self) except -1:
-        self.wanted.check_sizes(self.parts.max_messages, self.parts.max_message_size)
+        self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events)
         return 0
 
     # ---- what it says of itself ----
@@ -93,7 +96,9 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
 
 
 def unlink_queue(str name, str in_prefix):
-    """Remove a queue's name. Those that have it open go on among themselves."""
+    """See queuefile.pyi."""
     file = queue_file(name, in_prefix, None, None)
+    if os.path.lexists(file.path):
+        remove_events(name, in_prefix)  # first: who makes the queue anew meanwhile shall not find it
     if not remove_file(name, file.path):
         raise file.missing()

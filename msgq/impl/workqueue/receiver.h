@@ -32,6 +32,7 @@ typedef struct {
     uint64_t deliveries; /* this one included */
     uint64_t sent_time;
     uint64_t origin_time;
+    int64_t taken_time; /* with events only */
 } mq_queue_taken;
 
 static inline void mq_queue_forget(mq_queue_handle *h, uint64_t block) { h->blocks[block].known = false; }
@@ -127,6 +128,10 @@ static inline bool mq_queue_open(mq_queue_handle *h, mq_queue_taken *taken) {
     taken->origin_time = mq_load_relaxed_u64(&head->origin_time);
     mq_store_relaxed_u64(&head->deliveries, taken->deliveries);
     mq_queue_count(&h->row->counts.received, 1);
+    if (mq_unlikely(h->log != NULL)) {
+        taken->taken_time = mq_queue_event_time(h->log);
+        mq_queue_taken_at(head, taken->word, taken->taken_time);
+    }
     return taken->length <= h->parts.max_message_size;
 }
 
@@ -149,6 +154,18 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, mq_queue_taken *
     }
     taken->word = 0;
     return MQ_QUEUE_CORRUPT;
+}
+
+/* What this handle did to a message that it has taken, or had. For queues with events. */
+static inline void mq_queue_note_taken(const mq_queue_handle *h, mq_queue_event_kind kind,
+                                       const mq_queue_taken *taken) {
+    mq_queue_noted noted = mq_queue_event_of(h->log, kind, taken->key, taken->place, taken->length);
+    noted.event.deliveries = (uint32_t)taken->deliveries;
+    noted.event.sent_time = (int64_t)taken->sent_time;
+    noted.event.taken_time = taken->taken_time;
+    noted.event.publish_time = kind == MQ_EVENT_TAKEN ? taken->taken_time : mq_queue_event_time(h->log);
+    noted.origin_time = taken->origin_time;
+    mq_queue_note(h->log, &noted);
 }
 
 /* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one

@@ -82,9 +82,9 @@ static inline void mq_queue_commit_watched(mq_queue_handle *h, uint64_t place, u
 
 /* ---- sending what was filled ---- */
 
-/* The message in a held place is whole: send it. To be followed by mq_queue_wake_receivers. */
-static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority,
-                                   uint64_t sent_time, uint64_t origin_time) {
+/* The message in a held place is whole: send it. To be followed by mq_queue_wake_receivers. Returns its key. */
+static inline uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t length, uint64_t priority,
+                                       uint64_t sent_time, uint64_t origin_time) {
     mq_queue_head *head = &h->parts.heads[place];
     /* relaxed: what this thread sent before, and what was sent before this began, is in it; others are concurrent, and any
      * order is right. */
@@ -100,7 +100,7 @@ static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t 
     if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) {
         mq_queue_commit_watched(h, place, key);
         mq_store_release_u64(&h->row->owes[0], 0);
-        return;
+        return key;
     }
     /* EDGE message: release. Partner: mq_queue_take. If weaker: a receiver reads what the place had before. */
     mq_store_release_u64(&h->parts.words[place], key);
@@ -110,13 +110,17 @@ static inline void mq_queue_commit(mq_queue_handle *h, uint64_t place, uint64_t 
     if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notified))) /* since just now */
         mq_queue_arrived(h->parts.queue);
     mq_store_release_u64(&h->row->owes[0], 0);
+    return key;
 }
 
 /* Bring a message back to its place in the order, whoever had it. False: somebody else changed the word. */
 static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t taken) {
+    mq_queue_noted noted;
     uint64_t key = mq_load_relaxed_u64(&h->parts.heads[place].key); /* relaxed: the word was loaded with acquire */
     if (!mq_word_is_ready(key)) /* foreign bytes: its order is lost, not the message */
         key = mq_word_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready));
+    if (mq_unlikely(h->log != NULL))
+        noted = mq_queue_event_back(h->log, &h->parts.heads[place], key, place, taken);
     mq_queue_owe(h->row, 1);
     if (!mq_compare_exchange_u64(&h->parts.words[place], taken, key)) {
         mq_queue_owe_no_more(h->row, 1);
@@ -124,6 +128,8 @@ static inline bool mq_queue_return(mq_queue_handle *h, uint64_t place, uint64_t 
     }
     mq_fetch_add_u64(&h->parts.queue->ready, 1);
     mq_fetch_add_u64(&h->row->counts.returned, 1); /* the watcher's thread does this, too */
+    if (mq_unlikely(h->log != NULL))
+        mq_queue_note(h->log, &noted);
     mq_queue_wake_receivers(h->parts.queue, 1);
     if (mq_queue_bits_any(&h->parts.queue->notified)) /* it may have been empty meanwhile */
         mq_queue_arrived(h->parts.queue);

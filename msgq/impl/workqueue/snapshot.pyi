@@ -2,10 +2,28 @@
 
 from collections.abc import Callable
 
-from msgq.figures import QueueStats
+from typing_extensions import disjoint_base
 
-def queue_stats(name: str, in_prefix: str) -> QueueStats:
-    """Return how a queue is, see `msgq.stats.queue`. It is mapped read-only; nobody notices."""
+from msgq.figures.endpoints import EndpointCounts
+from msgq.figures.queues import QueueStats
+
+@disjoint_base
+class QueueWatch:
+    """One work queue, kept mapped, read-only and without a trace; unmapped with the last reference.
+
+    One thread at a time. When the queue is made anew this goes on with the old one (see `msgq.stats.queue_inodes`).
+
+    Raises
+    ------
+    SegmentError : there is no such queue (ENOENT), or its file cannot be read; by the methods, when it was cut.
+    """
+
+    def __init__(self, name: str, in_prefix: str) -> None: ...
+    def counts(self) -> EndpointCounts:
+        """Return what moves; takes a microsecond."""
+
+    def stats(self) -> QueueStats:
+        """Return all of it, with what waits and who lives; see `msgq.stats.queue`."""
 
 def remove_queue(name: str, in_prefix: str, wanted: Callable[[QueueStats], bool]) -> bool:
     """Remove a queue's name if `wanted` says so; returns whether it did.

@@ -15,7 +15,9 @@ from msgq.impl.workqueue.core cimport (
 )
 from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
 
-from msgq.figures import QueueHandleInfo, QueueStats
+from msgq.figures.endpoints import EndpointCounts
+from msgq.figures.queues import QueueHandleInfo, QueueStats
+from msgq.impl.workqueue.removal import remove_events
 
 
 cdef extern from "workqueue/snapshot.h" nogil:
@@ -32,6 +34,8 @@ cdef extern from "workqueue/snapshot.h" nogil:
 
 cdef enum:
     LISTED = 8  # priorities
+
+EVENTS = (None, "heads", "payload")  # by the number that the file has
 
 
 cdef tuple _waits(mq_queue *queue, unsigned row):
@@ -79,13 +83,14 @@ cdef tuple _highest(const uint32_t *by_priority):
 
 cdef dict _totals(mq_queue *queue):
     cdef int i
-    totals = dict.fromkeys(("sent", "received", "acknowledged", "returned", "refused"), 0)
+    totals = dict.fromkeys(("sent", "received", "acknowledged", "returned", "refused", "events_lost"), 0)
     for i in range(MQ_QUEUE_ROWS):
         totals["sent"] += mq_load_relaxed_u64(&queue.rows[i].counts.sent)
         totals["received"] += mq_load_relaxed_u64(&queue.rows[i].counts.received)
         totals["acknowledged"] += mq_load_relaxed_u64(&queue.rows[i].counts.acknowledged)
         totals["returned"] += mq_load_relaxed_u64(&queue.rows[i].counts.returned)
         totals["refused"] += mq_load_relaxed_u64(&queue.rows[i].counts.refused)
+        totals["events_lost"] += mq_load_relaxed_u64(&queue.rows[i].events_lost)
     return totals
 
 
@@ -107,7 +112,7 @@ cdef object _look(QueueFile file):
         census.free, census.nonsense, census.astray, census.oldest or None,
         max(0, <object> now - census.oldest) if census.oldest else None, priorities, census.redelivered,
         census.most_deliveries, census.leases, census.overdue, handles=_handles(file, &census),
-        **_totals(file.parts.queue))
+        events=EVENTS[file.parts.events], **_totals(file.parts.queue))
     file.check_whole()
     return stats
 
@@ -119,10 +124,35 @@ cdef QueueFile _found(str name, str in_prefix):
     return file
 
 
-def queue_stats(str name, str in_prefix):
-    return _look(_found(name, in_prefix))
+cdef class QueueWatch:
+    """One queue, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
+
+    cdef QueueFile _file
+
+    def __init__(self, str name, str in_prefix):
+        self._file = _found(name, in_prefix)
+
+    def counts(self):
+        cdef uint64_t sent = 0, received = 0
+        cdef int i
+        for i in range(MQ_QUEUE_ROWS):
+            sent += mq_load_relaxed_u64(&self._file.parts.queue.rows[i].counts.sent)
+            received += mq_load_relaxed_u64(&self._file.parts.queue.rows[i].counts.received)
+        self._file.check_whole()
+        return EndpointCounts(sent, None, 0, received)
+
+    def stats(self):
+        return _look(self._file)
 
 
 def remove_queue(str name, str in_prefix, wanted):
     cdef QueueFile file = _found(name, in_prefix)
-    return file.remove_if(lambda: wanted(_look(file)))
+
+    def leaves():
+        """Say whether it is to go; its events go first, for as long as it has its name nobody can make it anew."""
+        if not wanted(_look(file)):
+            return False
+        remove_events(name, in_prefix)
+        return True
+
+    return file.remove_if(leaves)

@@ -35,6 +35,7 @@ static inline uint64_t mq_word_taken(unsigned row, uint16_t generation, uint32_t
 
 static inline bool mq_word_is_ready(uint64_t word) { return word & MQ_WORD_READY_BIT; }
 static inline unsigned mq_word_priority(uint64_t word) { return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX); }
+static inline uint64_t mq_word_order(uint64_t key) { return MQ_WORD_ORDER_MASK - (key & MQ_WORD_ORDER_MASK); }
 /* Of HELD and TAKEN words: */
 static inline unsigned mq_word_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
 static inline uint16_t mq_word_generation(uint64_t word) { return (uint16_t)(word >> 32); }

@@ -12,7 +12,7 @@ import zmq
 
 from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, WaitTimeoutError
-from msgq.figures import PublisherStats
+from msgq.figures.topics import PublisherStats
 from msgq.impl.ground.context import Context
 from msgq.impl.sockets.checks import check_readers_wait, no_stamps_error
 from msgq.impl.sockets.publishing import Reservation, messages_of

@@ -14,7 +14,7 @@ import zmq
 
 from msgq import naming
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.figures import SubscriberStats, Tracked
+from msgq.figures.topics import SubscriberStats, Tracked
 from msgq.impl.ground.context import Context
 from msgq.impl.sockets.awaitable import Awaitable
 from msgq.impl.sockets.checks import check_before_connect, check_rcvhwm, no_stamps_error, timeout_ms

@@ -19,13 +19,13 @@ typedef struct {
     uint64_t log_time, offset; /* offset: of the record in the chunk's buffer */
     uint32_t channel, sequence;
     int64_t origin_time; /* 0: it is not known */
-} mq_entry;
+} mq_log_entry;
 
 typedef struct {
     uint8_t *bytes;
     uint64_t room, used;
     uint64_t enough; /* bytes from which on it is full */
-    mq_entry *entries;
+    mq_log_entry *entries;
     uint32_t entries_room, entries_used;
 } mq_log_chunk;
 
@@ -53,7 +53,7 @@ static inline void mq_log_chunk_take_in(mq_log_chunk *chunk, uint16_t channel, u
     mq_put(record + 11, &sequence, 4);
     mq_put(record + 15, &log_time, 8);
     mq_put(record + 23, &publish_time, 8);
-    chunk->entries[chunk->entries_used++] = (mq_entry){log_time, chunk->used, channel, sequence, origin_time};
+    chunk->entries[chunk->entries_used++] = (mq_log_entry){log_time, chunk->used, channel, sequence, origin_time};
     chunk->used += MQ_RECORD_HEADER + size;
 }
 

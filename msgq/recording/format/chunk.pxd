@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cdef extern from "format/chunk.h" nogil:
     enum:
         MQ_RECORD_HEADER
-    ctypedef struct mq_entry:
+    ctypedef struct mq_log_entry:
         uint64_t log_time
         uint64_t offset
         uint32_t channel
@@ -16,7 +16,7 @@ cdef extern from "format/chunk.h" nogil:
         uint64_t room
         uint64_t used
         uint64_t enough
-        mq_entry *entries
+        mq_log_entry *entries
         uint32_t entries_room
         uint32_t entries_used
     bint mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,

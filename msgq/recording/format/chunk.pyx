@@ -38,7 +38,7 @@ cdef class Chunk:
         self._chunk.room, self._chunk.enough = room, enough
         self._chunk.entries_room = <uint32_t> min(enough // SMALLEST_RECORD + 1, <uint64_t> (1 << 24))
         self._chunk.bytes = <uint8_t *> malloc(room)
-        self._chunk.entries = <mq_entry *> malloc(self._chunk.entries_room * sizeof(mq_entry))
+        self._chunk.entries = <mq_log_entry *> malloc(self._chunk.entries_room * sizeof(mq_log_entry))
         if self._chunk.bytes == NULL or self._chunk.entries == NULL:
             raise MemoryError(f"no memory for a chunk of {room} bytes")
 
@@ -63,7 +63,7 @@ cdef class Chunk:
 
     @property
     def entries(self):
-        return _view(self, self._chunk.entries, self._chunk.entries_used * sizeof(mq_entry))
+        return _view(self, self._chunk.entries, self._chunk.entries_used * sizeof(mq_log_entry))
 
     def append(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
                const unsigned char[::1] data not None, int64_t origin_time=0):

@@ -31,6 +31,7 @@ from msgq.recording.format.problem import Problem
 from msgq.recording.format.scan import CUT, RECORD, UNKNOWN, UNWANTED, ZERO, Columns, crc32
 from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content, opened
 from msgq.schema import Schema
+from msgq.source import TOPIC, Source, source_of
 
 TIME_MAX = 2**63 - 1
 OTHERS_MAX = 2 << 16  # schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits
@@ -57,6 +58,7 @@ class Channel:
     counted: bool  # a gap in the sequence is a loss
     schema: Schema | None
     tracked: bool = False  # messages had stamps, which their origins are from
+    source: Source = TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +344,7 @@ class LogFile:
             record.metadata.get(conventions.SEQUENCE) == conventions.PUBLISHED,
             self._schema(record, offset),
             record.metadata.get(conventions.TRACKED) == "1",
+            source_of(record.metadata),
         )
         before = self.channels.get(record.id)
         if before is not None and before != channel:

@@ -12,6 +12,7 @@ from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import ChannelRecords, Compressor, Segment, channel_records
 from msgq.schema import Schema
+from msgq.source import TOPIC, Source
 
 _CHUNK_BYTES = 1 << 20
 _CHANNELS_MAX = 0xFFFF
@@ -75,8 +76,9 @@ class LogWriter:
         epoch: int,
         counting: str = conventions.PUBLISHED,
         tracked: bool = False,
+        source: Source = TOPIC,
     ) -> int:
-        """Return the number of a new channel. See `conventions`: EPOCH, SEQUENCE, TRACKED for what the last are.
+        """Return the number of a new channel. See `conventions`: EPOCH, SEQUENCE, TRACKED for what they are.
 
         Raises
         ------
@@ -85,7 +87,7 @@ class LogWriter:
         number = len(self._channels) + 1
         if number > _CHANNELS_MAX:
             raise RecordingError(f"{_CHANNELS_MAX} endpoints and epochs are all that one file can number; select fewer")
-        self._channels[number] = channel_records(number, endpoint, schema, epoch, counting, tracked)
+        self._channels[number] = channel_records(number, endpoint, schema, epoch, counting, tracked, source)
         return number
 
     def add(

@@ -50,7 +50,7 @@ typedef struct {
     int64_t first_time;
     int64_t last_time;
     int64_t lost;
-    int64_t sequence; /* of the newest message */
+    int64_t following; /* the number after that of the newest message of the numbering; 0: there is none so far */
 } mq_tally;
 
 static inline uint16_t mq_read_u16(const uint8_t *at) {
@@ -148,26 +148,25 @@ static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_col
     return used;
 }
 
-/* Count rows into the tally of their code. A gap in the numbers of a code is a loss; they are 32 bits and wrap, and a
- * step back (a copy, or files out of order) is none. */
-static inline void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies) {
+/* Count rows into the tally of their code. A gap in the numbers of a numbering is a loss, in the tally of the first code
+ * that has it; they are 32 bits and wrap, and a step back (a copy, or files out of order) is none. */
+static inline void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                            const int32_t *numberings) {
     for (; row < rows; row++) {
-        mq_tally *tally = &tallies[columns->code[row]];
+        mq_tally *tally = &tallies[columns->code[row]], *numbering = &tallies[numberings[columns->code[row]]];
         const int64_t log_time = columns->log_time[row];
-        if (tally->messages++ == 0) {
-            tally->first_time = tally->last_time = log_time;
-            tally->sequence = columns->sequence[row];
-        } else {
-            const int32_t step = (int32_t)((uint32_t)columns->sequence[row] - (uint32_t)tally->sequence);
-            if (step > 0) {
-                tally->lost += step - 1;
-                tally->sequence = columns->sequence[row];
-            }
-            if (log_time < tally->first_time)
-                tally->first_time = log_time;
-            if (log_time > tally->last_time)
-                tally->last_time = log_time;
+        const uint32_t sequence = (uint32_t)columns->sequence[row];
+        const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->following);
+        if (numbering->following == 0 || step > 0) {
+            numbering->lost += numbering->following == 0 ? 0 : step - 1;
+            numbering->following = (int64_t)sequence + 1;
         }
+        if (tally->messages++ == 0)
+            tally->first_time = tally->last_time = log_time;
+        if (log_time < tally->first_time)
+            tally->first_time = log_time;
+        if (log_time > tally->last_time)
+            tally->last_time = log_time;
         tally->bytes += columns->length[row];
     }
 }

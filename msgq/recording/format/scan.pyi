@@ -134,11 +134,12 @@ class Columns:
         Releases the GIL.
         """
 
-    def count(self, tallies: np.ndarray[Any, Any], first: int) -> None:
-        """Count the rows of chunks; a gap in the sequence of a code is a loss.
+    def count(self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        """Count the rows of chunks; a gap in the sequence of a numbering is a loss.
 
         Parameters
         ----------
         tallies : of dtype TALLY, one for each code; added to.
         first : the row to begin with.
+        numberings : of each code, the code in whose tally losses count: the same for those that share a numbering.
         """

@@ -39,7 +39,8 @@ cdef extern from "format/scan.h" nogil:
     int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
     int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
                       uint8_t *into, int64_t used, int32_t *ends)
-    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies)
+    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                  const int32_t *numberings)
 
 cdef extern from "format/crc.h" nogil:
     bint mq_can_fold()
@@ -52,7 +53,7 @@ CUT = MQ_SCAN_CUT
 ZERO = MQ_SCAN_ZERO
 UNKNOWN = MQ_CODE_UNKNOWN
 UNWANTED = MQ_CODE_UNWANTED
-TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "sequence")])
+TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following")])
 
 
 cdef class Columns:
@@ -126,15 +127,19 @@ cdef class Columns:
             raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used
 
-    def count(self, tallies, Py_ssize_t first):
+    def count(self, tallies, Py_ssize_t first, const int32_t[::1] numberings not None):
         self._check(first)
         if first == self.rows:
             return
-        if tallies.dtype != TALLY or self.code[first:self.rows].max() >= len(tallies):
-            raise InvalidValueError(f"{len(tallies)} tallies are too few")
+        codes = min(len(tallies), numberings.shape[0])
+        if tallies.dtype != TALLY or self.code[first:self.rows].max() >= codes:
+            raise InvalidValueError(f"{codes} tallies are too few")
+        for each in numberings:
+            if not 0 <= each < len(tallies):
+                raise InvalidValueError(f"numbering {each} of {len(tallies)} tallies")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
-            mq_count(&self._columns, first, self.rows, <mq_tally *> &numbers[0])
+            mq_count(&self._columns, first, self.rows, <mq_tally *> &numbers[0], &numberings[0])
 
     cdef int _check(self, Py_ssize_t first) except -1:
         if not 0 <= first <= self.rows:

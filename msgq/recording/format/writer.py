@@ -25,6 +25,7 @@ from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, e
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
 from msgq.schema import Schema
+from msgq.source import TOPIC, Source
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 
@@ -42,9 +43,15 @@ class ChannelRecords:
 
 
 def channel_records(
-    number: int, endpoint: str, schema: Schema | None, epoch: int, counting: str, tracked: bool = False
+    number: int,
+    endpoint: str,
+    schema: Schema | None,
+    epoch: int,
+    counting: str,
+    tracked: bool = False,
+    source: Source = TOPIC,
 ) -> ChannelRecords:
-    """Return a channel of a recording of ours; see `conventions`: EPOCH, SEQUENCE, TRACKED for what the last are."""
+    """Return a channel of a recording of ours; see `conventions`: EPOCH, SEQUENCE, TRACKED for what they are."""
     record = None
     if schema is not None and conventions.has_schema_record(schema):
         encoding = conventions.schema_encoding(schema.encoding)
@@ -57,6 +64,7 @@ def channel_records(
             conventions.EPOCH: str(epoch),
             conventions.SEQUENCE: counting,
             **({conventions.TRACKED: "1"} if tracked else {}),
+            **source.metadata(),
         },
         schema_id=number if record else 0,
     )

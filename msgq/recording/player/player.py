@@ -6,15 +6,19 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from types import MappingProxyType
 from typing import Protocol, Self
 
-from msgq.errors import InvalidValueError, RecordingError, StateError, WaitTimeoutError
+from msgq import naming
+from msgq.errors import InvalidValueError, RecordingError, StateError
+from msgq.kinds import RECORDS
+from msgq.outlets import Place, Played
 from msgq.recording.player.outlets import Outlets
-from msgq.recording.player.schedule import TIMES, Aged, aged, timed, with_ticks
+from msgq.recording.player.schedule import TIMES, latched, played, timed, with_ticks
 from msgq.recording.reader.reader import LogReader
 from msgq.units import NS_PER_S
 
@@ -51,6 +55,9 @@ class PlayerStats:
     position : seconds from the beginning of the log to what was played last.
     late_ns, late_max_ns : how much later than its time the last message was sent, and the worst one since the last
         pause, step or seek.
+    unplayed : how many messages could not be played, by endpoint, colon and why: a queue was full, clients held all
+        buffers of a stream, or the log does not say all of a message.
+    by_kind : how many of the messages were sent, by the kind of their endpoints.
     """
 
     messages: int
@@ -59,21 +66,26 @@ class PlayerStats:
     position: float
     late_ns: int
     late_max_ns: int
+    unplayed: dict[str, int] = field(default_factory=dict, hash=False)
+    by_kind: dict[str, int] = field(default_factory=dict, hash=False)
 
 
 class Player:
     """Plays a log: ``Player("log").run()``.
 
     Each message has a deadline on the real clock, which follows from its time in the log alone, so that no error adds
-    up. What is late is sent at once. All rings are there, with the log's schemas, before the first message is sent;
-    each is large enough for the largest message of its endpoint.
+    up. What is late is sent at once. All endpoints are there, each kind as it was, with the log's schemas, before the
+    first message is sent; each is large enough for its largest message. Vectors and boards have a state: where playing
+    begins, or goes on after `seek` or a pass, they get what the log says that they had at that time, at once.
 
     `run` plays in the calling thread; any other thread may call the other methods meanwhile. A player plays once.
 
     Attributes
     ----------
     endpoints : the names to which it sends, without the clock's.
-    skipped : what it does not play, as the name cannot be an endpoint: a picture's topic, or one of ROS, with "/".
+    skipped : why an endpoint of the log is not played, by its name there: a topic of ROS, whose name cannot be an
+        endpoint, pictures that were recorded as JPEGs, what announces pictures that are played, or a work queue whose
+        events have no payloads.
     begin, end : what is played, in seconds from the beginning of the log.
     """
 
@@ -97,7 +109,7 @@ class Player:
         take_over: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Look through the log, and connect a publisher for each endpoint.
+        """Look through the log, and make what sends to each endpoint.
 
         Parameters
         ----------
@@ -107,25 +119,27 @@ class Player:
         by : the time that counts, "publish_time" or "log_time".
         rate : how much faster than it was recorded; inf: as fast as possible.
         loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
-        remap : new names of endpoints.
+        remap : new names of endpoints, each of the same kind.
         paused : wait for `resume`, or for `step`.
         wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
-            need one.
+            need one. Vectors, boards and work queues need none: what they were given stays.
         clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
         clock_hz : how often, for each second of the log.
         backend : "msgq", "zmq" or "fake"; None: the one that MSGQ_BACKEND names.
         prefix : of the endpoints; None: the one in force.
         segment_size : bytes of new rings; 0: 1 MiB, or what the largest message needs.
-        take_over : also play where a living process publishes, which ends its publishing.
+        take_over : also play on topics where a living process publishes, which ends its publishing.
         clock : a time of its own, for tests.
 
         Raises
         ------
         RecordingError : the log cannot be read, or has no message of what was chosen.
-        InvalidValueError : a value that is not possible.
-        MultiplePublishersError : a living process publishes there.
+        InvalidValueError : a value that is not possible, or a new name of another kind.
+        MultiplePublishersError : a living process publishes on a topic, or serves frames of that name.
+        MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or has a key of a board.
         SegmentSizeError : a ring exists and is too small.
-        IpcError : as `PubSocket.connect`.
+        ChannelMismatchError, RecordMismatchError, QueueMismatchError : it exists, and not as it was recorded.
+        IpcError : as `PubSocket.connect`, and what the other kinds' classes raise.
         """
         _check(rate, clock_hz, start, duration, loops, by)
         self._pid = os.getpid()
@@ -133,10 +147,12 @@ class Player:
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, by)
-        infos = self._log.endpoints
-        self._outlets = Outlets(infos, self._remap, clock_endpoint, backend, prefix, segment_size, take_over)
-        self.endpoints = tuple(name for name in self._outlets.sockets if name != clock_endpoint)
-        self.skipped = self._outlets.skipped
+        place = Place(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
+        self._records = self._log.history(RECORDS.name)
+        before = self._records.between(None, self._begin_ns)
+        self._outlets = Outlets(self._log, before, self._remap, clock_endpoint, place)
+        self.endpoints = tuple(name for name in self._outlets.by_name if name != clock_endpoint)
+        self.skipped: Mapping[str, str] = self._outlets.skipped
         self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(self._awaited) - set(self.endpoints):
             self._outlets.close()
@@ -148,6 +164,7 @@ class Player:
         self._target_ns: int | None = None  # of a seek
         self._next_ns = self._position_ns = self._begin_ns
         self._messages = self._bytes = self._passes = self._late_ns = self._late_max_ns = 0
+        self._by_kind: Counter[str] = Counter()
         self._anchor(self._begin_ns)
 
     # ---- what any thread may ask ----
@@ -203,7 +220,9 @@ class Player:
     def stats(self) -> PlayerStats:
         """Return what was done so far."""
         position = (self._position_ns - self._first_ns) / NS_PER_S
-        return PlayerStats(self._messages, self._bytes, self._passes, position, self._late_ns, self._late_max_ns)
+        unplayed = dict(self._outlets.unplayed)
+        late = self._late_ns, self._late_max_ns
+        return PlayerStats(self._messages, self._bytes, self._passes, position, *late, unplayed, dict(self._by_kind))
 
     def close(self) -> None:
         """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
@@ -254,24 +273,22 @@ class Player:
 
     def _wait_for_readers(self) -> None:
         for name in self._awaited:
-            while not self._stopping:
-                try:
-                    self._outlets.sockets[name].wait_for_readers(timeout=_LOOK_S, n=1)
-                    break
-                except WaitTimeoutError:
-                    continue
+            while not self._stopping and not self._outlets.by_name[name].wait_for_readers(_LOOK_S):
+                pass
 
     def _pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
         clock_endpoint = self._tick[0]
-        for time_ns, endpoint, data, age_ns in self._stream(begin_ns):
-            is_tick = endpoint == clock_endpoint
-            if not self._await(max(time_ns, begin_ns), is_tick):  # published before, and recorded after we begin
+        self._outlets.restore(latched(self._records.between(None, begin_ns), self._remap))
+        for message in self._stream(begin_ns):
+            is_tick = message.endpoint == clock_endpoint
+            # What was published before, and recorded after we begin, comes now.
+            if not self._await(max(message.time_ns, begin_ns), is_tick):
                 break
-            self._outlets.send(endpoint, data, age_ns)
-            if not is_tick:
+            if self._outlets.send(message) and not is_tick:
                 self._messages += 1
-                self._bytes += len(data)
+                self._by_kind[message.source.kind] += 1
+                self._bytes += len(message.data)
         with self._changed:
             if self._stopping:
                 return None
@@ -287,8 +304,9 @@ class Player:
             self._next_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
-    def _stream(self, begin_ns: int) -> Iterator[Aged]:
-        messages = aged(self._log.between(begin_ns), self._by, self._remap)
+    def _stream(self, begin_ns: int) -> Iterator[Played]:
+        everything = played(self._log.between(begin_ns), self._by, self._remap)
+        messages = (message for message in everything if message.endpoint in self._outlets.by_name)
         endpoint, rate_hz = self._tick
         return messages if endpoint is None else with_ticks(messages, endpoint, rate_hz, begin_ns)
 

@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from types import MappingProxyType
 
-from msgq import naming
-from msgq.errors import EndpointNameError, InvalidValueError
+from msgq.errors import InvalidValueError
+from msgq.kinds import QUEUE
+from msgq.outlets import Played
+from msgq.outlets.queues import is_sent
+from msgq.record_changes import INDEX_BYTES
+from msgq.recording.player.plan import new_name
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.units import NS_PER_S
@@ -17,37 +21,45 @@ TIMES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
 BELIEVED_NS = NS_PER_S
 
-#: Nanoseconds since the epoch, endpoint, payload.
-Played = tuple[int, str, bytes]
-#: The same, and how old what it comes from was when it was published; None: nobody knows.
-Aged = tuple[int, str, bytes, int | None]
-
 
 def played(
     log: LogReader, by: str = "publish_time", remap: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Played]:
-    """Give the messages of a log as `Simulation.play` takes them: (nanoseconds, endpoint, data), times never go back.
+    """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
 
     Parameters
     ----------
     log : with the endpoints and the time that are wanted.
     by : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is more than a
         second away from the log_time is not believed, and messages of one endpoint keep their order in any case.
-    remap : new names of endpoints. What has none, and a name that cannot be an endpoint (a topic of a picture, or of
-        ROS, with "/"), is left out.
+    remap : new names of endpoints, of the same kind. What has none, and a name that cannot be an endpoint (a topic of
+        ROS, with "/"), is left out. So are events of work queues that are not of messages that were sent: they come
+        again by themselves.
 
     Raises
     ------
-    InvalidValueError : `by` is neither.
+    InvalidValueError : `by` is neither; a new name is of another kind.
     """
     if by not in TIMES:
         raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
-    return ((time_ns, endpoint, data) for time_ns, endpoint, data, _ in aged(log, by, remap))
-
-
-def aged(log: LogReader, by: str, remap: Mapping[str, str]) -> Iterator[Aged]:
-    """Give the same, for those who can publish what messages come from, too."""
     return _named(timed(log, by), remap)
+
+
+def latched(before: LogReader, remap: Mapping[str, str]) -> list[Played]:
+    """Return the last change of each element of a vector, and of each key of a board; oldest first.
+
+    Parameters
+    ----------
+    before : what was written to vectors and boards before the time that counts; see `LogReader.history`.
+    remap : as of `played`.
+    """
+    found: dict[tuple[str, str, bytes], Played] = {}
+    for message in _named(timed(before, "log_time"), remap):
+        key = message.source.key
+        what = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
+        found.pop(what, None)
+        found[what] = message
+    return list(found.values())
 
 
 def timed(log: LogReader, by: str) -> Iterator[tuple[int, Message]]:
@@ -55,30 +67,17 @@ def timed(log: LogReader, by: str) -> Iterator[tuple[int, Message]]:
     return _published(log) if by == "publish_time" else ((message.log_time, message) for message in log)
 
 
-def new_name(endpoint: str, remap: Mapping[str, str]) -> str | None:
-    """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
-
-    Raises
-    ------
-    EndpointNameError : the name that it was given cannot be one.
-    """
-    if endpoint in remap:
-        return naming.endpoint_name(remap[endpoint])
-    try:
-        return naming.endpoint_name(endpoint)
-    except EndpointNameError:
-        return None
-
-
-def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Aged]:
+def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Played]:
     names: dict[str, str | None] = {}
     for time_ns, message in ordered:
         if message.endpoint not in names:
-            names[message.endpoint] = new_name(message.endpoint, remap)
+            names[message.endpoint] = new_name(message.endpoint, message.kind, remap)
         name = names[message.endpoint]
-        if name is not None:
-            origin = message.origin_time
-            yield time_ns, name, message.data, message.publish_time - origin if origin else None
+        if name is None or (message.kind == QUEUE.name and not is_sent(message.data)):
+            continue
+        origin = message.origin_time
+        age_ns = message.publish_time - origin if origin else None
+        yield Played(time_ns, name, message.data, age_ns, message.source, message.schema)
 
 
 def _published(log: LogReader) -> Iterator[tuple[int, Message]]:
@@ -97,14 +96,14 @@ def _published(log: LogReader) -> Iterator[tuple[int, Message]]:
         yield time_ns, first
 
 
-def with_ticks(messages: Iterator[Aged], endpoint: str, rate_hz: float, begin_ns: int) -> Iterator[Aged]:
+def with_ticks(messages: Iterator[Played], endpoint: str, rate_hz: float, begin_ns: int) -> Iterator[Played]:
     """Put the log's time between the messages: u64 nanoseconds, little endian, at a steady rate of log time.
 
     Being of the log's time and not of ours, they are the same each time; and each stands before what happens then.
     """
     count = 0
     for message in messages:
-        while (time_ns := begin_ns + round(count * NS_PER_S / rate_hz)) <= message[0]:
-            yield time_ns, endpoint, struct.pack("<Q", time_ns), None
+        while (time_ns := begin_ns + round(count * NS_PER_S / rate_hz)) <= message.time_ns:
+            yield Played(time_ns, endpoint, struct.pack("<Q", time_ns))
             count += 1
         yield message

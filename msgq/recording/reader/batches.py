@@ -13,10 +13,12 @@ from msgq.recording.format.scan import Columns
 from msgq.recording.reader.contents import Contents
 
 NAMES = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
+_SOURCE = ("kind", "publisher", "key")  # fields of Source
 _TYPES = dict.fromkeys((*NAMES, "origin_time", "offset"), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),
+    **dict.fromkeys(_SOURCE, pa.dictionary(pa.int32(), pa.string())),
 }
 _BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
@@ -77,6 +79,9 @@ class _Batch:
         if name == "endpoint":
             names, of_code = self._contents.endpoint_codes()
             return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(names, pa.string()))
+        if name in _SOURCE:
+            texts, of_code = self._contents.source_codes(name)
+            return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(texts, pa.string()))
         if name == "epoch":
             epochs = np.array([channel.epoch for channel in self._contents.channels], np.int64)
             return pa.array(epochs[self.columns.code[:rows]])

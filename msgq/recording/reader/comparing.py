@@ -11,6 +11,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgq.errors import RecordingError
+from msgq.kinds import QUEUE, RECORDS
+from msgq.outlets import UnplayableError
+from msgq.outlets.queues import payload
 from msgq.recording.reader.decoders import Decoders, Undecoded
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
@@ -24,6 +27,7 @@ __all__ = ["Comparison", "Difference", "Tally", "Tolerance", "compare"]
 
 _EXACT = Tolerance()
 _WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
+_CHANGE_TIME = slice(12, 20)  # in a vector's change, behind index and count
 _ITEM_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
@@ -39,7 +43,8 @@ class Difference:
     Attributes
     ----------
     endpoint, index : the message: its number among those of the endpoint, from 0.
-    field : where in it, as "pose.x" or "ranges[3]"; "" is the whole message, "time" with a dot before it is when.
+    field : where in it, as "pose.x" or "ranges[3]"; "" is the whole message, "time" with a dot before it is when, as
+        "key" is of a board, and "priority" of a work queue.
     time_a, time_b : ns; None where there is no such message.
     a, b : the values there: decoded where the schema says how, else bytes; `Undecoded` where that failed.
     """
@@ -115,7 +120,8 @@ def compare(
 
     The n-th message of an endpoint is compared with the n-th one there. Messages of the same bytes are the same. Others
     are decoded if either side has a schema that says how, and are the same when all their numbers are within the
-    tolerance, and all else is equal; NaN equals NaN. Without a schema the bytes decide.
+    tolerance, and all else is equal; NaN equals NaN. Without a schema the bytes decide. Of a work queue what was sent
+    is compared, with its priority; recordings have it if the queue's events have payloads. By whom does not matter.
 
     Parameters
     ----------
@@ -145,10 +151,13 @@ def compare(
 
 
 class _Item(NamedTuple):
+    """A message. `beside` is what else must be the same, by name: a board's key, a priority."""
+
     endpoint: str
     time_ns: int
     data: bytes
     schema: Schema | None
+    beside: tuple[str, Any] = ("", None)
 
 
 def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
@@ -158,10 +167,35 @@ def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
         outputs = LogReader(outputs)
     for message in outputs:
         if message.endpoint in only:
-            if isinstance(message, Sent):
-                yield _Item(message.endpoint, message.time_ns, message.data, None)
-            else:
-                yield _Item(message.endpoint, message.publish_time, message.data, message.schema)
+            item = _sent_item(message) if isinstance(message, Sent) else _recorded_item(message)
+            if item is not None:
+                yield item
+
+
+def _sent_item(message: Sent) -> _Item:
+    if message.kind == QUEUE.name:
+        beside = "priority", message.priority
+        return _Item(message.endpoint, message.time_ns, message.data, message.schema, beside)
+    return _Item(message.endpoint, message.time_ns, _timeless(message), message.schema, ("key", message.key))
+
+
+def _recorded_item(message: Message) -> _Item | None:
+    """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
+    if message.kind != QUEUE.name:
+        return _Item(message.endpoint, message.publish_time, _timeless(message), message.schema, ("key", message.key))
+    try:
+        data, priority = payload(message.data)
+    except UnplayableError:
+        return None
+    return _Item(message.endpoint, message.publish_time, data, None, ("priority", priority))
+
+
+def _timeless(message: Message | Sent) -> bytes:
+    """Return the payload; of a vector's change without its time, which the message has, too."""
+    is_change = message.kind == RECORDS.name and not message.key and len(message.data) >= _CHANGE_TIME.stop
+    return (
+        message.data[: _CHANGE_TIME.start] + bytes(8) + message.data[_CHANGE_TIME.stop :] if is_change else message.data
+    )
 
 
 @dataclass(slots=True)
@@ -221,6 +255,8 @@ class _Run:
             times = a.time_ns - begin_a, b.time_ns - begin_b
             if abs(times[0] - times[1]) > self._time_ns:
                 return (".time", *times)
+        if a.beside != b.beside:
+            return f".{a.beside[0]}", a.beside[1], b.beside[1]
         if a.data == b.data:
             return None
         value_a, value_b = self._value(a, schema), self._value(b, schema)

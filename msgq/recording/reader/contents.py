@@ -38,9 +38,10 @@ class Contents:
         end: int | None,
         span: tuple[int, int] | None,
         max_chunk_bytes: int,
+        kind: str = "",
     ) -> None:
-        """Open the files; see `LogReader`."""
-        self._selection = selection
+        """Open the files; see `LogReader`. kind: only of endpoints of this kind; "": of all kinds."""
+        self._selection, self._kind = selection, kind
         self.start = 0 if start is None else min(max(0, start), TIME_MAX)
         self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
         self.max_chunk_bytes = max_chunk_bytes
@@ -59,7 +60,7 @@ class Contents:
 
     def _code_of(self, channel: Channel) -> int:
         """Return the channel's index in `channels`, or that it is not wanted."""
-        if channel.endpoint not in self._selection:
+        if channel.endpoint not in self._selection or self._kind not in ("", channel.source.kind):
             return UNWANTED
         if channel not in self._codes:
             self._codes[channel] = len(self.channels)
@@ -70,6 +71,23 @@ class Contents:
         """Return the endpoints, and for each code the index of its endpoint among them."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(channel.endpoint, len(indexes)) for channel in self.channels]
+        return list(indexes), np.array(of_code, np.int32)
+
+    def numberings(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Return for each code the first one whose messages have the same numbering: several publishers may share one,
+        and another schema does not end it.
+        """
+        first: dict[tuple[str, str, int, bool], int] = {}
+        of_code = [
+            first.setdefault((channel.endpoint, channel.run, channel.epoch, channel.counted), code)
+            for code, channel in enumerate(self.channels)
+        ]
+        return np.array(of_code, np.int32)
+
+    def source_codes(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
+        """Return what a field of `Source` says, and for each code the index of what it says of its messages."""
+        indexes: dict[str, int] = {}
+        of_code = [indexes.setdefault(getattr(channel.source, name), len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)
 
     def stretches(self) -> Iterator[tuple[LogFile, Stretch]]:
@@ -99,6 +117,11 @@ class Contents:
         narrower.start = min(max(self.start, start or 0), TIME_MAX)
         narrower.end = min(self.end, TIME_MAX if end is None else max(0, end))
         return narrower
+
+    def history(self, kind: str) -> Contents:
+        """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
+        paths = [file.path for file in self.files]
+        return Contents(paths, self._selection, None, None, None, self.max_chunk_bytes, kind)
 
     def split(self, size: int) -> list[Contents]:
         """Return pieces, in the order of this, each of at least one stretch; see `LogReader.split`."""

@@ -17,6 +17,7 @@ from msgq.recording.reader.json_values import json_text, json_value
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.schema import Schema
+from msgq.source import Source
 
 
 def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd") -> int:
@@ -65,12 +66,12 @@ class _Copy:
 
     def __init__(self, writer: LogWriter, logs: Sequence[LogReader]) -> None:
         self._writer, self._logs = writer, logs
-        self._numbers: dict[tuple[int, str, int, Schema | None], int] = {}
+        self._numbers: dict[tuple[int, str, int, Schema | None, Source], int] = {}
         self._epochs: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, message: Message, log: int) -> None:
         """Append a message of the log with this index."""
-        key = (log, message.endpoint, message.epoch, message.schema)
+        key = (log, message.endpoint, message.epoch, message.schema, message.source)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._new_channel(message, log)
@@ -82,7 +83,8 @@ class _Copy:
         counted = self._logs[log].is_counted(message.endpoint, message.epoch)
         counting = conventions.PUBLISHED if counted else conventions.RECEIVED
         tracked = self._logs[log].is_tracked(message.endpoint)
-        return self._writer.new_channel(message.endpoint, message.schema, self._epoch(message, log), counting, tracked)
+        epoch = self._epoch(message, log)
+        return self._writer.new_channel(message.endpoint, message.schema, epoch, counting, tracked, message.source)
 
     def _epoch(self, message: Message, log: int) -> int:
         if len(self._logs) == 1:
@@ -93,21 +95,23 @@ class _Copy:
         return epochs.index((log, message.epoch)) + 1
 
 
+#: What is written of each message beside its payload.
+_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
+
+
 def write_parquet(log: LogReader, output: Path) -> int:
-    """Write a Parquet file with the columns of `LogReader.batches`; return how many messages. Needs pyarrow."""
+    """Write a Parquet file: the fields of each message, and its payload as `data`; return how many. Needs pyarrow."""
     import pyarrow.parquet as pq
 
     from msgq.recording.reader.batches import arrow_schema  # needs pyarrow, which nothing else here does
 
-    count = 0
-    with new_file(output) as unfinished, pq.ParquetWriter(unfinished, arrow_schema(None), compression="zstd") as writer:
-        for batch in log.batches():
+    count, columns = 0, (*_FIELDS, "data")
+    schema = arrow_schema(columns)
+    with new_file(output) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        for batch in log.batches(columns):
             writer.write_batch(batch)
             count += batch.num_rows
     return count
-
-
-_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time")
 
 
 def write_jsonl(log: LogReader, output: Path) -> int:

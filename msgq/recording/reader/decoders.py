@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from msgq import queue_events
 from msgq.dtypes import struct_dtype
 from msgq.recording.reader.json_values import json_value
 from msgq.recording.reader.message import Message
@@ -200,13 +202,25 @@ def _protobuf(schema: Schema) -> Decode:
     return decode
 
 
+def _queue_event(_schema: Schema) -> Decode:
+    names = [name for name, _ in queue_events.FIELDS]
+
+    def decode(data: bytes) -> dict[str, Any]:
+        event, *rest = struct.unpack_from(queue_events.FORMAT, data)
+        said = dict(zip(names, (queue_events.Event(event).name.lower(), *rest), strict=True))
+        return said | {"payload": data[queue_events.HEAD_BYTES :]}
+
+    return decode
+
+
 _MAKERS: dict[str, Callable[[Schema], Decode]] = {
     "json": _json,
     "msgpack": _msgpack,
     "cbor": _cbor,
     "struct": _struct,
     "protobuf": _protobuf,
+    queue_events.ENCODING: _queue_event,
 }
 #: What can be decoded here, and of that what needs no schema's text.
 ENCODINGS = frozenset(_MAKERS)
-SELF_DESCRIBING = frozenset(("json", "msgpack", "cbor"))
+SELF_DESCRIBING = frozenset(("json", "msgpack", "cbor", queue_events.ENCODING))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgq.schema import Schema
+from msgq.source import TOPIC, Source
 
 
 class Message(NamedTuple):
@@ -22,6 +24,7 @@ class Message(NamedTuple):
     schema : what the payload means, if that is known.
     origin_time : when that came about which it was made from, ns since the epoch, if its topic was tracked
         (tracking.md); 0: the file does not say.
+    source : its kind, publisher and key, which are attributes of the message, too.
     """
 
     endpoint: str
@@ -32,6 +35,22 @@ class Message(NamedTuple):
     epoch: int
     schema: Schema | None
     origin_time: int = 0
+    source: Source = TOPIC
+
+    @property
+    def kind(self) -> str:
+        """Of its endpoint: "topic", "frames", "channel", "records" or "queue"."""
+        return self.source.kind
+
+    @property
+    def publisher(self) -> str:
+        """Return who published it, by the name of its node, where an endpoint has several; else ""."""
+        return self.source.publisher
+
+    @property
+    def key(self) -> str:
+        """Of a board; else ""."""
+        return self.source.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,9 @@ class EndpointInfo:
     epochs : lives of the numbering.
     largest : bytes of the largest payload.
     tracked : whether its topic was tracked, so that messages have an origin.
+    kind : as of its messages.
+    options : what it needs to be made anew, by name; of the newest that is there.
+    publishers : the names of the nodes that published, sorted, where it has several.
     """
 
     endpoint: str
@@ -60,3 +82,6 @@ class EndpointInfo:
     epochs: int
     largest: int
     tracked: bool = False
+    kind: str = "topic"
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    publishers: tuple[str, ...] = ()

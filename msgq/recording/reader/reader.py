@@ -13,6 +13,7 @@ import numpy as np
 
 from msgq.dtypes import struct_dtype
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
+from msgq.kinds import RECORDS
 from msgq.recording.format import conventions
 from msgq.recording.format.file import TIME_MAX, Channel, LogFile, Stretch
 from msgq.recording.format.problem import Problem
@@ -109,6 +110,13 @@ class LogReader:
         """
         return self._of(self.contents.between(start, end))
 
+    def history(self, kind: str) -> LogReader:
+        """Return all that the files have of the endpoints of one kind, of those that were chosen, whenever it was.
+
+        It is for kinds that have a state, which what came before left. It opens the files anew.
+        """
+        return self._of(self.contents.history(kind))
+
     def _of(self, contents: Contents) -> LogReader:
         """Return a reader of some of this log."""
         reader = copy(self)
@@ -156,6 +164,7 @@ class LogReader:
         endpoints = [channel.endpoint for channel in channels]
         epochs = [channel.epoch for channel in channels]
         schemas = [channel.schema for channel in channels]
+        sources = [channel.source for channel in channels]
         fields = zip(
             [endpoints[code] for code in codes],
             [content[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)],
@@ -165,6 +174,7 @@ class LogReader:
             [epochs[code] for code in codes],
             [schemas[code] for code in codes],
             found.origin_time[rows].tolist(),
+            [sources[code] for code in codes],
             strict=True,
         )
         return list(map(Message._make, fields))
@@ -187,7 +197,8 @@ class LogReader:
         ----------
         columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
             (binary), in the order wanted; None is all of these. Beyond them "origin_time" (int64, 0 where it is not
-            known), "channel" (int32, index in `channels`) and "offset" (int64, where in the file the chunk is).
+            known), "kind", "publisher", "key" (dictionaries; "" where there is none), "channel" (int32, index in
+            `channels`) and "offset" (int64, where in the file the chunk is).
         rows : at most so many a batch; large payloads make smaller ones.
         """
         try:
@@ -243,12 +254,17 @@ class LogReader:
                 more = len(channels) - len(tallies)
                 tallies = np.concatenate((tallies, np.zeros(more, TALLY)))
                 largest = np.concatenate((largest, np.zeros(more, np.int64)))
-            columns.count(tallies, 0)
+            columns.count(tallies, 0, self.contents.numberings())
             np.maximum.at(largest, columns.code[: columns.rows], columns.length[: columns.rows])
         found: dict[str, EndpointInfo] = {}
-        for channel, tally, size in zip(channels, tallies.tolist(), largest.tolist(), strict=False):
+        counts = zip(channels, tallies.tolist(), largest.tolist(), self.contents.numberings().tolist(), strict=False)
+        begun: set[int] = set()
+        for channel, tally, size, numbering in counts:
             if tally[0]:
-                info = _info(channel, size, *tally[:5])
+                messages, payload, first, last = tally[:4]
+                lost = int(tallies["lost"][numbering])
+                info = _info(channel, size, messages, payload, first, last, lost, numbering not in begun)
+                begun.add(numbering)
                 found[channel.endpoint] = _together(found.get(channel.endpoint), info)
         return dict(sorted(found.items()))
 
@@ -302,10 +318,14 @@ def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     return files
 
 
-def _info(channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int) -> EndpointInfo:
-    known = lost if channel.counted else None
-    fields = (channel.endpoint, channel.schema, messages, size, first, last, known, 1, largest, channel.tracked)
-    return EndpointInfo(*fields)
+def _info(
+    channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int, begins: bool
+) -> EndpointInfo:
+    """Return what there is of a channel. begins : whether it is the first of its numbering, whose losses count once."""
+    known = (lost if begins else 0) if channel.counted else 0 if channel.source.kind == RECORDS.name else None
+    fields = (channel.endpoint, channel.schema, messages, size, first, last, known, int(begins), largest)
+    publishers = (channel.source.publisher,) if channel.source.publisher else ()
+    return EndpointInfo(*fields, channel.tracked, channel.source.kind, channel.source.parsed_options(), publishers)
 
 
 def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
@@ -323,4 +343,7 @@ def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
         before.epochs + info.epochs,
         max(before.largest, info.largest),
         before.tracked or info.tracked,
+        info.kind,
+        info.options or before.options,
+        tuple(sorted({*before.publishers, *info.publishers})),
     )

@@ -1,150 +1,211 @@
-/* From rings into chunks of a recording: a message record is laid into the chunk's buffer straight from the ring. All
- * memory here belongs to one process; subscribers are passive.
+/* From sources of any kind into chunks of a recording: a message record is laid into the chunk's buffer straight from
+ * shared memory. All memory here belongs to one process.
  *
  * One thread at a time may use an mq_capture. Nothing here touches Python.
  */
 #ifndef MQ_CAPTURE_H
 #define MQ_CAPTURE_H
 
+#include <stdlib.h>
+
 #include "format/chunk.h"
-#include "ring/subscriber.h"
+#include "sources/source.h"
 
 enum {
-    MQ_CAPTURE_CHANNELS = 65536, /* their ids have 16 bits */
-    MQ_CAPTURE_TURN = 4096,      /* messages of one source before the next one's turn */
-    MQ_CAPTURE_NAP_NS = 500000,  /* between two looks when little is going on: nobody wakes a passive subscriber */
+    MQ_CAPTURE_CHANNELS = 65536,         /* their ids have 16 bits */
+    MQ_CAPTURE_TURN = 4096,              /* messages of one source before the next one's turn */
+    MQ_CAPTURE_LARGEST = 1 << 30 | 4096, /* bytes of a message for which room is made; nobody has memory for any size */
+    MQ_CAPTURE_NAP_NS = 500000, /* between two looks when little is going on: nobody wakes a passive subscriber */
 };
 
-/* A numbering of an endpoint's messages. Another publisher that cannot continue it begins a new one. */
+/* What messages have in common: an MCAP channel. A numbering of an endpoint's messages has one, or one for each part of
+ * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
 typedef struct {
-    uint32_t source, epoch;
+    uint32_t source, epoch, part;
     bool counted; /* by its publishers, so that a gap is a loss; else by us */
     bool tracked; /* its messages carry stamps, which are not in the payloads here */
 } mq_channel;
 
+/* A source that is recorded. */
 typedef struct {
-    mq_subscriber *from;
+    mq_source from;
     int64_t publish_offset; /* of the publishing time, u64 ns, in a message; -1: it does not say */
-    uint64_t era;           /* of the subscriber's count, for `counted` */
+    uint64_t era;           /* of the numbering, for `counted` */
     bool counted;
-    bool begun; /* `channel` is the numbering that goes on */
-    bool ended; /* its ring was cut: nothing comes any more */
-    uint32_t epoch;
-    uint16_t channel;
-} mq_source;
+    bool begun;         /* a numbering goes on */
+    bool ended;         /* its file was cut: nothing comes any more */
+    bool separate;      /* each part has a numbering of its own */
+    uint32_t epoch;     /* of the newest numbering */
+    uint32_t part;      /* of the last message ... */
+    uint16_t channel;   /* ... and its channel; 0: there is none */
+    uint64_t passed;    /* messages that were taken and are in no chunk: too large, or without a channel */
+    bool unnumbered;    /* some of them since no channel was left */
+    uint32_t parts;     /* for which there is room in: */
+    uint16_t *channels; /* of each part; 0: it has none */
+} mq_tap;
 
 typedef struct {
-    mq_source *sources;
-    uint32_t source_count, turn;
+    mq_tap *taps;
+    uint32_t tap_count, turn;
     mq_channel *channels;    /* MQ_CAPTURE_CHANNELS of them */
     uint32_t channel_count;  /* of them in use; ids begin with 1 */
     int64_t clock_offset_ns; /* of the host's clock: to be added to CLOCK_MONOTONIC */
-    uint32_t stuck;          /* the source that ended a run */
+    uint32_t stuck;          /* the tap that ended a run */
+    uint64_t needed;         /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
 typedef enum {
-    MQ_CAPTURE_TIME,       /* the deadline is over */
-    MQ_CAPTURE_FULL,       /* the chunk has no room for the next message */
-    MQ_CAPTURE_CORRUPT,    /* a ring holds what no publisher writes; see `stuck` */
-    MQ_CAPTURE_NO_CHANNEL, /* 65535 numberings are too many */
+    MQ_CAPTURE_TIME,     /* the deadline is over */
+    MQ_CAPTURE_FULL,     /* the chunk has no room for the next message */
+    MQ_CAPTURE_UNMAPPED, /* a channel has a message in a pool that is not mapped; see `stuck` */
+    MQ_CAPTURE_CORRUPT,  /* a source holds what no publisher writes; see `stuck` */
 } mq_capture_end;
 
-/* Does the message that was just read belong to the numbering that is being recorded? */
-static inline bool mq_source_continues(const mq_source *source) {
-    const mq_subscriber *s = source->from;
-    bool counted = s->announced && s->sequence_known;
-    return source->begun && counted == source->counted && (!counted || s->era == source->era);
+/* Give what is taken next channels of its own. */
+static inline void mq_tap_forget_channels(mq_tap *tap) {
+    tap->channel = 0;
+    if (tap->parts)
+        memset(tap->channels, 0, tap->parts * sizeof *tap->channels);
 }
 
-static inline bool mq_source_begin_epoch(mq_capture *c, mq_source *source) {
-    const mq_subscriber *s = source->from;
-    if (c->channel_count + 1 >= MQ_CAPTURE_CHANNELS)
+/* Make room for the channel of a part. */
+static inline bool mq_tap_has_room(mq_tap *tap, uint32_t part) {
+    if (part < tap->parts)
+        return true;
+    if (part >= MQ_CAPTURE_CHANNELS)
         return false;
-    source->counted = s->announced && s->sequence_known;
-    source->era = s->era;
-    source->begun = true;
-    source->epoch += 1;
-    source->channel = (uint16_t)++c->channel_count;
-    c->channels[source->channel] =
-        (mq_channel){(uint32_t)(source - c->sources), source->epoch, source->counted, s->stamps != 0};
+    uint32_t parts = part < 32 ? 64 : 2 * part;
+    uint16_t *channels = realloc(tap->channels, parts * sizeof *channels);
+    if (!channels)
+        return false;
+    memset(channels + tap->parts, 0, (parts - tap->parts) * sizeof *channels);
+    tap->channels = channels;
+    tap->parts = parts;
     return true;
 }
 
-/* Take in the message that a source has just read, whose payload is there. Its publish time is that of its stamps, if it
- * has any, or is in its payload, or is not known. */
-static inline void mq_capture_record(mq_log_chunk *chunk, const mq_source *source, uint64_t size,
-                                     const mq_stamps *stamps, uint64_t log_time) {
-    const mq_subscriber *s = source->from;
-    const uint8_t *payload = mq_log_chunk_payload(chunk);
-    uint64_t publish_time = log_time;
-    uint32_t sequence = (uint32_t)((source->counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1);
-    if (s->stamps)
-        publish_time = (uint64_t)stamps->publish_time;
-    else if (source->publish_offset >= 0 && (uint64_t)source->publish_offset + 8 <= size)
-        mq_put((uint8_t *)&publish_time, payload + source->publish_offset, 8);
-    mq_log_chunk_take_in(chunk, source->channel, sequence, log_time, publish_time, s->stamps ? stamps->origin_time : 0,
-                         size);
+static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_taken *taken) {
+    tap->counted = taken->counted;
+    tap->era = taken->era;
+    tap->begun = true;
+    tap->epoch += !tap->separate;
+    mq_tap_forget_channels(tap);
 }
 
-/* Take what is pending of one source, a turn's worth at most. */
-static inline mq_capture_end mq_capture_source(mq_capture *c, mq_source *source, mq_log_chunk *chunk) {
-    mq_message message;
-    mq_stamps stamps;
-    if (mq_unlikely(source->ended))
-        return MQ_CAPTURE_TIME;
-    for (int taken = 0; taken < MQ_CAPTURE_TURN; taken++) {
-        mq_status status = mq_subscriber_peek(source->from, &message);
-        if (status == MQ_EMPTY)
-            break;
-        if (status != MQ_OK)
-            return MQ_CAPTURE_CORRUPT;
-        if (mq_unlikely(message.size >
-                        source->from->data_bytes / 3)) { /* nobody may send it, and no chunk has the room */
-            if (mq_subscriber_doubt(source->from) != MQ_EMPTY)
-                return MQ_CAPTURE_CORRUPT;
-            continue;
-        }
-        if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, message.size))
+/* The channel of a message. False: no number is left. */
+static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_taken *taken) {
+    if (!tap->begun || taken->counted != tap->counted || taken->era != tap->era)
+        mq_tap_begin_epoch(tap, taken);
+    if (!mq_tap_has_room(tap, taken->part))
+        return false;
+    if (!tap->channels[taken->part]) {
+        if (c->channel_count + 1 >= MQ_CAPTURE_CHANNELS)
+            return false;
+        tap->epoch += tap->separate;
+        tap->channels[taken->part] = (uint16_t)++c->channel_count;
+        c->channels[c->channel_count] =
+            (mq_channel){(uint32_t)(tap - c->taps), tap->epoch, taken->part, taken->counted, taken->stamped};
+    }
+    tap->part = taken->part;
+    tap->channel = tap->channels[taken->part];
+    return true;
+}
+
+/* Does a message belong to the channel of the one before it? */
+static inline bool mq_tap_continues(const mq_tap *tap, const mq_taken *taken) {
+    return tap->begun && tap->channel && taken->part == tap->part && taken->counted == tap->counted &&
+           taken->era == tap->era;
+}
+
+/* Take in the message whose payload is there. Its publish time is what its source says, or is in its payload, or is not
+ * known. */
+static inline void mq_capture_record(mq_log_chunk *chunk, const mq_tap *tap, const mq_taken *taken, uint64_t log_time) {
+    uint64_t publish_time = log_time;
+    if (taken->publish_time)
+        publish_time = (uint64_t)taken->publish_time;
+    else if (tap->publish_offset >= 0 && (uint64_t)tap->publish_offset + 8 <= taken->size)
+        mq_put((uint8_t *)&publish_time, mq_log_chunk_payload(chunk) + tap->publish_offset, 8);
+    mq_log_chunk_take_in(chunk, tap->channel, (uint32_t)taken->sequence, log_time, publish_time, taken->origin_time,
+                         taken->size);
+}
+
+static inline mq_capture_end mq_capture_ended(mq_capture *c, mq_source_status status, uint64_t size) {
+    switch (status) {
+    case MQ_SOURCE_EMPTY: return MQ_CAPTURE_TIME;
+    case MQ_SOURCE_UNMAPPED: return MQ_CAPTURE_UNMAPPED;
+    case MQ_SOURCE_FULL: c->needed = size > c->needed ? size : c->needed; return MQ_CAPTURE_FULL;
+    default: return MQ_CAPTURE_CORRUPT;
+    }
+}
+
+/* A message for which no chunk is made. Another one may be in its place by now: it is passed over for it. */
+static inline void mq_capture_pass_large(mq_tap *tap, const mq_source *source) {
+    const mq_room none = {.whole = false};
+    mq_taken taken;
+    tap->passed += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
+}
+
+/* There are no more channels: those that have one go on, and this one's messages are counted. */
+static inline void mq_capture_pass_unnumbered(mq_tap *tap) {
+    tap->passed++;
+    tap->unnumbered = true;
+}
+
+/* Take what is pending of a source, which is of this kind: a turn's worth at most. */
+static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind(mq_capture *c, mq_tap *tap,
+                                                                                 mq_log_chunk *chunk,
+                                                                                 mq_source_kind kind) {
+    mq_source source = tap->from;
+    mq_taken taken = {.size = 0};
+    source.kind = kind;
+    for (int i = 0; i < MQ_CAPTURE_TURN; i++) {
+        if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, 0))
             return MQ_CAPTURE_FULL;
-        if (source->from->stamps)
-            mq_stamps_get(&stamps, message.payload);
-        mq_copy_out(mq_log_chunk_payload(chunk), message.payload, message.size);
-        if (!mq_subscriber_accept(source->from, &message)) {
-            if (mq_subscriber_reset(source->from) != MQ_OK)
-                return MQ_CAPTURE_CORRUPT;
+        mq_room room = {
+            .to = mq_log_chunk_payload(chunk), .bytes = chunk->room - chunk->used - MQ_RECORD_HEADER, .whole = true};
+        mq_source_status status = mq_source_take(&source, &room, &taken);
+        if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_LARGEST)) {
+            mq_capture_pass_large(tap, &source);
             continue;
         }
-        if (mq_unlikely(!mq_source_continues(source)) && !mq_source_begin_epoch(c, source))
-            return MQ_CAPTURE_NO_CHANNEL;
-        mq_capture_record(chunk, source, message.size, &stamps, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
+        if (status != MQ_SOURCE_OK)
+            return mq_capture_ended(c, status, taken.size);
+        if (mq_unlikely(!mq_tap_continues(tap, &taken)) && !mq_capture_find_channel(c, tap, &taken)) {
+            mq_capture_pass_unnumbered(tap);
+            continue;
+        }
+        mq_capture_record(chunk, tap, &taken, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
     }
     return MQ_CAPTURE_TIME;
 }
 
+/* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. */
+static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_chunk *chunk) {
+    switch (tap->from.kind) {
+    case MQ_SOURCE_RING: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RING);
+    case MQ_SOURCE_CHANNEL: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_CHANNEL);
+    default: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RECORDS);
+    }
+}
+
 /* Is so much pending that a nap could cost messages? */
 static inline bool mq_capture_must_hurry(const mq_capture *c) {
-    for (uint32_t i = 0; i < c->source_count; i++) {
-        mq_subscriber *s = c->sources[i].from;
-        uint64_t now =
-            mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
-        bool same_lap = mq_cycle(now) == mq_cycle(s->cursor);
-        if (c->sources[i].ended)
-            continue;
-        if (!same_lap || mq_offset(now) - mq_offset(s->cursor) > s->data_bytes / 64)
+    for (uint32_t i = 0; i < c->tap_count; i++)
+        if (!c->taps[i].ended && mq_source_hurries(&c->taps[i].from))
             return true;
-    }
     return false;
 }
 
 /* Record until the chunk is full, or CLOCK_MONOTONIC reaches `until_ns`. */
 static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
     for (;;) {
-        for (uint32_t i = 0; i < c->source_count; i++) {
-            uint32_t index = (c->turn + i) % c->source_count;
-            mq_capture_end end = mq_capture_source(c, &c->sources[index], chunk);
+        for (uint32_t i = 0; i < c->tap_count; i++) {
+            uint32_t index = (c->turn + i) % c->tap_count;
+            mq_tap *tap = &c->taps[index];
+            mq_capture_end end = tap->ended ? MQ_CAPTURE_TIME : mq_capture_take(c, tap, chunk);
             if (end != MQ_CAPTURE_TIME) {
                 c->stuck = index;
-                c->turn = (index + 1) % c->source_count; /* the others first, next time */
+                c->turn = (index + 1) % c->tap_count; /* the others first, next time */
                 return end;
             }
         }

@@ -1,29 +1,36 @@
-"""Rings into the chunks of a recording, below Python."""
+"""Sources of any kind into the chunks of a recording, below Python."""
 
 from typing import final
 
-from msgq.impl.ring.subscriber import SubSocket
+from msgq.impl.sources.source import Source
 from msgq.recording.format.chunk import Chunk
+
+NO_CHANNEL: str  # why messages are `unnumbered`
 
 @final
 class Capture:
-    """Records endpoints side by side, each by a passive subscriber that nobody else uses. For one thread at a time."""
+    """Records endpoints side by side, each from a source that nobody else uses. For one thread at a time."""
 
     @property
     def clock_offset_ns(self) -> int:
-        """CLOCK_REALTIME - CLOCK_MONOTONIC; log_time is the latter plus this, and so never goes back."""
+        """Of the host's clock to CLOCK_MONOTONIC: log_time is the latter plus this, and so never goes back."""
 
-    def add(self, socket: SubSocket, publish_offset: int = -1) -> int:
-        """Record what comes to a connected subscriber from now on; return the number of the source.
+    @property
+    def needed(self) -> int:
+        """Bytes of the largest message for which a chunk had no room; 0: all had."""
+
+    def add(self, source: Source, publish_offset: int = -1) -> int:
+        """Record what comes from now on; return the number of the source.
 
         Parameters
         ----------
-        socket : connected, passive.
-        publish_offset : where in a message its publishing time is (u64, ns since the epoch); -1: nowhere.
+        source : one that nobody else takes from.
+        publish_offset : where in a message its publishing time is (u64, ns since the epoch), where the source does not
+            say it; -1: nowhere.
         """
 
     def begin_epoch(self, source: int, publish_offset: int = -1) -> None:
-        """Let the next message of a source begin another channel.
+        """Let the next message of a source begin another numbering, and so another channel.
 
         Parameters
         ----------
@@ -31,13 +38,16 @@ class Capture:
         publish_offset : as for `add`.
         """
 
-    def replace(self, source: int, socket: SubSocket, publish_offset: int = -1) -> None:
-        """Go on with another subscriber, because the endpoint was made anew, or after a pause. Begins a new epoch.
+    def begin_channels(self, source: int) -> None:
+        """Let the next messages of a source, by its number, begin other channels of the numbering that goes on."""
+
+    def replace(self, number: int, source: Source, publish_offset: int = -1) -> None:
+        """Go on with another source, because the endpoint was made anew, or after a pause. Begins a new epoch.
 
         Parameters
         ----------
-        source : as `add` returned it.
-        socket : as for `add`.
+        number : as `add` returned it.
+        source : as for `add`.
         publish_offset : as for `add`.
         """
 
@@ -46,14 +56,19 @@ class Capture:
 
         Parameters
         ----------
-        chunk : what it holds stays.
+        chunk : what it holds stays. One that is full at once, and empty, is too small: see `needed`.
         seconds : at most 3600.
 
         Raises
         ------
-        CorruptSegmentError : a ring holds nonsense; what was recorded is in the chunk, and a next call goes on.
-        SegmentSizeError : somebody made a ring smaller; as above, but that source has ended until it is replaced.
-        RecordingError : no channel is left, after 65535.
+        SegmentError : a pool of a channel cannot be mapped, which costs its message; what was recorded is in the chunk,
+            and a next call goes on.
+        CorruptSegmentError : a source holds nonsense; as above.
+        SegmentSizeError : somebody made a file smaller; as above, but that source has ended until it is replaced.
+
+        Notes
+        -----
+        A message of more than 1 GiB is passed over, and so is one that needs a new channel after 65535: see `passed`.
         """
 
     def new_channel(self) -> int:
@@ -67,16 +82,16 @@ class Capture:
     def now(self) -> int:
         """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
 
-    def channels(self, start: int = 1) -> list[tuple[int, int, int, bool, bool]]:
-        """Return number, source, epoch, whether publishers count, and whether messages have stamps, of the sources'
-        channels from `start` on.
+    def channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool]]:
+        """Return number, source, epoch, part of the source, whether publishers count, and whether messages have stamps,
+        of the sources' channels from `start` on.
         """
 
-    def lost(self, source: int) -> int | None:
-        """Return the messages that its subscriber has lost; None: unknown, under a stock publisher."""
-
-    def unread(self, source: int) -> int | None:
-        """Pass over what is pending, and return how many messages that was; None: unknown, the ring holds nonsense."""
-
     def ended(self, source: int) -> bool:
-        """Return whether nothing comes from the source any more, because somebody made its ring smaller."""
+        """Return whether nothing comes from the source any more, because somebody made its file smaller."""
+
+    def passed(self, source: int) -> int:
+        """Return the messages that were taken from a source and are in no chunk."""
+
+    def unnumbered(self, source: int) -> bool:
+        """Return whether some of those are in none since no channel was left."""

@@ -1,17 +1,17 @@
-"""Rings into chunks: a Python face on capture.h."""
+"""Sources into chunks: a Python face on capture.h."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport UINT32_MAX, int64_t, uint32_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from msgq.impl.ring.connection cimport Connection, enter
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.core cimport mq_now_ns
-from msgq.impl.ring.core cimport mq_subscriber, mq_subscriber_reset
+from msgq.impl.sources.core cimport mq_source
+from msgq.impl.sources.source cimport RecordSource, Source
 from msgq.recording.format.chunk cimport Chunk, mq_log_chunk
 
-from msgq.errors import CorruptSegmentError, InvalidValueError, RecordingError, SegmentSizeError
+from msgq.errors import InvalidValueError, RecordingError, SegmentSizeError
 
 
 cdef extern from "recorder/capture.h" nogil:
@@ -20,39 +20,49 @@ cdef extern from "recorder/capture.h" nogil:
     ctypedef struct mq_channel:
         uint32_t source
         uint32_t epoch
+        uint32_t part
         bint counted
         bint tracked
-    ctypedef struct mq_source:
-        mq_subscriber *from_ "from"
+    ctypedef struct mq_tap:
+        mq_source from_ "from"
         int64_t publish_offset
         bint begun
         bint ended
+        bint separate
+        uint64_t passed
+        bint unnumbered
+        uint16_t *channels
     ctypedef struct mq_capture:
-        mq_source *sources
-        uint32_t source_count
+        mq_tap *taps
+        uint32_t tap_count
         uint32_t turn
         mq_channel *channels
         uint32_t channel_count
         int64_t clock_offset_ns
         uint32_t stuck
+        uint64_t needed
     ctypedef enum mq_capture_end:
         MQ_CAPTURE_TIME
         MQ_CAPTURE_FULL
+        MQ_CAPTURE_UNMAPPED
         MQ_CAPTURE_CORRUPT
-        MQ_CAPTURE_NO_CHANNEL
+    void mq_tap_forget_channels(mq_tap *tap)
     mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns)
 
 
-def _no_channel():
-    text = f"{MQ_CAPTURE_CHANNELS - 1} endpoints and epochs are all that MCAP can number; begin another recording"
-    return RecordingError(text)
+cdef enum:
+    MAPPED_MAX = 256  # pools in one run, beyond its time: bytes of others could lead from one to the next
+
+
+NO_CHANNEL = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; begin "
+              "another recording")
 
 
 cdef class Capture:
     """See capture.pyi."""
 
     cdef mq_capture _capture
-    cdef list _sockets
+    cdef list _sources
 
     def __cinit__(self):
         memset(&self._capture, 0, sizeof(self._capture))
@@ -60,47 +70,64 @@ cdef class Capture:
         if self._capture.channels == NULL:
             raise MemoryError()
         self._capture.clock_offset_ns = host_offset_ns()
-        self._sockets = []
+        self._sources = []
 
     def __dealloc__(self):
+        for i in range(self._capture.tap_count):
+            free(self._capture.taps[i].channels)
         free(self._capture.channels)
-        PyMem_Free(self._capture.sources)
+        PyMem_Free(self._capture.taps)
 
     @property
     def clock_offset_ns(self):
         return self._capture.clock_offset_ns
 
-    def add(self, Connection socket not None, int64_t publish_offset=-1):
-        cdef uint32_t count = self._capture.source_count
-        cdef mq_source *grown
-        enter(socket)
-        grown = <mq_source *> PyMem_Realloc(self._capture.sources, (count + 1) * sizeof(mq_source))
+    @property
+    def needed(self):
+        return self._capture.needed
+
+    def add(self, Source source not None, int64_t publish_offset=-1):
+        cdef uint32_t count = self._capture.tap_count
+        source.prepare()
+        cdef mq_tap *grown = <mq_tap *> PyMem_Realloc(self._capture.taps, (count + 1) * sizeof(mq_tap))
         if grown == NULL:
             raise MemoryError()
-        memset(&grown[count], 0, sizeof(mq_source))
-        grown[count].from_ = &socket._subscriber
-        grown[count].publish_offset = publish_offset
-        self._sockets.append(socket)
-        self._capture.sources = grown
-        self._capture.source_count = count + 1
+        memset(&grown[count], 0, sizeof(mq_tap))
+        self._capture.taps = grown
+        self._sources.append(source)
+        self._capture.tap_count = count + 1
+        self._point(count, source, publish_offset)
         return count
 
-    def begin_epoch(self, uint32_t source, int64_t publish_offset=-1):
-        if source >= self._capture.source_count:
-            raise InvalidValueError(f"source {source} of {self._capture.source_count}")
-        self._capture.sources[source].begun = False
-        self._capture.sources[source].publish_offset = publish_offset
+    cdef int _point(self, uint32_t number, Source source, int64_t publish_offset) except -1:
+        cdef mq_tap *tap = &self._capture.taps[number]
+        tap.from_, tap.publish_offset = source.c, publish_offset
+        tap.separate = isinstance(source, RecordSource)
+        return 0
 
-    def replace(self, uint32_t source, Connection socket not None, int64_t publish_offset=-1):
-        self.begin_epoch(source, publish_offset)  # what it counts has nothing to do with what the former one did
-        enter(socket)
-        self._sockets[source] = socket
-        self._capture.sources[source].from_ = &socket._subscriber
-        self._capture.sources[source].ended = False
+    cdef mq_tap *_tap(self, uint32_t source) except NULL:
+        if source >= self._capture.tap_count:
+            raise InvalidValueError(f"source {source} of {self._capture.tap_count}")
+        return &self._capture.taps[source]
+
+    def begin_epoch(self, uint32_t source, int64_t publish_offset=-1):
+        cdef mq_tap *tap = self._tap(source)
+        tap.begun, tap.publish_offset = False, publish_offset
+
+    def begin_channels(self, uint32_t source):
+        mq_tap_forget_channels(self._tap(source))
+
+    def replace(self, uint32_t number, Source source not None, int64_t publish_offset=-1):
+        cdef mq_tap *tap = self._tap(number)
+        self.begin_epoch(number, publish_offset)  # what it counts has nothing to do with what the former one did
+        source.prepare()
+        self._sources[number] = source
+        self._point(number, source, publish_offset)
+        tap.ended, tap.passed, tap.unnumbered = False, 0, False
 
     def new_channel(self):
         if self._capture.channel_count + 1 >= MQ_CAPTURE_CHANNELS:
-            raise _no_channel()
+            raise RecordingError(NO_CHANNEL)
         self._capture.channel_count += 1
         self._capture.channels[self._capture.channel_count].source = UINT32_MAX
         return self._capture.channel_count
@@ -110,42 +137,38 @@ cdef class Capture:
 
     def run(self, Chunk chunk not None, double seconds):
         cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
-        cdef mq_capture_end end
-        for socket in self._sockets:
-            enter(<Connection> socket)  # who had no side segment looks for one
-        with nogil:
-            end = mq_capture_run(&self._capture, &chunk._chunk, until)
+        cdef mq_capture_end end = MQ_CAPTURE_UNMAPPED
+        cdef int mapped = 0
+        for source in self._sources:
+            (<Source> source).prepare()
+        while end == MQ_CAPTURE_UNMAPPED and (mapped < MAPPED_MAX or mq_now_ns() < until):
+            with nogil:
+                end = mq_capture_run(&self._capture, &chunk._chunk, until)
+            if end == MQ_CAPTURE_UNMAPPED:
+                (<Source> self._sources[self._capture.stuck]).map_missing()
+                mapped += 1
         if end == MQ_CAPTURE_CORRUPT:
             self._resume(self._capture.stuck)
-        if end == MQ_CAPTURE_NO_CHANNEL:
-            raise _no_channel()
         return end == MQ_CAPTURE_FULL
 
-    cdef int _resume(self, uint32_t source) except -1:
-        cdef Connection socket = self._sockets[source]
+    cdef int _resume(self, uint32_t number) except -1:
         try:
-            if socket._follow():
-                return 0
+            (<Source> self._sources[number]).repair()
         except SegmentSizeError:
-            self._capture.sources[source].ended = True
+            self._capture.taps[number].ended = True
             raise
-        mq_subscriber_reset(&socket._subscriber)
-        raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; recording "
-                                  "goes on at the present", socket._endpoint, socket._ring.path)
+        return 0
 
     def channels(self, uint32_t start=1):
-        return [(i, channel.source, channel.epoch, channel.counted, channel.tracked)
+        return [(i, channel.source, channel.epoch, channel.part, channel.counted, channel.tracked)
                 for i in range(start, self._capture.channel_count + 1)
                 for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 
-    def lost(self, uint32_t source):
-        return self._sockets[source].lost
-
-    def unread(self, uint32_t source):
-        try:
-            return len(self._sockets[source].receive_many())
-        except (CorruptSegmentError, SegmentSizeError):
-            return None
-
     def ended(self, uint32_t source):
-        return self._capture.sources[source].ended
+        return self._capture.taps[source].ended
+
+    def passed(self, uint32_t source):
+        return self._capture.taps[source].passed
+
+    def unnumbered(self, uint32_t source):
+        return self._capture.taps[source].unnumbered

@@ -1,4 +1,4 @@
-"""The recorder: one thread takes messages from the rings, another compresses and writes."""
+"""The recorder: one thread takes messages from endpoints of all kinds, another compresses and writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Self
 
-from msgq import naming
+from msgq import kinds, naming
 from msgq.errors import (
-    CorruptSegmentError,
     ForkedSocketError,
     InvalidValueError,
     RecordingError,
-    SegmentSizeError,
+    SegmentError,
     StateError,
 )
 from msgq.recording.format import conventions
@@ -28,6 +27,7 @@ from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.output import Limits, Memory, Output
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
 from msgq.selection import Choice, Selection
+from msgq.source import Source
 
 _LOOK_S = 0.5  # between two looks for new endpoints
 _QUEUE_BYTES = 128 << 20  # of chunks that wait for the disk; beyond it the rings hold what they can
@@ -39,15 +39,16 @@ class RecorderStats:
 
     Attributes
     ----------
-    messages, payload_bytes : taken from rings (record headers included in the latter).
+    messages, payload_bytes : taken from endpoints (record headers included in the latter).
     written_bytes : on disk.
     waiting_bytes : on the way there, or kept in memory.
-    lost : messages that were published and are not in the recording; None: unknown, under a stock publisher.
+    lost : messages that were published and are not in the recording; None: unknown, under a stock publisher. What is
+        overwritten in a vector or board between two looks is none: the counts of its values tell it.
     endpoints : that are recorded.
     segments, removed_segments : of the recording; removed because of `max_bytes`.
     free_bytes : left on the disk.
     refused : endpoints that could not be recorded, and why.
-    corrupt : times that a ring held nonsense.
+    corrupt : times that an endpoint held nonsense.
     """
 
     messages: int
@@ -64,7 +65,7 @@ class RecorderStats:
 
 
 class Recorder:
-    """Records endpoints of the ring backend into MCAP files, without any trace in their rings.
+    """Records endpoints of all kinds, over shared memory, into MCAP files, without any trace in them.
 
     Each message gets the time at which it was recorded, the time at which it was published where that is known, and
     its number among all that were published, so that a gap in the numbers is a loss. What is lost (the disk or this
@@ -97,8 +98,9 @@ class Recorder:
         Parameters
         ----------
         path : a directory for the segments, or one file, which ends in ".mcap".
-        endpoints : names, and compiled expressions, as `Selection` has them; none: all. Those that appear later are
-            joined.
+        endpoints : names, and compiled expressions, as `Selection` has them; none: all. Those that are no topics have
+            the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
+            that appear later are joined.
         exclude : the same, of what is not wanted.
         prefix : of the endpoints; None: the one in force.
         compression : "zstd", "lz4" or "none".
@@ -129,7 +131,7 @@ class Recorder:
         self._memory = Memory(snapshot_seconds, snapshot_bytes) if keeps else None
         self._channels: dict[int, ChannelRecords] = {}
         self._messages = self._bytes = self._waiting_bytes = self._corrupt = 0
-        self._paused = paused
+        self._paused = self._was_paused = paused  # the latter as far as the thread that takes has noticed
         self._stopping = False
         self._snapshot_wanted = False
         self._error: Exception | None = None
@@ -149,7 +151,10 @@ class Recorder:
 
     def _frame_channel(self, choice: FrameChoice) -> int:
         number = self._capture.new_channel()
-        self._channels[number] = channel_records(number, choice.endpoint, choice.schema, 1, conventions.RECEIVED)
+        described = Source(kinds.FRAMES)
+        self._channels[number] = channel_records(
+            number, choice.endpoint, choice.schema, 1, conventions.RECEIVED, source=described
+        )
         return number
 
     # ---- what other threads may ask ----
@@ -272,22 +277,22 @@ class Recorder:
     def _take(self) -> None:
         chunk = self._fresh()
         looked = time.monotonic()
-        was_paused = self._paused
         while not self._stopping:
             if self._paused:
-                was_paused = True
+                self._was_paused = True
                 with self._changed:
                     self._changed.wait(self._chunk_seconds)
                 continue
-            if was_paused:
-                was_paused = False
+            if self._was_paused:
+                self._was_paused = False
                 self._sources.rejoin()
             chunk = self._take_into(chunk, self._chunk_seconds)
             if time.monotonic() - looked >= _LOOK_S:
                 looked = time.monotonic()
                 self._sources.look()
-        if was_paused:  # also if somebody has just resumed: what is there now came before
+        if self._was_paused:  # also if somebody has just resumed: what is there now came before
             return
+        self._sources.look()
         for _ in range(1 << 16):  # what was published before the stop; a publisher that goes on cannot hold us up
             before = self._messages
             if not self._paused and self._error is None:  # after an error nobody writes it
@@ -299,12 +304,9 @@ class Recorder:
         """Fill a chunk and hand it on; return the next one to fill."""
         try:
             self._capture.run(chunk, seconds)
-        except (CorruptSegmentError, SegmentSizeError):  # the next look joins it again, if it must
+        except SegmentError:  # the next look joins it again, if it must
             self._corrupt += 1
-        for number, source, epoch, counted, tracked in self._capture.channels(len(self._channels) + 1):
-            found = self._sources.all[source]
-            counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-            self._channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting, tracked)
+        self._channels.update(self._sources.new_channels(len(self._channels) + 1))
         if not self._paused:
             chunk = self._take_frames(chunk)
         if not len(chunk):

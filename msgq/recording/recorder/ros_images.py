@@ -1,11 +1,7 @@
-"""Frames of visionipc as messages of a recording, in the form that viewers know: ROS 2's sensor_msgs, in CDR.
-
-Formats: https://docs.ros.org/en/rolling/p/sensor_msgs/ (Image, CompressedImage); CDR as in OMG's DDS-RTPS.
-"""
+"""Frames of visionipc as messages of a recording, in the form that `visionipc.recorded` says."""
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections import deque
@@ -16,41 +12,10 @@ from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
 from msgq.impl.ground import clock
 from msgq.schema import Schema
-from visionipc import FrameFormat, VisionBuf, VisionIpcClient, get_endpoint_name
+from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name
+from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, CdrWriter, Picture, image
 
 RAW, JPEG = "raw", "jpeg"
-_HEADER = "std_msgs/Header header\n"
-_SEPARATOR = "=" * 80
-_OF_HEADER = f"""
-{_SEPARATOR}
-MSG: std_msgs/Header
-builtin_interfaces/Time stamp
-string frame_id
-{_SEPARATOR}
-MSG: builtin_interfaces/Time
-int32 sec
-uint32 nanosec
-"""
-IMAGE = Schema(
-    "sensor_msgs/msg/Image",
-    "cdr",
-    (
-        f"{_HEADER}uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
-        f"{_OF_HEADER}"
-    ).encode(),
-)
-COMPRESSED_IMAGE = Schema(
-    "sensor_msgs/msg/CompressedImage", "cdr", f"{_HEADER}string format\nuint8[] data{_OF_HEADER}".encode()
-)
-#: What ROS calls our formats; NV12, YUV420P and RAW have no name there.
-_ENCODINGS = {
-    FrameFormat.RGB24: "rgb8",
-    FrameFormat.BGR24: "bgr8",
-    FrameFormat.RGBA: "rgba8",
-    FrameFormat.GRAY8: "mono8",
-    FrameFormat.GRAY16: "mono16",
-    FrameFormat.BAYER8: "bayer_rggb8",
-}
 _POLL_MS = 100.0
 _WAITING_MAX = 8  # frames; a recorder that does not come for them has trouble enough
 
@@ -82,7 +47,7 @@ class FrameChoice:
     @property
     def endpoint(self) -> str:
         """The topic under which the frames are recorded."""
-        return f"{get_endpoint_name(self.server, self.stream)}/{'image' if self.form == RAW else 'compressed'}"
+        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.form == RAW else "/compressed")
 
     @property
     def schema(self) -> Schema:
@@ -98,25 +63,6 @@ def _opencv() -> Any:
     return cv2
 
 
-class _Cdr:
-    """Writes CDR. Alignment counts from behind the encapsulation's four bytes."""
-
-    def __init__(self) -> None:
-        self.data = bytearray(b"\0\1\0\0")
-
-    def put(self, form: str, value: int) -> None:
-        size = struct.calcsize(f"<{form}")
-        self.data += bytes(-(len(self.data) - 4) % size) + struct.pack(f"<{form}", value)
-
-    def text(self, text: str) -> None:
-        self.sequence(text.encode() + b"\0")
-
-    def sequence(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        self.put("I", len(view))
-        self.data += view
-
-
 def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
     """Return a frame as the message that is recorded.
 
@@ -125,31 +71,19 @@ def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
     MissingLibraryError : OpenCV is needed for this format, and not installed.
     RecordingError : OpenCV cannot compress it.
     """
-    cdr = _Cdr()
-    cdr.put("i", frame.timestamp_sof // 10**9 & 0x7FFFFFFF)
-    cdr.put("I", frame.timestamp_sof % 10**9)
-    cdr.text(str(frame.frame_id))
-    if choice.form == JPEG:
-        cv2 = _opencv()
-        done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, choice.quality])
-        if not done:
-            raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", choice.endpoint)
-        cdr.text("jpeg")
-        cdr.sequence(data)
-        return bytes(cdr.data)
-    cdr.put("I", frame.height)
-    cdr.put("I", frame.width)
-    cdr.text(_encoding(frame))
-    cdr.put("B", 0)
-    cdr.put("I", frame.stride)
-    cdr.sequence(frame.view)
+    if choice.form == RAW:
+        channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
+        sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
+        layout = Geometry(frame.format, *sizes, channels)
+        return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
+    cdr = CdrWriter(frame.frame_id, frame.timestamp_sof)
+    cv2 = _opencv()
+    done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, choice.quality])
+    if not done:
+        raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", choice.endpoint)
+    cdr.text("jpeg")
+    cdr.sequence(data)
     return bytes(cdr.data)
-
-
-def _encoding(frame: VisionBuf) -> str:
-    if frame.format is FrameFormat.FLOAT32:
-        return f"32FC{frame.image.shape[2]}"
-    return _ENCODINGS.get(frame.format, frame.format.name.lower())
 
 
 @dataclass(frozen=True, slots=True)

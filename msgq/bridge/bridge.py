@@ -1,0 +1,157 @@
+"""The bridge itself: which endpoints cross, and the loop that carries them (docs/bridge.md).
+
+An endpoint goes one hop: no bridge takes out again what a bridge publishes here. A bridge says beside the ring that
+it is one, for as long as it is the publisher, and in a channel by the name of its node. So there are no loops, however
+bridges are put together, and nothing is added to the messages: plain ZMQ programs can be on the other side.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from msgq import stats
+from msgq.bridge.channels import ChannelIn, ChannelOut
+from msgq.bridge.checks import check_bind_host
+from msgq.bridge.link import Flow, Link, Loop, Present
+from msgq.bridge.topics import TopicIn, TopicOut
+from msgq.errors import InvalidValueError
+from msgq.kinds import CHANNEL, TOPIC, checked, kind_of
+from msgq.selection import Choice, Selection, chosen
+
+LOOK_SECONDS = 1.0  # between two looks at what there is, and who publishes it
+
+
+class Bridge:
+    """Carries topics and channels out of this host and into it, until it is told to stop.
+
+    A channel is called channel/NAME here, and is the topic NAME for ZMQ. Rings and channels are those of the prefix in
+    force, and ZMQ's addresses follow the rules of the ZMQ backend. It survives the end and the return of everybody
+    else. Where it cannot carry a topic at present (a publisher of this host has the
+    topic that should come in; the port is taken) the flow's `state` says why, and it tries again every second.
+
+    One thread at a time may use a bridge; `stop` may be called from any thread, and from signal handlers.
+    """
+
+    def __init__(
+        self, out: Iterable[Choice] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
+    ) -> None:
+        """Subscribe to what comes in; nothing is carried before `run`.
+
+        Parameters
+        ----------
+        out : names, and patterns for whole names, as `msgq.selection.chosen` takes them. Topics and channels that
+            appear later are taken, too; those in `into` are not.
+        into : topic -> host of its ZMQ publisher; channel/NAME: what comes as the topic NAME goes into the channel.
+        segment_size : bytes of the rings to publish on, as in `PubSocket.connect`. A message may take a third of it.
+
+        Raises
+        ------
+        InvalidValueError : a name is in both, a topic and a channel of one name are to go out, something else than a
+            topic or a channel is to cross, a regular expression makes no sense, a host cannot be resolved, or the one
+            to bind (MSGQ_ZMQ_BIND) is not of this machine.
+        EndpointNameError : a name in `into` cannot be an endpoint.
+        BackendNotAvailableError : there is no pyzmq.
+        """
+        wanted, sources = list(out), dict(into or {})
+        if both := sorted(sources.keys() & set(wanted)):
+            raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
+        check_bind_host()
+        _check_names(wanted)
+        self._out = Selection([chosen(one) if isinstance(one, str) else one for one in wanted])
+        self._loop = Loop()
+        self._segment_size = segment_size
+        self._links: dict[str, Link] = {}
+        self._taken: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
+        self._look_at_s = 0.0
+        try:
+            for topic, host in sources.items():
+                self._links[topic] = self._comes_in(topic, host)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, seconds: float | None = None) -> bool:
+        """Carry messages until `stop`.
+
+        Parameters
+        ----------
+        seconds : return after so long, all the same; None: never.
+
+        Returns
+        -------
+        False when it was stopped, so that there is no use in running on.
+
+        Raises
+        ------
+        InvalidValueError : the environment (MSGQ_ZMQ_BIND and the like) or the segment size makes no sense.
+
+        Notes
+        -----
+        Sleeps, with the GIL released, until a message comes; once a second it looks at the topics.
+        """
+        end_s = math.inf if seconds is None else time.monotonic() + seconds
+        while not self._loop.stopped:
+            now_s = time.monotonic()
+            if now_s >= self._look_at_s:
+                self._look()
+                self._look_at_s = now_s + LOOK_SECONDS
+            if now_s >= end_s:
+                return True
+            for link in self._loop.ready(min(end_s, self._look_at_s) - now_s):
+                link.carry()
+        return False
+
+    def stop(self) -> None:
+        """Let `run` return, now and from now on."""
+        self._loop.stop()
+
+    def flows(self) -> list[Flow]:
+        """Return the counts of each topic that was carried or should be, sorted by name. Also after `close`."""
+        return [self._links[topic].flow() for topic in sorted(self._links)]
+
+    def close(self) -> None:
+        """Close all sockets. Closing twice does nothing."""
+        for link in self._links.values():
+            link.close()
+        self._loop.close()
+
+    def _comes_in(self, topic: str, host: str) -> Link:
+        kind = kind_of(checked(topic))
+        if kind is CHANNEL:
+            return ChannelIn(self._loop, topic, host)
+        if kind is not TOPIC:
+            raise InvalidValueError(f"{topic} cannot come in: only topics and channels cross a bridge")
+        return TopicIn(self._loop, topic, host, self._segment_size)
+
+    def _look(self) -> None:
+        """See what there is and who publishes it; begin and end what follows from that."""
+        present = Present({topic.endpoint: topic for topic in stats.topics()}, stats.channel_inodes())
+        for name in present.topics:  # before channels: a topic has its own name
+            if name not in self._links and name in self._out:
+                self._links[name] = TopicOut(self._loop, name, self._taken)
+        for name in (CHANNEL.mark + plain for plain in present.channels):
+            if name not in self._links and name in self._out:
+                self._links[name] = ChannelOut(self._loop, name, self._taken)
+        for link in self._links.values():
+            link.look(present)
+
+
+def _check_names(out: Iterable[Choice]) -> None:
+    """A topic and a channel that are named must not be one for ZMQ."""
+    names: dict[str, str] = {}
+    for name in (one for one in out if isinstance(one, str)):
+        kind = kind_of(name)
+        if kind not in (TOPIC, CHANNEL):
+            raise InvalidValueError(f"{name} cannot go out: only topics and channels cross a bridge")
+        other = names.setdefault(kind.plain(name), name)
+        if other != name:
+            raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.plain(name)!r} for ZMQ")

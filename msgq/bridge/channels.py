@@ -1,0 +1,130 @@
+"""Channels: out to ZMQ, as the topic of the same name, and from a topic of ZMQ into a channel.
+
+A channel has many publishers, so each message says whether a bridge brought it: by the name of its publisher's node.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+from msgq import naming
+from msgq.bridge.link import BATCH, CARRYING, In, Out, Present
+from msgq.errors import (
+    InvalidValueError,
+    IpcError,
+    MessageTooLargeError,
+    PoolExhaustedError,
+    SegmentError,
+    SegmentSizeError,
+)
+from msgq.impl.channel import Hub, Publisher, Subscriber, open_hub
+from msgq.kinds import CHANNEL
+
+NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
+POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
+
+_RUN_OUT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
+
+_log = logging.getLogger(__name__)
+
+
+class ChannelOut(Out):
+    """From a channel to ZMQ: the messages of all publishers, in the channel's order.
+
+    It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
+    """
+
+    _hub: Hub | None = None
+    _broken: SegmentError | None = None
+
+    def _subscriber(self) -> Any:
+        hub = self._hub = open_hub(CHANNEL.plain(self._topic), naming.prefix())
+        history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
+        return Subscriber(hub, NODE, history, most_views, conflate, newest, raises, own, None)
+
+    def look(self, present: Present) -> None:
+        """Begin, and begin anew when the channel was made anew."""
+        inode = present.channels.get(CHANNEL.plain(self._topic))
+        if inode is None:
+            return  # it was removed; whoever makes it anew is found
+        if self._hub is not None and self._pub is not None and self._hub.inode != inode:
+            self.carry()  # what is left of the one before
+            self.close()  # its counts stay
+        if self._pub is None:
+            self._open()
+
+    def carry(self) -> None:
+        """Hand on what there is, up to a batch."""
+        messages = self._taken_now()
+        self._count_lost()
+        self._hand_on(messages)
+        if self._broken is not None:
+            self.close()  # the next look opens it again
+            self._say(str(self._broken))
+
+    def _taken_now(self) -> list[bytes]:
+        """Return what there is, up to a batch, without what a bridge brought. `_broken` says why that ends for now."""
+        messages: list[bytes] = []
+        self._broken = None
+        for _ in range(BATCH):
+            try:
+                message = self._sub.receive(0)
+            except SegmentError as error:
+                if isinstance(error, SegmentSizeError) or error.errno in _RUN_OUT:
+                    self._broken = error
+                    break
+                _log.warning("%s", error)  # the next call goes on behind it
+                continue
+            if message is None:
+                break
+            if self._sub.last.publisher.name != NODE:
+                messages.append(message)
+        return messages
+
+
+class ChannelIn(In):
+    """From ZMQ to a channel, as one more publisher of it, whose node is called NODE."""
+
+    _hub: Hub | None = None
+
+    def look(self, present: Present) -> None:
+        """Join the channel, or make it; and join it anew when it was removed."""
+        if self._hub is not None and self._hub.inode != present.channels.get(CHANNEL.plain(self._topic)):
+            self._leave()
+        if self._pub is not None:
+            return
+        try:
+            self._hub = open_hub(CHANNEL.plain(self._topic), naming.prefix(), None, writable=True, creator=NODE)
+            self._pub = Publisher(self._hub, NODE, None, None, POOL_BYTES_MAX)
+        except InvalidValueError:
+            raise
+        except IpcError as error:
+            self._leave()
+            self._say(f"cannot come in: {error}")
+            return
+        self._say(CARRYING)
+
+    def _published(self, message: bytes) -> bool:
+        try:
+            self._pub.send(message)
+        except (PoolExhaustedError, MessageTooLargeError) as error:
+            _log.warning("dropped: %s", error)
+        except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
+            self._leave()
+            self._say(f"cannot come in: {error}")
+        else:
+            return True
+        return False
+
+    def _leave(self) -> None:
+        self._close_pub()
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            hub.close()
+
+    def close(self) -> None:
+        """Close both sides; the counts stay."""
+        super().close()
+        self._leave()

@@ -1,0 +1,37 @@
+"""What can be known of hosts before anything is carried."""
+
+from __future__ import annotations
+
+import socket
+
+from msgq import backend, naming
+from msgq.errors import InvalidValueError
+
+
+def check_bind_host() -> None:
+    """Find out now whether a publisher can bind there, not when the first topic goes out."""
+    host = naming.zmq_bind_host()
+    if naming.zmq_transport("") == "ipc":
+        return
+    try:
+        addresses = socket.getaddrinfo(
+            None if host == "*" else host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = addresses[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        text = f"cannot bind {host!r} (--bind, MSGQ_ZMQ_BIND): {error}; give an address of this machine, or * for all"
+        raise InvalidValueError(text) from error
+
+
+def check_source(topic: str, host: str) -> None:
+    """Find out now whether the publisher's host can be found; ZMQ would look for it for ever, in silence."""
+    address = backend.load("zmq").subscriber_address(naming.endpoint_name(topic), host)
+    if address.path:
+        return
+    try:
+        socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        text = f"{address.host!r} is no host to come in from: {error}; give a name that resolves, or a number"
+        raise InvalidValueError(text, topic) from error

@@ -1,0 +1,262 @@
+"""What one endpoint's way through a bridge is: its two sockets, its counts, and the loop that waits for all of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import select
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from msgq import backend, stats
+from msgq.bridge.checks import check_source
+from msgq.errors import InvalidValueError, IpcError, MessageSizeError
+from msgq.kinds import kind_of
+
+CARRYING = "carrying"
+BATCH = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
+
+_log = logging.getLogger(__name__)
+
+
+class Present(NamedTuple):
+    """What there is on this host.
+
+    Attributes
+    ----------
+    topics : by name.
+    channels : inodes of their hubs, by name without mark; another one when a channel is made anew.
+    """
+
+    topics: dict[str, stats.TopicStats]
+    channels: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What one topic's way through a bridge has come to, since the bridge was made.
+
+    Attributes
+    ----------
+    topic : the endpoint of this host; a channel's begins with "channel/".
+    direction : "out", from this host to ZMQ, or "in".
+    host : the publisher's, for "in"; "" for "out".
+    messages, bytes : handed on. Outwards they count also when nobody subscribes, or some subscriber's queue was full.
+    lost : messages that left the ring or the channel before the bridge read them. None: unknown, which it always is
+        inwards, because ZMQ tells nobody what did not arrive.
+    dropped : messages that the bridge had, but could not hand on. Outwards: a subscriber's queue was full (as
+        `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring or
+        the channel's pool, no slot of the pool was free, or the topic has another publisher here.
+    state : "carrying", or why not.
+    """
+
+    topic: str
+    direction: str
+    host: str
+    messages: int
+    bytes: int
+    lost: int | None
+    dropped: int
+    state: str
+
+
+class Loop:
+    """The descriptors of all the bridge's subscribers, waited for together."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._epoll, self._wake = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._links: dict[int, Link] = {}
+
+    def add(self, fd: int, link: Link) -> None:
+        """Wait for a descriptor, too; the link is told when it is readable."""
+        self._links[fd] = link
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Wait for it no longer; nothing happens if nobody did."""
+        if self._links.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def ready(self, seconds: float) -> list[Link]:
+        """Wait, and return whose subscriber has something."""
+        events = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
+        return [self._links[fd] for fd, _ in events if fd in self._links]
+
+    def stop(self) -> None:
+        """End the wait, now and from now on. From any thread, and from signal handlers."""
+        self.stopped = True
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Close what waits. Closing twice does nothing."""
+        if self._wake >= 0:
+            self._epoll.close()
+            os.close(self._wake)
+            self._wake = -1
+
+
+class Link(ABC):
+    """One endpoint: a subscriber on one side, a publisher on the other, and what is counted.
+
+    Sockets are None while they are not open. They are of two backends, so type checkers know nothing of them.
+    """
+
+    direction = ""
+
+    def __init__(self, loop: Loop, topic: str, host: str) -> None:
+        self._loop, self._topic, self._host = loop, topic, host
+        self._sub: Any = None
+        self._pub: Any = None
+        self._messages = self._bytes = self._dropped = 0
+        self._lost: int | None = 0
+        self._state = ""
+        self._fd = -1
+
+    @abstractmethod
+    def look(self, present: Present) -> None:
+        """Once a second: begin or end, as what there is on this host demands."""
+
+    @abstractmethod
+    def carry(self) -> None:
+        """Hand on what there is, up to a batch."""
+
+    @property
+    def _zmq_name(self) -> str:
+        """What ZMQ calls it: the name without the mark of its kind."""
+        return kind_of(self._topic).plain(self._topic)
+
+    def flow(self) -> Flow:
+        """Return what the topic has come to."""
+        counts = (self._messages, self._bytes, self._lost, self._dropped)
+        return Flow(self._topic, self.direction, self._host, *counts, self._state)
+
+    def _say(self, state: str) -> None:
+        if state != self._state and state != CARRYING:
+            _log.warning("%s: %s", self._topic, state)
+        self._state = state
+
+    def _wait_for_sub(self) -> None:
+        self._fd = self._sub.fileno()
+        self._loop.add(self._fd, self)
+
+    def _close_pub(self) -> None:
+        pub, self._pub = self._pub, None
+        if pub is not None:
+            pub.close()
+
+    def _close_sub(self) -> None:
+        self._loop.remove(self._fd)
+        sub, self._sub = self._sub, None
+        if sub is not None:
+            sub.close()
+
+    def close(self) -> None:
+        """Close both sockets; the counts stay."""
+        self._close_sub()
+        self._close_pub()
+
+
+class Out(Link):
+    """From this host to ZMQ. What derives from it says what the subscriber is.
+
+    `_lost_before` and `_dropped_before` are what former sockets have counted.
+    """
+
+    direction = "out"
+
+    def __init__(self, loop: Loop, topic: str, taken: dict[str, str]) -> None:
+        """Open nothing so far. `taken` says which endpoint goes out by which of ZMQ's names, of the whole bridge."""
+        super().__init__(loop, topic, "")
+        self._taken = taken
+        self._lost_before: int | None = 0
+        self._dropped_before = 0
+
+    @abstractmethod
+    def _subscriber(self) -> Any:
+        """Return a subscriber of the endpoint, which sleeps until something is published."""
+
+    def _open(self) -> None:
+        other = self._taken.setdefault(self._zmq_name, self._topic)
+        if other != self._topic:
+            text = f"{other} goes out as {self._zmq_name!r} already; give only one of the two to --out"
+            self._say(f"cannot be taken out: {text}")
+            return
+        try:
+            self._sub = self._subscriber()
+            self._pub = open_socket("zmq", "PubSocket", self._zmq_name)
+            self._wait_for_sub()
+        except InvalidValueError:
+            raise
+        except IpcError as error:
+            self.close()
+            self._say(f"cannot be taken out: {error}")
+            return
+        self._lost_before, self._dropped_before = self._lost, self._dropped
+        self._say(CARRYING)
+
+    def _hand_on(self, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            try:
+                self._pub.send(message)
+            except MessageSizeError as error:
+                self._dropped_before += 1
+                _log.warning("dropped: %s", error)
+            else:
+                self._messages += 1
+                self._bytes += len(message)
+        self._dropped = self._dropped_before + self._pub.stats().dropped
+
+    def _count_lost(self) -> None:
+        self._lost = _sum(self._lost_before, self._sub.lost)
+
+    def close(self) -> None:
+        """Close both sockets, and leave ZMQ's name to others; the counts stay."""
+        super().close()
+        if self._taken.get(self._zmq_name) == self._topic:
+            del self._taken[self._zmq_name]
+
+
+class In(Link):
+    """From ZMQ to this host. What derives from it says what the publisher is."""
+
+    direction = "in"
+
+    def __init__(self, loop: Loop, topic: str, host: str) -> None:
+        super().__init__(loop, topic, host)
+        self._lost = None
+        check_source(self._zmq_name, host)
+        self._sub = open_socket("zmq", "SubSocket", self._zmq_name, host)
+        self._wait_for_sub()
+
+    @abstractmethod
+    def _published(self, message: bytes) -> bool:
+        """Publish a message here; False: it could not be."""
+
+    def carry(self) -> None:
+        """Hand on what there is, up to a batch."""
+        for message in self._sub.receive_many(BATCH):
+            if self._pub is None or not self._published(message):
+                self._dropped += 1
+            else:
+                self._messages += 1
+                self._bytes += len(message)
+
+
+def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
+    """Return a connected socket of a backend. One of the ring says there that it is a bridge's."""
+    module = backend.load(backend_name)
+    socket = getattr(module, kind)()
+    if backend_name == "msgq":
+        socket._for_bridge = True
+    socket.connect(module.Context(), topic, *arguments)
+    return socket
+
+
+def _sum(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else before + now

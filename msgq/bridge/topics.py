@@ -1,0 +1,134 @@
+"""Topics: from a ring to ZMQ, and from ZMQ to a ring."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from msgq import naming, stats
+from msgq.bridge.link import BATCH, CARRYING, In, Loop, Out, Present, open_socket
+from msgq.errors import (
+    CorruptSegmentError,
+    InvalidValueError,
+    IpcError,
+    MessageSizeError,
+    MultiplePublishersError,
+    SegmentError,
+    SegmentSizeError,
+)
+from msgq.impl.ring.snapshot import TopicWatch
+
+TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
+
+_log = logging.getLogger(__name__)
+
+
+class TopicOut(Out):
+    """From the ring to ZMQ.
+
+    An ordinary subscriber of the ring: it sleeps until something is published, where a passive one would have to look.
+    """
+
+    def __init__(self, loop: Loop, topic: str, taken: dict[str, str]) -> None:
+        super().__init__(loop, topic, taken)
+        self._known_s = 0.0  # when it was seen last that the publisher is no bridge
+
+    def _subscriber(self) -> Any:
+        return open_socket("msgq", "SubSocket", self._topic)
+
+    def look(self, present: Present) -> None:
+        """Begin or end, as the topic's publisher demands."""
+        self._see(present.topics.get(self._topic))
+
+    def _see(self, topic: stats.TopicStats | None) -> None:
+        if topic is None:
+            return  # it was removed; whoever makes it anew is found
+        if _is_bridged(self._topic):
+            self.close()
+            self._say(f"not taken out: it comes from another bridge, {_who(topic.publisher)}")
+            return
+        self._known_s = time.monotonic()
+        if self._pub is None:
+            self._open()
+
+    def carry(self) -> None:
+        """Hand on what there is, up to a batch."""
+        try:
+            messages = self._sub.receive_many(BATCH)
+        except CorruptSegmentError as error:  # the next call goes on behind it
+            _log.warning("%s", error)
+            return
+        except SegmentSizeError as error:  # the next look connects again
+            self.close()
+            self._say(str(error))
+            return
+        self._count_lost()
+        if time.monotonic() - self._known_s > TRUST_SECONDS:
+            self._see(_topic(self._topic))
+            if self._pub is None:
+                return
+        self._hand_on(messages)
+
+
+class TopicIn(In):
+    """From ZMQ to the ring."""
+
+    def __init__(self, loop: Loop, topic: str, host: str, segment_size: int) -> None:
+        super().__init__(loop, topic, host)
+        self._segment_size = segment_size
+
+    def look(self, present: Present) -> None:
+        """Become the ring's publisher when it has none: nobody who publishes here is ever pushed aside."""
+        if self._pub is not None:
+            return
+        topic = present.topics.get(self._topic)
+        if topic is not None and _has_publisher(topic):
+            self._say(f"cannot come in: {_who(topic.publisher)} publishes it here")
+            return
+        try:
+            self._pub = open_socket("msgq", "PubSocket", self._topic, self._segment_size)
+        except InvalidValueError:
+            raise
+        except IpcError as error:
+            self._say(f"cannot come in: {error}")
+            return
+        self._say(CARRYING)
+
+    def _published(self, message: bytes) -> bool:
+        try:
+            self._pub.send(message)
+        except (MultiplePublishersError, SegmentSizeError) as error:
+            self._close_pub()
+            self._say(f"cannot come in: {error}")
+        except MessageSizeError as error:
+            _log.warning("dropped: %s", error)
+        else:
+            return True
+        return False
+
+
+def _topic(name: str) -> stats.TopicStats | None:
+    try:
+        return stats.topic(name)
+    except SegmentError:
+        return None
+
+
+def _is_bridged(topic: str) -> bool:
+    """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
+    try:
+        return TopicWatch(topic, naming.prefix()).bridged()
+    except SegmentError:
+        return False
+
+
+def _has_publisher(topic: stats.TopicStats) -> bool:
+    """Whether somebody may publish it. Of stock publishers nobody knows whether they live."""
+    if topic.publisher is None:
+        return topic.publisher_kind != "none"
+    return topic.publisher.alive is not False
+
+
+def _who(publisher: stats.Participant | None) -> str:
+    return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"

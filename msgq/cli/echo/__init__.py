@@ -1,0 +1,159 @@
+"""`msgq echo`: the messages as they come."""
+
+import time
+from collections.abc import Callable
+
+import click
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.meters import give_up, say_waiting
+from msgq.cli.common.names import Followed, Names
+from msgq.cli.common.payload import decode
+from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.cli.common.signals import until_interrupted
+from msgq.cli.echo.feeds import ChannelFeed, Feed, Item, TopicFeed, records_feed
+from msgq.cli.echo.queue import queue_feed
+from msgq.impl.ground import clock
+from msgq.impl.ground.poller import Poller
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
+from msgq.recording.reader.decoders import Undecoded
+from msgq.recording.reader.json_values import json_text
+
+_LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
+_NAP_S = 0.02  # the same while there is none, and between two looks at a queue without events
+
+
+Show = Callable[[str, Item], None]
+
+
+def _feed(name: str) -> Feed:
+    """Return what listens to an endpoint of whatever kind."""
+    kind = kind_of(name)
+    return _FEEDS[kind](kind.plain(name))
+
+
+_FEEDS: dict[Kind, Callable[[str], Feed]] = {
+    TOPIC: TopicFeed,
+    CHANNEL: ChannelFeed,
+    RECORDS: records_feed,
+    QUEUE: queue_feed,
+}
+
+
+@click.command(epilog=options.EXIT_CODES_RUNNING)
+@options.some_endpoints
+@options.count
+@options.once
+@options.timeout
+@click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
+@click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
+@options.as_json
+@options.prefix
+def command(
+    endpoints: tuple[str, ...],
+    count: int | None,
+    once: bool,
+    timeout: float | None,
+    as_hex: bool,
+    raw: bool,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
+    """Show messages from now on, one a line: decoded by the endpoint's schema, in hexadecimal where there is none.
+
+    Of records/NAME it shows the values that are there, then each change; of queue/NAME what waits, then what comes,
+    taking nothing: of a queue with events all that happens to its messages, else what still waits when we look.
+
+    Passive: publishers do not notice it, and do not wait for it; what it lost is said on the standard error.
+    """
+    if raw + as_hex + as_json > 1 and (raw or not as_json):
+        raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")
+    names = Names(endpoints, prefix)
+    named = len(names.plain) != 1 or len(endpoints) > 1
+    show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
+    with naming.chosen(prefix), until_interrupted():
+        _run(names, show, 1 if once else count, timeout)
+
+
+def _run(names: Names, show: Show, most: int | None, timeout: float | None) -> None:
+    feeds: Followed[Feed] = Followed(names, _feed)
+    feeds.refresh()
+    if not feeds.by_name:
+        say_waiting(names)
+    heard_s, shown = time.monotonic(), 0
+    while most is None or shown < most:
+        before = shown
+        for name, feed in feeds.by_name.items():
+            shown += _take(name, feed, show, None if most is None else most - shown)
+        now_s = time.monotonic()
+        if shown != before:
+            heard_s = now_s
+        elif timeout is not None and now_s - heard_s >= timeout:
+            give_up(names, timeout)
+        if most is None or shown < most:
+            _wait(list(feeds.by_name.values()))
+            feeds.refresh()
+
+
+def _wait(feeds: list[Feed]) -> None:
+    """Return when there is something, or it is time to look, also for other endpoints."""
+    poller = Poller()
+    waits = [feed.waits for feed in feeds if feed.waits is not None]
+    for one in waits:
+        poller.registerSocket(one)
+    naps = not waits or len(waits) < len(feeds)
+    if not waits:
+        time.sleep(_NAP_S)
+    else:
+        poller.poll((_NAP_S if naps else _LOOK_S) * 1000)
+
+
+def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
+    """Show what is there; returns how much that was."""
+    if most == 0:
+        return 0
+    items = feed.take(most)
+    for item in items:
+        show(name, item)
+    if complaint := feed.complaint():
+        echo(f"msgq: {name}: {complaint}", err=True)
+    return len(items)
+
+
+def _show_raw(_name: str, item: Item) -> None:
+    if item.data is not None:
+        echo_bytes(item.data)
+
+
+def _show_line(as_hex: bool, named: bool) -> Show:
+    def show(name: str, item: Item) -> None:
+        parts = [name] if named else []
+        parts += [item.text] if item.text else []
+        if item.data is not None:
+            value = Undecoded(item.data, "") if as_hex else decode(item.schema, item.data)
+            parts.append(_hex(value) if isinstance(value, Undecoded) else json_text(value, ensure_ascii=False))
+        echo(": ".join(parts))
+
+    return show
+
+
+def _hex(value: Undecoded) -> str:
+    return value.data.hex(" ", 4) + (f"  ({value.reason})" if value.reason else "")
+
+
+def _show_json(as_hex: bool) -> Show:
+    def show(name: str, item: Item) -> None:
+        line = {"endpoint": name, "time_ns": clock.time_ns(), **item.facts}
+        if item.data is None:
+            echo_json(line)
+            return
+        value = Undecoded(item.data, "") if as_hex else decode(item.schema, item.data)
+        line["size"] = len(item.data)
+        if isinstance(value, Undecoded):
+            echo_json({**line, "hex": item.data.hex()} | ({"reason": value.reason} if value.reason else {}))
+        else:
+            assert item.schema is not None
+            echo_json({**line, "schema": item.schema.name, "value": value})
+
+    return show

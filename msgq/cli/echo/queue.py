@@ -1,0 +1,136 @@
+"""What `msgq echo` shows of a work queue: what waits there, and what becomes of messages."""
+
+from __future__ import annotations
+
+import errno
+import struct
+import time
+from typing import Any
+
+from msgq import naming
+from msgq.cli.common.render import in_us
+from msgq.cli.echo.feeds import ChannelFeed, Feed, Item
+from msgq.errors import SegmentError
+from msgq.figures.queues import QueueMessage
+from msgq.impl.workqueue.peek import Onlooker
+from msgq.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_channel
+from msgq.schema import Schema
+
+_SAY_S = 1.0  # between two complaints of one queue
+_ALL = 2**62  # messages of a channel that are still there
+_NAMES = tuple(name for name, _ in FIELDS)
+
+
+class QueueFeed(Feed):
+    """A queue without events: what waits, each message once."""
+
+    def __init__(self, onlooker: Onlooker) -> None:
+        self._onlooker = onlooker
+        self._before: int | None = None  # sent when we looked first
+        self._sent = self._shown = self._missed = 0
+        self._said_s = time.monotonic()
+
+    def take(self, most: int | None) -> list[Item]:
+        """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
+        counted, self._sent = self._sent, self._onlooker.sent
+        found = self._onlooker.news(most)
+        if self._before is None:
+            self._before = self._sent = self._onlooker.sent
+        else:
+            self._shown += len(found)
+            # By what was sent when we looked last: a message is counted a moment before it can be seen.
+            self._missed = max(self._missed, counted - self._before - self._shown)
+        schema = self._onlooker.schema
+        return [_waiting(message, schema) for message in found]
+
+    def complaint(self) -> str:
+        """Return how many messages were taken unseen, at most once a second."""
+        now_s = time.monotonic()
+        if not self._missed or now_s - self._said_s < _SAY_S:
+            return ""
+        missed, self._missed, self._said_s = self._missed, 0, now_s
+        self._shown += missed
+        return f"{missed} messages were taken before they were seen; a queue that is made with events tells of each"
+
+
+class EventsFeed(Feed):
+    """A queue with events: what waits, then all that happens to its messages."""
+
+    def __init__(self, name: str, onlooker: Onlooker) -> None:
+        self._channel, self._onlooker = events_channel(name), onlooker
+        self._there: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
+        self._events: ChannelFeed | None = None
+        self._attend(0)
+
+    def _attend(self, history: int) -> None:
+        """Listen to the channel of events, which the first event makes."""
+        try:
+            self._events = ChannelFeed(self._channel, history)
+        except SegmentError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        else:
+            self.waits = self._events.waits
+
+    def take(self, most: int | None) -> list[Item]:
+        """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
+        schema = self._onlooker.schema
+        found: list[Item] = []
+        if self._there is None:
+            waited = self._onlooker.messages(most)
+            self._there = {(one.number, one.sent_time) for one in waited}
+            found = [_waiting(message, schema) for message in waited]
+        if self._events is None:
+            self._attend(_ALL)  # it was not there before, so all that is in it came since
+        events = [] if self._events is None else self._events.take(None if most is None else most - len(found))
+        for event in (_event(item, schema) for item in events):
+            known = (event.facts.get("number"), event.facts.get("sent_time")) in self._there
+            if not known or event.facts["event"] != "sent":
+                found.append(event)
+        return found
+
+    def complaint(self) -> str:
+        """Return how many events were lost."""
+        return "" if self._events is None else self._events.complaint()
+
+
+def queue_feed(name: str) -> Feed:
+    """Return the feed of a work queue."""
+    onlooker = Onlooker(name, naming.checked_prefix(None))
+    return EventsFeed(name, onlooker) if onlooker.events else QueueFeed(onlooker)
+
+
+def _waiting(message: QueueMessage, schema: Schema | None) -> Item:
+    facts = {
+        "event": "waiting",
+        "number": message.number,
+        "priority": message.priority,
+        "deliveries": message.deliveries,
+        "sent_time": message.sent_time,
+        "origin_time": message.origin_time,
+    }
+    return Item(message.data, facts, f"waiting {_text(facts)}", schema)
+
+
+def _event(item: Item, schema: Schema | None) -> Item:
+    """Return what a message of the channel of events says; one that is none stays what it is."""
+    assert item.data is not None
+    if len(item.data) < HEAD_BYTES or item.data[0] not in set(Event):
+        return Item(item.data, {**item.facts, "event": "none"}, "no event")
+    head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(FORMAT, item.data), strict=True))
+    payload = item.data[HEAD_BYTES:]
+    head["event"] = Event(head["event"]).name.lower()
+    facts = {**head, "origin_time": item.facts["origin_time"]}
+    text = f"{head['event']} {_text(head)}"
+    if head["taken_time"] and head["event"] != "taken":
+        text += f", {in_us((head['publish_time'] - head['taken_time']) / 1000)} us after it was taken"
+    elif head["event"] not in ("sent", "refused"):
+        text += f", {in_us((head['publish_time'] - head['sent_time']) / 1000)} us after it was sent"
+    has_payload = head["event"] == "sent" and len(payload) == head["size"]
+    return Item(payload if has_payload else None, facts, text, schema)
+
+
+def _text(facts: dict[str, Any]) -> str:
+    deliveries = facts["deliveries"]
+    came = f", delivery {deliveries}" if deliveries else ""
+    return f"{facts['number']}, priority {facts['priority']}{came}"

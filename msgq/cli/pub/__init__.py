@@ -1,0 +1,159 @@
+"""`msgq pub`: publishes messages from the command line."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq import naming
+from msgq.cli.common import options
+from msgq.cli.common.payload import encode
+from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.signals import until_interrupted
+from msgq.cli.pub.outlets import ChannelOutlet, Outlet, QueueOutlet, TopicOutlet, Wanted, records_outlet
+from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
+from msgq.impl.workqueue.options import PRIORITY_MAX
+from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, checked, kind_of
+from msgq.schema import Schema
+
+Encode = Callable[[str], bytes]
+
+_OUTLETS: dict[Kind, Callable[[Wanted], Outlet]] = {
+    TOPIC: TopicOutlet,
+    CHANNEL: ChannelOutlet,
+    QUEUE: QueueOutlet,
+    RECORDS: records_outlet,
+}
+
+
+@click.command(epilog=options.EXIT_CODES_RUNNING)
+@options.endpoint
+@click.argument("message", required=False)
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["text", "hex", "json"]),
+    help="What MESSAGE and lines are. JSON is packed into the endpoint's struct schema if it has one.  [default: text; "
+    "json for a vector]",
+)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Publish what is in this file, as one message.",
+)
+@click.option("--lines", is_flag=True, help="Publish each line of the standard input, as it comes.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="HZ", help="At most so many a second.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    help="Publish so many messages: MESSAGE again and again.  [default: 1; with --rate until Ctrl-C; all lines]",
+)
+@click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="Of messages of queue/NAME.  [default: 0]")
+@click.option("--index", type=click.IntRange(min=0), metavar="I", help="The element of records/NAME, a vector.")
+@click.option("--key", metavar="KEY", help="The value's key of records/NAME, a board.")
+@click.option("--wait", type=click.IntRange(min=1), metavar="N", help="Wait for N subscribers before anything is sent.")
+@options.timeout
+@click.option("--force", is_flag=True, help="Take a topic over from a publisher that lives.")
+@options.as_json
+@options.prefix
+def command(
+    endpoint: str,
+    message: str | None,
+    kind: str | None,
+    path: Path | None,
+    lines: bool,
+    rate: float | None,
+    count: int | None,
+    priority: int | None,
+    index: int | None,
+    key: str | None,
+    wait: int | None,
+    timeout: float | None,
+    force: bool,
+    as_json: bool,
+    prefix: str | None,
+) -> None:
+    """Publish MESSAGE, a file, or the lines of the standard input.
+
+    A topic has one publisher: this refuses to take one over from a publisher that lives, unless --force. On
+    channel/NAME it publishes beside others, into queue/NAME it sends; what is not there is made. In records/NAME it
+    writes an element (--index) or a value (--key) of what is there.
+
+    --timeout says how long --wait may take, or a queue that is full. With --json there is one object at the end, with
+    what was published.
+    """
+    if (message is not None) + (path is not None) + lines != 1:
+        raise click.UsageError("give MESSAGE, --file or --lines, one of them")
+    wanted = Wanted(checked(endpoint), kind == "json", force, priority, index, key, timeout)
+    wanted.check()
+    with naming.chosen(prefix):
+        outlet = _OUTLETS[kind_of(endpoint)](wanted)
+        encode = _encoder(kind or ("text" if outlet.takes_text else "json"), outlet.schema)
+        data = encode(message) if message is not None else path.read_bytes() if path is not None else None
+        with outlet:
+            with until_interrupted(), _in_time():
+                if wait is not None:
+                    outlet.wait(wait)
+                _publish(outlet, _payloads(data, encode), rate, _most(count, rate, lines))
+            if as_json:
+                echo_json(outlet.summary())
+
+
+@contextlib.contextmanager
+def _in_time() -> Iterator[None]:
+    """End with a code of its own when something took longer than it may."""
+    try:
+        yield
+    except (WaitTimeoutError, QueueFullError, PoolExhaustedError) as error:
+        echo(f"msgq: {error}", err=True)
+        raise SystemExit(options.EXIT_TIMEOUT) from None
+
+
+def _encoder(kind: str, schema: Schema | None) -> Encode:
+    def packed(text: str) -> bytes:
+        try:
+            value: Any = json.loads(text)
+            if schema is not None and schema.encoding == "struct":
+                return encode(schema, value)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def from_hex(text: str) -> bytes:
+        try:
+            return bytes.fromhex(text)
+        except ValueError as error:
+            raise click.ClickException(f"{text[:60]!r} is not hexadecimal: {error}") from None
+
+    encoders: dict[str, Encode] = {"text": str.encode, "hex": from_hex, "json": packed}
+    return encoders[kind]
+
+
+def _payloads(data: bytes | None, encode: Encode) -> Iterator[bytes]:
+    """The same message for ever, or what the standard input says."""
+    while data is not None:
+        yield data
+    for line in sys.stdin:
+        yield encode(line.removesuffix("\n"))
+
+
+def _most(count: int | None, rate: float | None, lines: bool) -> int | None:
+    return count if count is not None or lines or rate is not None else 1
+
+
+def _publish(outlet: Outlet, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
+    due_s, sent = time.monotonic(), 0
+    while (most is None or sent < most) and (data := next(payloads, None)) is not None:
+        if rate is not None:
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            due_s = max(due_s + 1 / rate, time.monotonic() - 1)  # after a stop, no flood to catch up
+        outlet.send(data)
+        sent += 1

@@ -1,0 +1,281 @@
+"""Where `msgq pub` publishes: endpoints of each kind, as one that takes bytes."""
+
+from __future__ import annotations
+
+import errno
+import time
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import click
+import numpy as np
+
+import msgq
+from msgq import naming, stats
+from msgq.cli.common.render import publisher
+from msgq.dtypes import struct_schema
+from msgq.errors import RecordMismatchError, SegmentError, WaitTimeoutError
+from msgq.impl.channel import Publisher, open_hub
+from msgq.impl.records import Board, SeqlockVector
+from msgq.impl.ring import PubSocket
+from msgq.impl.workqueue import MessageQueue
+from msgq.kinds import QUEUE, RECORDS, TOPIC, kind_of
+from msgq.schema import Schema
+
+JSON = Schema("json", "json")
+_NODE = "msgq pub"
+_POOL_BYTES_MAX = 1 << 30
+_LOOK_S = 0.02  # between two looks for subscribers
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user said beside the messages.
+
+    Attributes
+    ----------
+    endpoint : with its mark.
+    as_json : messages are JSON, and an endpoint without a schema says so from now on.
+    force : a topic is taken over from a publisher that lives.
+    priority : of messages of a queue; None: not given.
+    index, key : of a vector's element, of a board's value; None: not given.
+    timeout : seconds to wait, for subscribers or for room; None: for ever.
+    """
+
+    endpoint: str
+    as_json: bool
+    force: bool
+    priority: int | None
+    index: int | None
+    key: str | None
+    timeout: float | None
+
+    def check(self) -> None:
+        """Refuse options that are for endpoints of another kind. click.UsageError."""
+        kind = kind_of(self.endpoint)
+        for option, given, of in (
+            ("--force", self.force, TOPIC),
+            ("--priority", self.priority is not None, QUEUE),
+            ("--index", self.index is not None, RECORDS),
+            ("--key", self.key is not None, RECORDS),
+        ):
+            if given and kind is not of:
+                raise click.UsageError(f"{option} is for {of.mark}NAME" if of.mark else f"{option} is for topics")
+
+
+class Outlet(ABC):
+    """An endpoint that messages can be published on: made by a look at it, opened by a ``with`` block.
+
+    Attributes
+    ----------
+    schema : of its messages, as far as it is known.
+    takes_text : whether messages may be any bytes.
+    """
+
+    takes_text = True
+
+    def __init__(self, wanted: Wanted, schema: Schema | None) -> None:
+        self._wanted, self.schema = wanted, schema
+        self._name = kind_of(wanted.endpoint).plain(wanted.endpoint)
+        self._claims = JSON if wanted.as_json and schema is None else None
+        self._messages = self._bytes = 0
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Take part."""
+
+    @abstractmethod
+    def _send(self, data: bytes) -> None:
+        """Publish one message."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Leave."""
+
+    def send(self, data: bytes) -> None:
+        """Publish one message.
+
+        Raises
+        ------
+        QueueFullError, WaitTimeoutError : there was no room in time.
+        """
+        self._send(data)
+        self._messages += 1
+        self._bytes += len(data)
+
+    def wait(self, readers: int) -> None:
+        """Wait until so many subscribers are there. WaitTimeoutError: they did not come in time."""
+        raise click.UsageError(f"--wait waits for subscribers, which {self._wanted.endpoint} has not")
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was published."""
+        return {"endpoint": self._wanted.endpoint, "messages": self._messages, "bytes": self._bytes}
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+
+class TopicOutlet(Outlet):
+    """A topic, unless somebody who lives publishes there."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted, _schema_unless_taken(wanted.endpoint, wanted.force))
+        self._socket = PubSocket()
+
+    def _open(self) -> None:
+        self._socket.connect(msgq.context, self._name, schema=self._claims)
+
+    def _send(self, data: bytes) -> None:
+        self._socket.send(data)
+
+    def _close(self) -> None:
+        self._socket.close()
+
+    def wait(self, readers: int) -> None:
+        """Wait until so many have subscribed."""
+        self._socket.wait_for_readers(self._wanted.timeout, n=readers)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was published, by former publishers as well."""
+        return asdict(self._socket.stats())
+
+
+def _schema_unless_taken(endpoint: str, force: bool) -> Schema | None:
+    """Return the topic's schema, and refuse when somebody publishes there."""
+    try:
+        there = stats.topic(endpoint)
+    except SegmentError as error:
+        if error.errno is not None:  # there is none yet
+            return None
+        raise
+    alive = there.publisher_kind == "stock" or (there.publisher is not None and there.publisher.alive is not False)
+    if alive and not force:
+        text = f"{endpoint} is published by {publisher(there)}, which this would cut off; --force does it all the same"
+        raise click.ClickException(text)
+    return there.schema
+
+
+def _schema_there(name: str) -> Schema | None:
+    """Return the schema of an endpoint that is made if it is not there."""
+    try:
+        return stats.endpoint(name).schema
+    except SegmentError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return None
+
+
+class ChannelOutlet(Outlet):
+    """A channel, whichever backend is chosen: its files. It is made if it is not there."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted, _schema_there(wanted.endpoint))
+
+    def _open(self) -> None:
+        self._hub = open_hub(self._name, naming.checked_prefix(None), None, writable=True, creator=_NODE)
+        if self._claims is not None:
+            self._hub.describe(self._claims, False)
+        self._publisher = Publisher(self._hub, _NODE, None, None, _POOL_BYTES_MAX)
+
+    def _send(self, data: bytes) -> None:
+        self._publisher.send(data, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._publisher.close()
+        self._hub.close()
+
+    def wait(self, readers: int) -> None:
+        """Wait until so many subscribers are listed; passive ones never are."""
+        began_s = time.monotonic()
+        while sum(one.participant.alive is not False for one in self._hub.stats().subscribers) < readers:
+            timeout = self._wanted.timeout
+            if timeout is not None and time.monotonic() - began_s >= timeout:
+                raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)
+            time.sleep(_LOOK_S)
+
+
+class QueueOutlet(Outlet):
+    """A work queue, whichever backend is chosen: its file. It is made if it is not there."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted, _schema_there(wanted.endpoint))
+
+    def _open(self) -> None:
+        self._queue = MessageQueue(self._name, read=False, schema=self._claims)
+
+    def _send(self, data: bytes) -> None:
+        self._queue.send(data, self._wanted.priority or 0, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._queue.close()
+
+
+class VectorOutlet(Outlet):
+    """An element of a vector that is there."""
+
+    takes_text = False
+
+    def __init__(self, wanted: Wanted, vector: SeqlockVector) -> None:
+        super().__init__(wanted, struct_schema(vector.dtype))
+        self._vector = vector
+        if wanted.key is not None:
+            raise click.UsageError(f"{wanted.endpoint} is a vector, which has no keys; give --index")
+        if wanted.index is None and len(vector) > 1:
+            raise click.UsageError(
+                f"{wanted.endpoint} has {len(vector)} elements; give --index, 0 to {len(vector) - 1}"
+            )
+        self._index = wanted.index or 0
+
+    def _open(self) -> None:
+        self._vector.claim()
+
+    def _send(self, data: bytes) -> None:
+        dtype = self._vector.dtype
+        if len(data) != dtype.itemsize:
+            text = f"{self._wanted.endpoint} has elements of {dtype.itemsize} bytes, and this message has {len(data)}"
+            raise click.ClickException(text)
+        row = np.frombuffer(data, dtype)
+        self._vector.write([self._index], row, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._vector.close()
+
+
+class BoardOutlet(Outlet):
+    """A value of a board that is there."""
+
+    def __init__(self, wanted: Wanted, board: Board) -> None:
+        super().__init__(wanted, board.schema)
+        self._board = board
+        if wanted.key is None:
+            text = "a board, which has no indexes" if wanted.index is not None else "a board"
+            raise click.UsageError(f"{wanted.endpoint} is {text}; give --key")
+        self._key = wanted.key
+
+    def _open(self) -> None:
+        self._entry = self._board.declare(self._key)
+
+    def _send(self, data: bytes) -> None:
+        self._entry.write(data)
+
+    def _close(self) -> None:
+        self._board.close()
+
+
+def records_outlet(wanted: Wanted) -> Outlet:
+    """Return a vector or board. click.ClickException: there is none, and of a message nobody knows what to make."""
+    name = RECORDS.plain(wanted.endpoint)
+    try:
+        return VectorOutlet(wanted, SeqlockVector(name, create=False))
+    except RecordMismatchError:
+        return BoardOutlet(wanted, Board(name, create=False))
+    except SegmentError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        text = f"there is no {wanted.endpoint}, and a message does not say what it would have to be; make it by"
+        raise click.ClickException(f"{text} msgq.SeqlockVector or msgq.Board") from None

@@ -1,0 +1,75 @@
+"""Events of work queues on the fake backend: what a handle does is published on the queue's channel of events."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+
+from msgq.errors import MsgqError
+from msgq.impl.fake.channel import Publisher, open_hub
+from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
+from msgq.impl.ground.liveness import process_name
+from msgq.impl.ground.origin import origin_time as thread_origin
+from msgq.impl.ground.origin import set_origin
+from msgq.impl.workqueue import options
+from msgq.queue_events import FORMAT, SCHEMA, Event, events_channel
+
+_PAYLOAD = options.EVENTS.index("payload")
+_POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
+
+
+class Outlet:
+    """The publisher of one handle's events, opened with the first of them. It never raises: what cannot be had is lost.
+
+    Parameters
+    ----------
+    queue, prefix, row : of the handle; the queue has events.
+    """
+
+    def __init__(self, queue: Queue, prefix: str, row: int) -> None:
+        self._queue, self._prefix, self._row = queue, prefix, row
+        self._publisher: Publisher | None = None
+
+    def tell(self, event: Event, item: Item, taken_time: int = 0) -> None:
+        """Publish what happened to a message just now."""
+        payload = item.data if event is Event.SENT and self._queue.events == _PAYLOAD else b""
+        times = self._queue.bus.clock.now_ns, item.sent_time, taken_time
+        head = struct.pack(
+            FORMAT, event, self._row, item.priority, item.deliveries, item.number, *times, len(item.data), os.getpid()
+        )
+        former = thread_origin()
+        set_origin(0)  # a message whose origin nobody told has none
+        try:
+            with contextlib.suppress(MsgqError):
+                self._publish(head + payload, item.origin_time)
+        finally:
+            set_origin(former)
+
+    def _publish(self, message: bytes, origin_time: int) -> None:
+        if self._publisher is None:
+            if queue_of(self._queue.bus, self._prefix, self._queue.name) is not self._queue:
+                return  # the queue was removed: the channel of that name belongs to another one, or to none
+            self._publisher = self._opened()
+        self._publisher.send(message, origin_time=origin_time)
+
+    def _opened(self) -> Publisher:
+        payload = self._queue.events == _PAYLOAD
+        hub = open_hub(events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name())
+        hub.line.derived = True
+        hub.settle(hub.geometry[0] or options.EVENTS_CAPACITY, publishes=True)
+        hub.describe(SCHEMA, False)
+        pool = options.events_pool(self._queue.max_message_size, payload)
+        return Publisher(hub, process_name(), *pool, _POOL_BYTES_MAX)
+
+    def close(self) -> None:
+        """Publish no more."""
+        if self._publisher is not None:
+            with contextlib.suppress(MsgqError):
+                self._publisher.close()
+
+
+def remove_events(queue: str, prefix: str) -> None:
+    """Remove a queue's channel of events, if there is one."""
+    with contextlib.suppress(MsgqError):
+        open_hub(events_channel(queue), prefix, writable=True).unlink()

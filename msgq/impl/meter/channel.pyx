@@ -1,0 +1,114 @@
+"""Counts a channel's messages, or those of a queue by its events, as a passive subscriber. See channel.pyi."""
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport int64_t, uint64_t
+
+from msgq.impl.channel.core cimport mq_channel_message
+from msgq.impl.channel.subscriber cimport Subscriber
+from msgq.impl.meter.meter cimport Meter, mq_meter
+
+from msgq import naming
+from msgq.errors import EndpointClosedError, SegmentError
+from msgq.impl.channel.hub import open_hub
+from msgq.queue_events import events_channel
+
+
+cdef extern from "meter/channel.h" nogil:
+    int64_t mq_meter_channel_look(mq_meter *m, void *reader)
+    int64_t mq_meter_events_look(mq_meter *m, void *reader)
+
+
+cdef uint64_t ALL = <uint64_t> 1 << 62  # messages of a channel that are still there
+
+
+cdef int64_t _nothing(mq_meter *m, void *reader) noexcept nogil:
+    """The look at a channel that is still to come."""
+    return 0
+
+
+cdef class _SubscriberMeter(Meter):
+    cdef Subscriber _subscriber  # None: the channel is still to come
+
+    cdef int _subscribe(self, str name, str in_prefix, uint64_t history) except -1:
+        hub = open_hub(name, in_prefix)
+        self._subscriber = Subscriber(hub, "", history, 0, False, False, False, True, None)
+        self.c.reader = &self._subscriber.c
+        return 0
+
+    def close(self):
+        if self._subscriber is not None:
+            self._subscriber.close()
+
+    cdef int _begin(self) except -1:
+        self._subscriber._enter()
+        self._subscriber._hub.check_whole()
+        self._subscriber._occupy()
+        return 0
+
+    cdef int _end(self) except -1:
+        self._subscriber._ticket = self._subscriber._generation
+        return self._subscriber._end_if_closing()
+
+    cdef bint _mend(self) except -1:
+        """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
+        cdef mq_channel_message message
+        self._subscriber._enter()
+        self._subscriber._look(&message)
+        return True
+
+    cdef object _lost(self):
+        return self._subscriber.c.lost
+
+
+cdef class ChannelMeter(_SubscriberMeter):
+    """See channel.pyi."""
+
+    def __init__(self, str name not None, str in_prefix not None, stamp_offset=None, str clock="host"):
+        self.endpoint = naming.CHANNEL_MARK + name
+        self._date_by(stamp_offset, clock)
+        self._subscribe(name, in_prefix, 0)
+        self.c.look = mq_meter_channel_look
+
+
+cdef class EventsMeter(_SubscriberMeter):
+    """See channel.pyi."""
+
+    cdef str _name, _prefix
+    cdef bint _closed
+
+    def __init__(self, str queue not None, str in_prefix not None):
+        self.endpoint = naming.QUEUE_MARK + queue
+        self._name, self._prefix = events_channel(queue), in_prefix
+        self.c.look = _nothing
+        self._attend(0)
+
+    cdef int _attend(self, uint64_t history) except -1:
+        """Subscribe, if the first event has made the channel."""
+        try:
+            self._subscribe(self._name, self._prefix, history)
+        except SegmentError as error:
+            if error.errno != ENOENT:
+                raise
+        else:
+            self.c.look = mq_meter_events_look
+        return 0
+
+    def close(self):
+        self._closed = True
+        _SubscriberMeter.close(self)
+
+    cdef int _begin(self) except -1:
+        if self._closed:
+            raise EndpointClosedError("the meter was closed", self.endpoint)
+        if self._subscriber is None:
+            self._attend(ALL)  # it was not there before, so all that is in it came since
+        return 0 if self._subscriber is None else _SubscriberMeter._begin(self)
+
+    cdef int _end(self) except -1:
+        return 0 if self._subscriber is None else _SubscriberMeter._end(self)
+
+    cdef object _lost(self):
+        return 0 if self._subscriber is None else self._subscriber.c.lost
+
+    cdef str _until(self):
+        return "taken"

@@ -1,0 +1,116 @@
+/* Counting what passive readers find, of whatever kind: how often, how large, how old. Memory of constant size, no Python.
+ *
+ * A look takes what is there and learns of it at one moment: messages that were found together share the time since the
+ * one before them evenly, so that the mean is right whatever the pace of the looks.
+ */
+#ifndef MQ_METER_COUNTING_H
+#define MQ_METER_COUNTING_H
+
+#include "ground/atomics.h"
+#include "ground/futex.h"
+#include "ground/layout.h"
+
+enum {
+    MQ_SUB_BITS = 6, /* 64 buckets an octave: a bucket's middle is at most 0.8 % off */
+    MQ_BUCKETS = (65 - MQ_SUB_BITS) << MQ_SUB_BITS,
+};
+
+/* How often each value occurred, in buckets that grow with it. All zero: empty. */
+typedef struct {
+    uint64_t count, min, max;
+    double sum;
+    uint64_t counts[MQ_BUCKETS];
+} mq_histogram;
+
+static inline unsigned mq_bucket(uint64_t value) {
+    if (value < (2u << MQ_SUB_BITS))
+        return (unsigned)value;
+    unsigned shift = 63u - (unsigned)__builtin_clzll(value) - MQ_SUB_BITS;
+    return (shift << MQ_SUB_BITS) + (unsigned)(value >> shift);
+}
+
+/* The middle of a bucket; the value itself while buckets are one wide. */
+static inline double mq_bucket_middle(unsigned bucket) {
+    unsigned shift = bucket < (2u << MQ_SUB_BITS) ? 0 : (bucket >> MQ_SUB_BITS) - 1;
+    double low = (double)(bucket - (shift << MQ_SUB_BITS)) * (double)(1ull << shift);
+    return shift ? low + 0.5 * (double)((1ull << shift) - 1) : low;
+}
+
+static inline void mq_histogram_add(mq_histogram *h, uint64_t value, uint64_t times) {
+    if (times == 0)
+        return;
+    if (h->count == 0 || value < h->min)
+        h->min = value;
+    if (value > h->max)
+        h->max = value;
+    h->count += times;
+    h->sum += (double)value * (double)times;
+    h->counts[mq_bucket(value)] += times;
+}
+
+/* The value that a share (0 to 1) of all stays within; 0 when there are none. */
+static inline double mq_histogram_percentile(const mq_histogram *h, double share) {
+    uint64_t passed = 0, wanted = (uint64_t)(share * (double)h->count);
+    if (wanted >= h->count) /* the last of them: rounding must not lead behind it */
+        return (double)h->max;
+    for (unsigned bucket = 0; bucket < MQ_BUCKETS; bucket++) {
+        passed += h->counts[bucket];
+        if (passed > wanted) {
+            double middle = mq_bucket_middle(bucket);
+            return middle<(double)h->min ? (double)h->min : middle>(double) h->max ? (double)h->max : middle;
+        }
+    }
+    return 0;
+}
+
+typedef struct {
+    mq_histogram periods_ns, sizes, delays_ns;
+    uint64_t messages;         /* seen */
+    uint64_t undated;          /* messages too short to hold a time */
+    uint64_t early;            /* messages with a time to come: their delay counts as 0 */
+    int64_t first_ns, last_ns; /* CLOCK_MONOTONIC, of the looks that found the first and the last message; 0: none */
+    int64_t stamp_offset;      /* where in the payload the publish time is, a u64 of ns; negative: beside it, if any */
+    int64_t stamp_clock;       /* which clock it is from, as clock_gettime has it ... */
+    int64_t clock_offset_ns;   /* ... and what is to be added to that */
+} mq_meter;
+
+/* What is read, as a meter's loop knows it. */
+typedef struct {
+    mq_meter *meter;
+    void *reader;
+    /* Count all that is there. Returns how many, or -1: somebody with Python has to see to it. */
+    int64_t (*look)(mq_meter *m, void *reader);
+    /* The word that changes when something comes, and what it says now; NULL: only looks tell. */
+    const uint32_t *(*word)(void *reader);
+    uint32_t (*announce)(void *reader);
+} mq_metered;
+
+/* The present, by the clock that publish times are from. */
+static inline int64_t mq_meter_wall_ns(const mq_meter *m) {
+    return mq_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
+}
+
+static inline void mq_meter_date(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
+    int64_t delay = (int64_t)((uint64_t)now_ns - stamp_ns);
+    m->early += delay < 0;
+    mq_histogram_add(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
+}
+
+/* Does a message of this size hold its publish time? */
+static inline bool mq_meter_dates(const mq_meter *m, uint64_t size) {
+    return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
+}
+
+/* A look that took place at `now` found so many messages. */
+static inline void mq_meter_found(mq_meter *m, int64_t now_ns, uint64_t found) {
+    if (found == 0)
+        return;
+    m->messages += found;
+    if (m->last_ns != 0)
+        mq_histogram_add(&m->periods_ns, (uint64_t)(now_ns - m->last_ns) / found, found);
+    else
+        m->first_ns = now_ns;
+    m->last_ns = now_ns;
+}
+
+#endif

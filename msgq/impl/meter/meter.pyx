@@ -1,0 +1,169 @@
+"""Counts what passes on endpoints, by whichever reader. See counting.h, and meter.pyi for the contract."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
+
+from msgq.impl.ground.clock cimport host_offset_ns
+from msgq.impl.ground.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns
+from msgq.impl.ground.wake cimport sleep_on
+
+from msgq.errors import InvalidValueError
+from msgq.figures.meters import Distribution, MeterReading
+
+
+cdef extern from "sys/prctl.h" nogil:
+    enum:
+        PR_GET_TIMERSLACK
+        PR_SET_TIMERSLACK
+    int prctl(int option, ...)
+
+
+cdef enum:
+    NAP_NS = 50000              # between two looks: who is passive is not woken for sure
+    BREATH_NS = 50000000        # between two looks at signals
+    STAMP_OFFSET_MAX = 0x7FFFFFFF
+
+
+cdef object _distribution(const mq_histogram *h, double unit):
+    """The histogram's figures, each multiplied by `unit`; None when it is empty."""
+    if h.count == 0:
+        return None
+    shares = [mq_histogram_percentile(h, share) * unit for share in (0.5, 0.9, 0.99, 0.999)]
+    return Distribution(h.count, h.sum / h.count * unit, h.min * unit, *shares, h.max * unit)
+
+
+cdef class Meter:
+    """See the type stub (meter.pyi) for the contract of each method."""
+
+    def __cinit__(self):
+        self.c.meter = <mq_meter *> calloc(1, sizeof(mq_meter))
+        if self.c.meter == NULL:
+            raise MemoryError()
+        self._date_by(None, "host")
+        self._since_ns = mq_now_ns()
+
+    def __dealloc__(self):
+        free(self.c.meter)
+
+    cdef int _date_by(self, stamp_offset, str clock) except -1:
+        """Take publish times from that byte of payloads, None: from beside them; and by which clock they are."""
+        cdef mq_meter *m = self.c.meter
+        if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
+            text = f"a publish time cannot be at byte {stamp_offset}; give 0 to {STAMP_OFFSET_MAX}"
+            raise InvalidValueError(text, self.endpoint or "")
+        m.stamp_offset = -1 if stamp_offset is None else stamp_offset
+        m.stamp_clock = CLOCK_REALTIME if clock == "realtime" else CLOCK_MONOTONIC
+        m.clock_offset_ns = host_offset_ns() if clock == "host" else 0
+        return 0
+
+    cdef int _begin(self) except -1:
+        return 0
+
+    cdef int _end(self) except -1:
+        return 0
+
+    cdef bint _mend(self) except -1:
+        return False
+
+    cdef object _lost(self):
+        return 0
+
+    cdef int _measure_waiting(self) except -1:
+        return 0
+
+    cdef str _until(self):
+        return "seen"
+
+    def close(self):
+        """Some have nothing to close."""
+
+    def clear(self):
+        cdef mq_meter *m = self.c.meter
+        cdef int64_t last_ns = m.last_ns, offset = m.stamp_offset, clock = m.stamp_clock, ahead = m.clock_offset_ns
+        memset(m, 0, sizeof(mq_meter))
+        m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
+        m.last_ns = m.first_ns = last_ns  # the next message's period begins there
+        self._lost_before = self._lost() or 0
+        self._since_ns = mq_now_ns()
+
+    def reading(self):
+        cdef const mq_meter *m = self.c.meter
+        self._measure_waiting()
+        lost = self._lost()
+        return MeterReading(
+            self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
+            None if lost is None else lost - self._lost_before, (mq_now_ns() - self._since_ns) / 1e9,
+            (m.last_ns - m.first_ns) / 1e9, _distribution(&m.periods_ns, 1e-3), _distribution(&m.sizes, 1),
+            _distribution(&m.delays_ns, 1e-3), m.undated, m.early, self._until(),
+        )
+
+
+def watch(meters, double seconds, bint spin=False):
+    cdef unsigned count = len(meters)
+    cdef mq_metered *all = <mq_metered *> calloc(count + 1, sizeof(mq_metered))
+    cdef int64_t until = mq_now_ns() + <int64_t> (seconds * 1e9)
+    cdef int64_t status = 0
+    cdef unsigned mended = 0  # when the time was over
+    cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
+    cdef Meter meter
+    prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # or the kernel lengthens the naps of this thread
+    try:
+        if all == NULL:
+            raise MemoryError()
+        while True:
+            status = _watch_a_while(meters, all, count, min(until, mq_now_ns() + BREATH_NS), spin)
+            PyErr_CheckSignals()
+            if status < 0:
+                meter = meters[-1 - status]
+                meter._mend()
+            if mq_now_ns() < until:
+                continue
+            # What was mended is looked at once more, but not when there is something to mend all the time.
+            if status >= 0 or mended > count:
+                return
+            mended += 1
+    finally:
+        prctl(PR_SET_TIMERSLACK, slack_ns)
+        free(all)
+
+
+cdef int64_t _watch_a_while(object meters, mq_metered *all, unsigned count, int64_t until, bint spin) except? -1:
+    """Look until then, without the GIL; -1 - i: the i-th meter needs Python."""
+    cdef Meter meter
+    cdef int64_t status
+    begun = []
+    try:
+        for i, meter in enumerate(meters):
+            meter._begin()
+            begun.append(meter)
+            all[i] = meter.c
+        with nogil:
+            status = _watch(all, count, until, spin)
+    finally:
+        for meter in begun:
+            meter._end()
+    return status
+
+
+cdef int64_t _watch(const mq_metered *all, unsigned count, int64_t until, bint spin) noexcept nogil:
+    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef unsigned i, slept
+    memset(words, 0, sizeof(words))
+    while True:
+        slept = 0
+        for i in range(count):  # before the look: a wake that comes between the two must end the nap
+            if all[i].word != NULL and slept < <unsigned> MQ_FUTEX_MANY:
+                words[slept].address = <uint64_t> <size_t> all[i].word(all[i].reader)
+                words[slept].expected = all[i].announce(all[i].reader)
+                words[slept].flags = MQ_FUTEX_32
+                slept += 1
+        for i in range(count):
+            if all[i].look(all[i].meter, all[i].reader) < 0:
+                return -1 - <int64_t> i
+        if mq_now_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
+            return 0
+        if not spin:
+            sleep_on(words, slept, min(until, mq_now_ns() + NAP_NS))

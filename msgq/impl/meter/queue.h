@@ -1,0 +1,40 @@
+/* A look at a queue that publishes no events: how many messages were sent, and how long those wait that are there. */
+#ifndef MQ_METER_QUEUE_H
+#define MQ_METER_QUEUE_H
+
+#include "meter/counting.h"
+#include "workqueue/peek.h"
+
+typedef struct {
+    const mq_queue_parts *parts;
+    uint64_t ready, sent; /* what the queue's counts said last */
+} mq_meter_queue;
+
+static inline int64_t mq_meter_queue_look(mq_meter *m, void *reader) {
+    mq_meter_queue *q = reader;
+    /* Messages that became READY, ever: the counts of handles change with it, and there are many of those. */
+    uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready);
+    if (ready == q->ready)
+        return 0;
+    uint64_t sent = mq_peek_sent(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
+    int64_t now = mq_now_ns();
+    q->ready = ready, q->sent = sent;
+    mq_meter_found(m, now, found);
+    return (int64_t)found;
+}
+
+/* Begin with what was sent so far. */
+static inline void mq_meter_queue_begin(mq_meter_queue *q) {
+    q->ready = mq_load_acquire_u64(&q->parts->queue->ready);
+    q->sent = mq_peek_sent(q->parts->queue);
+}
+
+/* Measure how long messages have waited that are there now. */
+static inline void mq_meter_queue_ages(mq_meter *m, const mq_meter_queue *q) {
+    mq_queue_waiting it;
+    for (uint64_t place = 0; place < q->parts->max_messages; place++)
+        if (mq_peek_look(q->parts, place, &it))
+            mq_meter_date(m, mq_meter_wall_ns(m), it.sent_time);
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* A look at a vector or board: a message is a write, and those that were overwritten before we looked are lost. */
+#ifndef MQ_METER_RECORDS_H
+#define MQ_METER_RECORDS_H
+
+#include "meter/counting.h"
+#include "records/board.h"
+
+enum {
+    MQ_METER_REST = 4,     /* a look at all elements is followed by a rest that is so many times as long */
+    MQ_METER_TRIES = 1000, /* of an element that is written again and again; the next look finds it */
+};
+
+typedef struct {
+    const mq_record_parts *parts;
+    uint64_t *seen; /* how often each element was written, mod 2^40 */
+    uint64_t lost;
+    bool board;
+    int64_t next_ns; /* CLOCK_MONOTONIC, not to look sooner */
+} mq_meter_records;
+
+/* How often an element was written by now, when last, and how large it is. False: it was written all the time. */
+static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t index, mq_board_value *value) {
+    if (!r->board) {
+        uint8_t nothing; /* of the value */
+        value->length = r->parts->shape.item_bytes;
+        return mq_vector_read_one(r->parts, index, &nothing, 0, &value->times, &value->written);
+    }
+    for (int tries = 0; tries < MQ_METER_TRIES; tries++) {
+        mq_board_look(r->parts, index, value);
+        if (mq_board_stands(r->parts, index, value))
+            return true;
+    }
+    return false;
+}
+
+static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
+    mq_meter_records *r = reader;
+    int64_t began = mq_now_ns(), now = 0, wall_ns = 0;
+    uint64_t found = 0, length = r->parts->shape.length;
+    mq_board_value value;
+    if (began < r->next_ns)
+        return 0;
+    for (uint64_t i = mq_vector_differs(r->parts, r->seen, 0); i < length;
+         i = mq_vector_differs(r->parts, r->seen, i + 1)) {
+        if (!mq_meter_records_read(r, i, &value))
+            continue;
+        now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
+        r->lost += ((value.times - r->seen[i]) & MQ_CELL_TIMES_MAX) - 1;
+        r->seen[i] = value.times;
+        mq_histogram_add(&m->sizes, value.length, 1);
+        mq_meter_date(m, wall_ns, (uint64_t)value.written);
+        found++;
+    }
+    mq_meter_found(m, now, found);
+    r->next_ns = began + (MQ_METER_REST + 1) * (mq_now_ns() - began);
+    return (int64_t)found;
+}
+
+/* Begin with what was written so far. */
+static inline void mq_meter_records_begin(const mq_meter_records *r) {
+    for (uint64_t i = 0; i < r->parts->shape.length; i++)
+        r->seen[i] = mq_cell_times(mq_cell_look(mq_cell_version(r->parts, i)));
+}
+
+#endif

@@ -1,0 +1,55 @@
+"""Counts what is written in a vector or board, by looks at its file. See records.pyi."""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from msgq.impl.meter.meter cimport Meter, mq_meter
+from msgq.impl.records.core cimport mq_record_parts
+from msgq.impl.records.recordfile cimport RecordFile, record_file
+
+from msgq import naming
+from msgq.errors import EndpointClosedError
+
+
+cdef extern from "meter/records.h" nogil:
+    ctypedef struct mq_meter_records:
+        const mq_record_parts *parts
+        uint64_t *seen
+        uint64_t lost
+        bint board
+    int64_t mq_meter_records_look(mq_meter *m, void *reader)
+    void mq_meter_records_begin(const mq_meter_records *r)
+
+
+cdef class RecordsMeter(Meter):
+    """See records.pyi."""
+
+    cdef RecordFile _file  # None: closed
+    cdef mq_meter_records _records
+
+    def __init__(self, str name not None, str in_prefix not None):
+        self.endpoint = naming.RECORDS_MARK + name
+        cdef RecordFile file = record_file(name, in_prefix, None, None)
+        if not file.open(False):
+            raise file.missing()
+        self._records.parts, self._records.board = &file.parts, file.is_board()
+        self._records.seen = <uint64_t *> calloc(file.parts.shape.length, sizeof(uint64_t))
+        if self._records.seen == NULL:
+            raise MemoryError()
+        mq_meter_records_begin(&self._records)
+        self._file = file
+        self.c.reader, self.c.look = &self._records, mq_meter_records_look
+
+    def __dealloc__(self):
+        free(self._records.seen)
+
+    def close(self):
+        self._file = None
+
+    cdef int _begin(self) except -1:
+        if self._file is None:
+            raise EndpointClosedError("the meter was closed", self.endpoint)
+        return self._file.check_whole()
+
+    cdef object _lost(self):
+        return self._records.lost

@@ -1,0 +1,53 @@
+"""Counts a topic's messages, as a passive subscriber. See topic.pyi."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from msgq.impl.ground.context cimport Context
+from msgq.impl.meter.meter cimport Meter, mq_meter
+from msgq.impl.ring.connection cimport enter
+from msgq.impl.ring.subscriber cimport SubSocket
+
+from msgq.errors import CorruptSegmentError
+
+
+cdef extern from "meter/topic.h" nogil:
+    int64_t mq_meter_topic_look(mq_meter *m, void *reader)
+    const uint32_t *mq_meter_topic_word(void *reader)
+    uint32_t mq_meter_topic_announce(void *reader)
+
+
+cdef class TopicMeter(Meter):
+    """See topic.pyi."""
+
+    cdef SubSocket _socket
+
+    def __init__(self, Context context not None, endpoint, stamp_offset=None, str clock="host"):
+        self.endpoint = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
+        self._date_by(stamp_offset, clock)
+        self._socket = SubSocket()
+        self._socket.connect(context, endpoint, passive=True)
+        self.c.reader = &self._socket._subscriber
+        self.c.look, self.c.word = mq_meter_topic_look, mq_meter_topic_word
+        self.c.announce = mq_meter_topic_announce
+
+    def close(self):
+        self._socket.close()
+
+    cdef int _begin(self) except -1:
+        enter(self._socket)  # also looks for a side segment that has come since
+        self._socket._occupy()
+        return 0
+
+    cdef int _end(self) except -1:
+        self._socket._ticket = self._socket._generation
+        return self._socket._end_if_closing()
+
+    cdef bint _mend(self) except -1:
+        enter(self._socket)
+        if not self._socket._follow():
+            text = "its bytes make no sense: somebody wrote nonsense there"
+            raise CorruptSegmentError(text, self.endpoint, self._socket._ring.path)
+        return True
+
+    cdef object _lost(self):
+        return None if self._socket._subscriber.lost_unknown else self._socket._subscriber.lost

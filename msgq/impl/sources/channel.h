@@ -1,0 +1,71 @@
+/* A channel as a source: a subscriber without a row, to whom all is mapped read-only. */
+#ifndef MQ_SOURCES_CHANNEL_H
+#define MQ_SOURCES_CHANNEL_H
+
+#include "channel/subscriber.h"
+#include "sources/taken.h"
+
+typedef struct {
+    mq_channel_subscriber from;
+    const mq_u64 *pool_whole[MQ_PUBLISHERS]; /* of mapped pools, as `whole` of a subscriber */
+    uint32_t parts[MQ_PUBLISHERS];           /* which publisher's the pool of a row is */
+    mq_channel_message at;                   /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
+} mq_channel_source;
+
+static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
+    mq_channel_status status = mq_channel_next(&c->from, &c->at);
+    if (mq_likely(status == MQ_CHANNEL_OK))
+        return MQ_SOURCE_OK;
+    if (!mq_source_uncut(c->from.whole))
+        return MQ_SOURCE_CORRUPT;
+    return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
+           : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
+                                           : MQ_SOURCE_CORRUPT;
+}
+
+static inline __attribute__((always_inline)) mq_source_status mq_channel_source_take(mq_channel_source *c,
+                                                                                     const mq_room *room,
+                                                                                     mq_taken *taken) {
+    mq_channel_message *m = &c->at;
+    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
+        mq_source_status status = mq_channel_source_find(c);
+        if (status != MQ_SOURCE_OK)
+            return status;
+        if (mq_unlikely(room->whole && m->length > room->bytes)) {
+            if (!mq_order_stands(&c->from.order, m->position, m->entry))
+                continue; /* and the length is that of another message */
+            taken->size = m->length;
+            return MQ_SOURCE_FULL;
+        }
+        mq_room_fill(room, mq_slot_payload(m->slot), m->length);
+        if (mq_unlikely(!mq_source_uncut(c->from.whole) || !mq_source_uncut(c->pool_whole[m->row])))
+            return MQ_SOURCE_CORRUPT;
+        if (mq_unlikely(!mq_channel_accept(&c->from, m)))
+            continue;
+        *taken = (mq_taken){.size = m->length,
+                            .sequence = m->position,
+                            .counted = true,
+                            .part = c->parts[m->row],
+                            .publish_time = (int64_t)m->publish_time,
+                            .origin_time = (int64_t)m->origin_time};
+        return MQ_SOURCE_OK;
+    }
+    return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
+}
+
+/* Messages that are there for it. */
+static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
+    mq_order order;
+    if (!mq_channel_order(c->from.hub, &order))
+        return 0;
+    uint64_t cursor = mq_channel_cursor(&c->from), tail = mq_order_tail(&order);
+    cursor = cursor ? cursor : order.capacity;
+    return tail > cursor ? tail - cursor : 0;
+}
+
+/* Would a nap cost messages? */
+static inline bool mq_channel_source_hurries(const mq_channel_source *c) {
+    return c->from.order.capacity && mq_channel_source_pending(c) > c->from.order.capacity / 64;
+}
+
+#endif

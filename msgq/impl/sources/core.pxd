@@ -1,0 +1,63 @@
+"""The headers of sources as Cython sees them."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from msgq.impl.channel.core cimport mq_channel_message, mq_channel_subscriber
+from msgq.impl.ground.core cimport mq_u32, mq_u64
+from msgq.impl.records.core cimport mq_record_parts
+from msgq.impl.ring.core cimport mq_subscriber
+
+
+cdef extern from "sources/taken.h" nogil:
+    ctypedef struct mq_room:
+        uint8_t *to
+        uint64_t bytes
+        uint64_t from_ "from"
+        bint whole
+    ctypedef struct mq_taken:
+        uint64_t size, sequence, era
+        bint counted, stamped
+        uint32_t part
+        int64_t publish_time, origin_time
+    ctypedef enum mq_source_status:
+        MQ_SOURCE_OK
+        MQ_SOURCE_EMPTY
+        MQ_SOURCE_FULL
+        MQ_SOURCE_UNMAPPED
+        MQ_SOURCE_CORRUPT
+    bint mq_source_uncut(const mq_u64 *whole)
+
+
+cdef extern from "sources/channel.h" nogil:
+    ctypedef struct mq_channel_source:
+        mq_channel_subscriber from_ "from"
+        const mq_u64 *pool_whole[63]
+        uint32_t parts[63]
+        mq_channel_message at
+    uint64_t mq_channel_source_pending(const mq_channel_source *c)
+
+
+cdef extern from "sources/records.h" nogil:
+    enum:
+        MQ_RECORD_SCAN
+        MQ_RECORD_CHANGE
+    ctypedef struct mq_record_source:
+        mq_record_parts parts
+        const mq_u64 *whole
+        uint64_t *seen
+        uint64_t left
+
+
+cdef extern from "sources/source.h" nogil:
+    ctypedef enum mq_source_kind:
+        MQ_SOURCE_RING
+        MQ_SOURCE_CHANNEL
+        MQ_SOURCE_RECORDS
+    ctypedef struct mq_source:
+        mq_source_kind kind
+        mq_subscriber *ring
+        mq_channel_source *channel
+        mq_record_source *records
+    mq_source_status mq_source_take(const mq_source *source, const mq_room *room, mq_taken *taken)
+    bint mq_source_hurries(const mq_source *source)
+    const mq_u32 *mq_source_word(const mq_source *source)

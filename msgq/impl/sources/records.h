@@ -1,0 +1,131 @@
+/* A vector or board as a source: each change that is seen is a message. It is looked through again and again, a part in
+ * each turn; what is written twice between two looks is seen once, and its count tells how often it was written.
+ *
+ * What was written before the first look is seen in that: who reads a recording needs the state that it began with.
+ */
+#ifndef MQ_SOURCES_RECORDS_H
+#define MQ_SOURCES_RECORDS_H
+
+#include "records/board.h"
+#include "sources/taken.h"
+
+enum {
+    MQ_RECORD_SCAN = 16384,           /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
+    MQ_RECORD_SCAN_AGAIN_NS = 500000, /* from the end of a look to the next one */
+    MQ_RECORD_CHANGE = 20,            /* bytes of a vector's message before the value: index u4, count u8, time i8 */
+};
+
+typedef struct {
+    mq_record_parts parts;
+    const mq_u64 *whole; /* not 1: the file was cut by others; NULL: nobody tells */
+    uint64_t *seen;      /* how often each element was written when it was taken last */
+    uint64_t end;        /* elements that there are: of a board, those with a name */
+    uint64_t at;         /* where the look goes on */
+    uint64_t left;       /* elements of this turn */
+    int64_t due_ns;      /* CLOCK_MONOTONIC: before that no look begins */
+    uint64_t taken;      /* changes of a vector so far */
+} mq_record_source;
+
+static inline bool mq_record_source_is_board(const mq_record_source *r) {
+    return r->parts.shape.flags & MQ_RECORD_BOARD;
+}
+
+/* Begin a look, unless the last one has just ended. */
+static inline bool mq_record_source_begin(mq_record_source *r) {
+    if (r->at)
+        return true;
+    if (mq_now_ns() < r->due_ns)
+        return false;
+    if (!mq_record_source_is_board(r))
+        r->end = r->parts.shape.length;
+    /* EDGE key: acquire. Partner: mq_board_name */
+    while (r->end < r->parts.shape.length && mq_load_acquire_u64(&r->parts.keys[r->end].named))
+        r->end++;
+    return true;
+}
+
+/* Go to the next element that changed. False: this turn's elements, or all, were looked at. */
+static inline bool mq_record_source_find(mq_record_source *r) {
+    mq_record_parts turn = r->parts;
+    if (!mq_record_source_begin(r))
+        return false;
+    turn.shape.length = r->end - r->at < r->left ? r->end : r->at + r->left;
+    uint64_t found = mq_vector_differs(&turn, r->seen, r->at);
+    r->left -= found - r->at;
+    r->at = found;
+    if (found < turn.shape.length)
+        return true;
+    r->left = MQ_RECORD_SCAN;
+    if (r->at >= r->end) {
+        r->at = 0;
+        r->due_ns = mq_now_ns() + MQ_RECORD_SCAN_AGAIN_NS;
+    }
+    return false;
+}
+
+/* The element was taken, or cannot be now. */
+static inline void mq_record_source_next(mq_record_source *r) {
+    r->at++;
+    r->left -= r->left > 0;
+}
+
+static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+    uint64_t item = r->parts.shape.item_bytes, times;
+    uint32_t index = (uint32_t)r->at;
+    taken->size = MQ_RECORD_CHANGE + item;
+    if (room->whole && taken->size > room->bytes)
+        return MQ_SOURCE_FULL;
+    int64_t written;
+    uint8_t nothing; /* of the value */
+    uint8_t *value = room->whole ? room->to + MQ_RECORD_CHANGE : &nothing;
+    if (!mq_vector_read_one(&r->parts, index, value, room->whole ? item : 0, &times, &written))
+        return MQ_SOURCE_EMPTY;
+    if (room->whole) {
+        memcpy(room->to, &index, 4);
+        memcpy(room->to + 4, &times, 8);
+        memcpy(room->to + 12, &written, 8);
+    }
+    r->seen[index] = times;
+    *taken = (mq_taken){.size = MQ_RECORD_CHANGE + item, .sequence = r->taken++, .publish_time = written};
+    return MQ_SOURCE_OK;
+}
+
+static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+    mq_board_value value;
+    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
+        const uint8_t *at = mq_board_look(&r->parts, r->at, &value);
+        bool fits = !room->whole || value.length <= room->bytes;
+        if (room->whole && fits)
+            mq_copy_out(room->to, at, value.length);
+        if (!mq_board_stands(&r->parts, r->at, &value))
+            continue;
+        taken->size = value.length;
+        if (!fits)
+            return MQ_SOURCE_FULL;
+        r->seen[r->at] = value.times;
+        if (value.nonsense)
+            return MQ_SOURCE_CORRUPT;
+        *taken = (mq_taken){
+            .size = value.length, .sequence = value.times, .part = (uint32_t)r->at, .publish_time = value.written};
+        return MQ_SOURCE_OK;
+    }
+    return MQ_SOURCE_EMPTY;
+}
+
+/* Payloads are given whole, or not at all. */
+static inline mq_source_status mq_record_source_take(mq_record_source *r, const mq_room *room, mq_taken *taken) {
+    while (mq_record_source_find(r)) {
+        mq_source_status status =
+            mq_record_source_is_board(r) ? mq_board_source_take(r, room, taken) : mq_vector_source_take(r, room, taken);
+        if (status == MQ_SOURCE_FULL)
+            return status;
+        mq_record_source_next(r); /* what is written again and again is for the next look */
+        if (!mq_source_uncut(r->whole))
+            return MQ_SOURCE_CORRUPT;
+        if (status != MQ_SOURCE_EMPTY)
+            return status;
+    }
+    return mq_source_uncut(r->whole) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* Where messages are taken from, whatever the kind of endpoint: for those who look on, as recorder and meter do. A source
+ * leaves no trace: no row, no slot, no pin, and no byte written to shared memory.
+ *
+ * One thread at a time may use a source. Nothing here touches Python, allocates, or waits. A source stays where it is as
+ * long as an mq_source points to it.
+ */
+#ifndef MQ_SOURCES_SOURCE_H
+#define MQ_SOURCES_SOURCE_H
+
+#include "ring/subscriber.h"
+#include "sources/channel.h"
+#include "sources/records.h"
+
+typedef enum { MQ_SOURCE_RING, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS } mq_source_kind;
+
+typedef struct {
+    mq_source_kind kind;
+    union {
+        mq_subscriber *ring; /* passive */
+        mq_channel_source *channel;
+        mq_record_source *records;
+    };
+} mq_source;
+
+static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_subscriber *s, const mq_room *room,
+                                                                                  mq_taken *taken) {
+    mq_message message;
+    mq_stamps stamps = {0, 0};
+    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
+        mq_status status = mq_subscriber_peek(s, &message);
+        if (status != MQ_OK)
+            return status == MQ_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+        if (mq_unlikely(message.size > s->data_bytes / 3)) { /* nobody may send it */
+            if (mq_subscriber_doubt(s) != MQ_EMPTY)
+                return MQ_SOURCE_CORRUPT;
+            continue;
+        }
+        if (mq_unlikely(room->whole && message.size > room->bytes)) {
+            taken->size = message.size;
+            return MQ_SOURCE_FULL;
+        }
+        if (s->stamps)
+            mq_stamps_get(&stamps, message.payload);
+        mq_room_fill(room, message.payload, message.size);
+        if (mq_unlikely(!mq_subscriber_accept(s, &message))) {
+            if (mq_subscriber_reset(s) != MQ_OK)
+                return MQ_SOURCE_CORRUPT;
+            continue;
+        }
+        bool counted = s->announced && s->sequence_known;
+        *taken = (mq_taken){.size = message.size,
+                            .sequence = (counted ? mq_subscriber_sequence(s) : s->received + s->lost) - 1,
+                            .era = counted ? s->era : 0,
+                            .counted = counted,
+                            .stamped = s->stamps != 0,
+                            .publish_time = stamps.publish_time,
+                            .origin_time = stamps.origin_time};
+        return MQ_SOURCE_OK;
+    }
+    return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
+}
+
+/* Take the next message into a room. */
+static inline __attribute__((always_inline)) mq_source_status mq_source_take(const mq_source *source,
+                                                                             const mq_room *room, mq_taken *taken) {
+    if (mq_likely(source->kind == MQ_SOURCE_RING))
+        return mq_ring_source_take(source->ring, room, taken);
+    if (source->kind == MQ_SOURCE_CHANNEL)
+        return mq_channel_source_take(source->channel, room, taken);
+    return mq_record_source_take(source->records, room, taken);
+}
+
+/* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
+static inline bool mq_source_hurries(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_RECORDS)
+        return false;
+    if (source->kind == MQ_SOURCE_CHANNEL)
+        return mq_channel_source_hurries(source->channel);
+    const mq_subscriber *s = source->ring;
+    uint64_t now =
+        mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_publisher_commit */
+    return mq_cycle(now) != mq_cycle(s->cursor) || mq_offset(now) - mq_offset(s->cursor) > s->data_bytes / 64;
+}
+
+/* The word that publishers change when they wake others: a nap on it may end earlier. */
+static inline const mq_u32 *mq_source_word(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_RECORDS)
+        return &source->records->parts.record->attention;
+    if (source->kind == MQ_SOURCE_CHANNEL)
+        return &source->channel->from.hub->attention;
+    return mq_subscriber_attention(source->ring);
+}
+
+#endif

@@ -1,0 +1,32 @@
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.records.recordfile cimport RecordFile
+from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.sources.core cimport mq_channel_source, mq_record_source, mq_source
+
+
+cdef class Source:
+    """See source.pyi. What C takes from is `c`, as long as this object is there."""
+    cdef mq_source c
+    cdef readonly str endpoint, kind, prefix
+    cdef readonly object inode
+    cdef int prepare(self) except -1        # before C takes from it, with the GIL
+    cdef int map_missing(self) except -1    # after MQ_SOURCE_UNMAPPED
+    cdef int repair(self) except -1         # after MQ_SOURCE_CORRUPT: raise, so that C can go on; 0: nothing was wrong
+
+
+cdef class TopicSource(Source):
+    cdef SubSocket _socket
+
+
+cdef class ChannelSource(Source):
+    cdef Hub _hub
+    cdef mq_channel_source _from
+    cdef list _pools            # of Pool, by row; None: not mapped
+    cdef list _publishers       # names, by part
+    cdef dict _parts            # and back
+    cdef int _pass(self) except -1
+
+
+cdef class RecordSource(Source):
+    cdef RecordFile _file
+    cdef mq_record_source _from

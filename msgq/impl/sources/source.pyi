@@ -1,0 +1,104 @@
+"""Where messages are taken from, whatever the kind of endpoint: for those who look on, as recorder and meter do.
+
+A source leaves no trace: its subscriber is passive, its files are mapped read-only. C takes messages from it
+(source.h).
+"""
+
+from typing_extensions import disjoint_base
+
+from msgq.impl.ring.subscriber import SubSocket
+from msgq.schema import Schema
+
+@disjoint_base
+class Source:
+    """An endpoint, from now on; of state, from what it is now. For one thread at a time.
+
+    When the endpoint is made anew, it goes on with the former one: open another one.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """The name, with the mark of its kind."""
+
+    @property
+    def kind(self) -> str:
+        """One of "topic", "channel", "records", "queue"."""
+
+    @property
+    def prefix(self) -> str:
+        """Of the endpoint; "": none."""
+
+    @property
+    def inode(self) -> int:
+        """Of the file that is mapped: ring, hub, vector or board. Another one is another life of the endpoint."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes its messages now. Of a vector: index, count, time and value of a change.
+
+        Raises
+        ------
+        SegmentError : the files of a topic are not there any more.
+        """
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that is to be expected, as far as is known."""
+
+    @property
+    def options(self) -> str:
+        """What it needs to be made anew, as a JSON object; "": nothing is known."""
+
+    @property
+    def lost(self) -> int | None:
+        """Messages that were published since, and overwritten before they were taken; None: unknown. State: 0."""
+
+    def unread(self) -> int | None:
+        """Return how many messages are pending; None: unknown. A topic's are passed over."""
+
+    def part(self, number: int) -> tuple[str, str]:
+        """Return whose messages are: publisher and key, "" where there is none. number : `part` of mq_taken."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+@disjoint_base
+class TopicSource(Source):
+    """A topic, by a passive subscriber."""
+
+    @property
+    def socket(self) -> SubSocket:
+        """The subscriber."""
+
+@disjoint_base
+class ChannelSource(Source):
+    """A channel, or the events of a work queue."""
+
+@disjoint_base
+class RecordSource(Source):
+    """A vector or board, which is looked through for changes."""
+
+def open_source(endpoint: str, prefix: str | None = None, *, whole: bool = False) -> Source:
+    """Return a source of what is there.
+
+    Parameters
+    ----------
+    endpoint : "NAME" of a topic, "channel/NAME", "records/NAME", or "queue/NAME", whose events are taken.
+    prefix : of the endpoint; None: the one in force, "": none.
+    whole : a channel is taken from its very first message on, and what of it is gone counts as lost; else from now on.
+        Topics are taken from now on. Vectors and boards have all values as changes at first, in any case.
+
+    Raises
+    ------
+    EndpointNameError : it cannot be a name.
+    SegmentError : there is no such endpoint, its files cannot be read, or they make no sense.
+    """
+
+def change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
+    """Return what describes the changes of a vector; None: its header says no dtype of that size.
+
+    Parameters
+    ----------
+    schema : of the vector's values, as its header has it.
+    item_bytes : of a value.
+    """

@@ -1,0 +1,292 @@
+"""Where messages are taken from, whatever the kind of endpoint: the Python side of source.h."""
+
+from cython cimport no_gc_clear
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport uint64_t
+from libc.string cimport memset
+
+from msgq.impl.channel.core cimport MQ_PUBLISHERS, mq_channel_join, mq_channel_pass
+from msgq.impl.channel.hub cimport Hub
+from msgq.impl.channel.pool cimport Pool, open_pool
+from msgq.impl.ground.context cimport Context
+from msgq.impl.ground.core cimport mq_copy_out
+from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
+from msgq.impl.records.recordfile cimport RecordFile, record_file
+from msgq.impl.ring.connection cimport enter
+from msgq.impl.ring.core cimport mq_subscriber_reset
+from msgq.impl.ring.subscriber cimport SubSocket
+from msgq.impl.sources.core cimport (
+    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pending,
+)
+
+import json
+
+from msgq import kinds, naming, record_changes
+from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
+from msgq.impl.channel.hub import open_hub
+from msgq.impl.records.options import dtype_there
+from msgq.impl.ring.snapshot import TopicWatch
+from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.queue_events import events_channel
+from msgq.schema import Schema
+
+
+cdef class Source:
+    """See source.pyi."""
+
+    def __init__(self):
+        raise TypeError("a Source comes from open_source")
+
+    cdef int prepare(self) except -1:
+        return 0
+
+    cdef int map_missing(self) except -1:
+        return 0
+
+    cdef int repair(self) except -1:
+        return 0
+
+    def part(self, number):
+        return "", ""
+
+    @property
+    def schema(self):
+        return None
+
+    @property
+    def largest(self):
+        return 0
+
+    @property
+    def options(self):
+        return ""
+
+    @property
+    def lost(self):
+        return 0
+
+    def unread(self):
+        return 0
+
+    def close(self):
+        """Nothing of it is known to others."""
+
+    def __repr__(self):
+        return f"<msgq Source {self.endpoint!r}>"
+
+
+def open_source(endpoint, prefix=None, *, whole=False):
+    endpoint = kinds.checked(endpoint)
+    in_prefix = naming.checked_prefix(prefix)
+    kind = kinds.kind_of(endpoint)
+    name = kind.plain(endpoint)
+    if kind is kinds.TOPIC:
+        return _open_topic(endpoint, in_prefix)
+    if kind is kinds.RECORDS:
+        return _open_records(endpoint, name, in_prefix)
+    channel = events_channel(name) if kind is kinds.QUEUE else name
+    return _open_channel(endpoint, kind.name, channel, in_prefix, whole)
+
+
+cdef object _named(Source source, str endpoint, str kind, str in_prefix):
+    source.endpoint, source.kind, source.prefix = endpoint, kind, in_prefix
+    return source
+
+
+# ---- topics ----
+
+cdef class TopicSource(Source):
+    """A topic, by a passive subscriber."""
+
+    @property
+    def socket(self):
+        return self._socket
+
+    @property
+    def schema(self):
+        return TopicWatch(self.endpoint, self.prefix).stats().schema
+
+    @property
+    def largest(self):
+        return self._socket._subscriber.data_bytes // 3
+
+    @property
+    def lost(self):
+        return self._socket.lost
+
+    def unread(self):
+        try:
+            return len(self._socket.receive_many())
+        except (CorruptSegmentError, SegmentSizeError):
+            return None
+
+    def close(self):
+        self._socket.close()
+
+    cdef int prepare(self) except -1:
+        return enter(self._socket)  # who had no side segment looks for one
+
+    cdef int repair(self) except -1:
+        if self._socket._follow():
+            return 0
+        mq_subscriber_reset(&self._socket._subscriber)
+        raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; what is "
+                                  "taken goes on at the present", self.endpoint, self._socket._ring.path)
+
+
+cdef object _open_topic(str endpoint, str in_prefix):
+    cdef TopicSource source = TopicSource.__new__(TopicSource)
+    cdef SubSocket socket = SubSocket()
+    with naming.chosen(in_prefix):
+        socket.connect(Context(), endpoint, passive=True)
+    source._socket, source.inode = socket, socket._ring.inode
+    source.c.kind, source.c.ring = MQ_SOURCE_RING, &socket._subscriber
+    return _named(source, endpoint, kinds.TOPIC.name, in_prefix)
+
+
+# ---- channels, and events of queues ----
+
+@no_gc_clear  # C looks at what is mapped
+cdef class ChannelSource(Source):
+    """A channel, by a subscriber of its own that has no row."""
+
+    @property
+    def schema(self):
+        return self._hub.schema
+
+    @property
+    def largest(self):
+        return max([(<Pool> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
+
+    @property
+    def options(self):
+        if self.kind == kinds.QUEUE.name:
+            return _queue_options(kinds.QUEUE.plain(self.endpoint), self.prefix)
+        capacity, _, _, stamps = self._hub.geometry
+        said = {"capacity": capacity, "slot_bytes": self.largest or None, "stamps": stamps}
+        return json.dumps({name: value for name, value in said.items() if value is not None})
+
+    @property
+    def lost(self):
+        return self._from.from_.lost
+
+    def unread(self):
+        return mq_channel_source_pending(&self._from)
+
+    def part(self, number):
+        return self._publishers[number], ""
+
+    cdef int map_missing(self) except -1:
+        """Map the pool of the message that was found. One that is not there, or makes no sense, costs the message."""
+        cdef Pool pool = None
+        cdef unsigned row = self._from.at.row
+        try:
+            pool = open_pool(self._hub, self._from.at.pool_uid, False)
+        except IpcError:
+            self._pass()
+            raise
+        if pool is None:  # somebody removed it
+            return self._pass()
+        self._from.parts[row] = self._parts.setdefault(pool.node, len(self._publishers))
+        if self._from.parts[row] == len(self._publishers):
+            self._publishers.append(pool.node)
+        self._from.pool_whole[row], self._from.from_.pools[row] = pool.whole, pool.slots
+        self._pools[row] = pool  # the former one is unmapped: nothing points there any more
+        return 0
+
+    cdef int _pass(self) except -1:
+        mq_channel_pass(&self._from.from_, &self._from.at)
+        return 0
+
+    cdef int repair(self) except -1:
+        self._hub.check_whole()
+        self._pass()
+        raise CorruptSegmentError(f"at position {self._from.at.position} is no message: another program wrote there; "
+                                  "it counts as lost", self.endpoint, self._hub.path)
+
+
+def _queue_options(queue, in_prefix):
+    try:
+        stats = QueueWatch(queue, in_prefix).stats()
+    except SegmentError:  # it was removed, and its events are still there
+        return ""
+    return json.dumps({"max_messages": stats.max_messages, "max_message_size": stats.max_message_size})
+
+
+cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bint whole):
+    cdef ChannelSource source = ChannelSource.__new__(ChannelSource)
+    cdef Hub hub = open_hub(channel, in_prefix)
+    memset(&source._from, 0, sizeof(source._from))
+    source._hub, source.inode = hub, hub.inode
+    source._from.from_.hub, source._from.from_.whole = hub.hub, hub.whole
+    source._pools, source._publishers, source._parts = [None] * MQ_PUBLISHERS, [], {}
+    mq_channel_join(&source._from.from_, not whole)
+    source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
+    return _named(source, endpoint, kind, in_prefix)
+
+
+# ---- vectors and boards ----
+
+@no_gc_clear  # C looks at what is mapped
+cdef class RecordSource(Source):
+    """A vector or board, which is looked through for changes."""
+
+    def __dealloc__(self):
+        PyMem_Free(self._from.seen)
+
+    @property
+    def schema(self):
+        schema = self._file.schema
+        return schema if self._file.is_board() else change_schema(schema, self._from.parts.shape.item_bytes)
+
+    @property
+    def largest(self):
+        return 0  # room is made when it is needed: few values are as large as they may be
+
+    @property
+    def options(self):
+        cdef const mq_record_shape *shape = &self._from.parts.shape
+        if self._file.is_board():
+            said = {"form": "board", "keys": shape.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
+        else:
+            said = {"form": "vector", "length": shape.length, "copies": shape.copies,
+                    "exclusive": shape.flags & MQ_RECORD_EXCLUSIVE != 0}
+        return json.dumps(said)
+
+    def part(self, number):
+        cdef char name[MQ_RECORD_KEY]
+        cdef uint64_t index = number
+        if not self._file.is_board() or index >= self._from.parts.shape.length:
+            return "", ""
+        mq_copy_out(name, self._from.parts.keys[index].name, sizeof(name))
+        return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
+
+    cdef int repair(self) except -1:
+        self._file.check_whole()
+        raise CorruptSegmentError("a value has a length that none can have: another program writes there; remove it",
+                                  self.endpoint, self._file.path)
+
+
+def change_schema(schema, item_bytes):
+    """Return the schema of a vector's changes; None: its header says no dtype of that size."""
+    try:
+        dtype_there(schema, item_bytes, "")
+        fields = [*record_changes.HEAD, (record_changes.VALUE, json.loads(schema.data))]
+        return Schema(schema.name, "struct", json.dumps(fields).encode())
+    except (IpcError, ValueError):  # ValueError: with the fields before it, it is too long to say
+        return None
+
+
+cdef object _open_records(str endpoint, str name, str in_prefix):
+    cdef RecordSource source = RecordSource.__new__(RecordSource)
+    cdef RecordFile file = record_file(name, in_prefix, None, None)
+    if not file.open(False):
+        raise file.missing()
+    memset(&source._from, 0, sizeof(source._from))
+    source._file, source.inode = file, file.segment.inode
+    source._from.parts, source._from.whole, source._from.left = file.parts, file.whole, MQ_RECORD_SCAN
+    source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.shape.length, sizeof(uint64_t))
+    if source._from.seen == NULL:
+        raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.shape.length} elements")
+    source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
+    return _named(source, endpoint, kinds.RECORDS.name, in_prefix)

@@ -1,0 +1,17 @@
+"""What a handle does to messages of a queue with events, published on the queue's channel of events (queues.md).
+
+Made between the compiled modules only. `prepare` may wait, and run signal handlers, so handles call it before they
+change anything; publishing neither waits nor raises.
+"""
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Log:
+    """Room for so many events, until they are published. Those that it has no room for are counted as lost."""
+
+    def __new__(cls, room: int) -> Log: ...
+
+@disjoint_base
+class Outlet:
+    """The publisher of one handle, opened when there is something to publish first."""

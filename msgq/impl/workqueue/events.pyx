@@ -1,0 +1,216 @@
+"""A handle's publisher of events. See events.pyi; events.h says what is noted, and when.
+
+All of it runs under Python's lock, but for copies of large payloads and for opening the channel. A thread that comes
+meanwhile, a signal's handler, and a finalizer that runs in the middle leave what they have to tell to whoever is at it.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cython cimport no_gc_clear
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from msgq.impl.ground.context cimport LARGE_BYTES
+from msgq.impl.ground.core cimport mq_copy_in, mq_now_ns
+from msgq.impl.ground.liveness cimport this_process
+from msgq.impl.ground.origin cimport change_origin, current_origin
+from msgq.impl.ground.waiting cimport watcher_lock, watcher_unlock
+from msgq.impl.workqueue.core cimport (
+    MQ_EVENTS_PAYLOAD, mq_queue_event, mq_queue_events_lost, mq_queue_log_move, mq_queue_noted,
+)
+from msgq.impl.workqueue.queuefile cimport QueueFile
+
+import contextlib
+from collections import deque
+
+from msgq import naming
+from msgq.errors import MsgqError, StateError
+from msgq.impl.channel.hub import open_hub
+from msgq.impl.channel.publisher import Publisher
+from msgq.impl.ground.liveness import process_name
+from msgq.impl.workqueue import options
+from msgq.queue_events import SCHEMA, events_channel
+
+
+POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
+
+cdef enum:
+    NOTED = 4096                # a sweep may bring back as many messages; in a larger queue those beyond are lost
+    PENDING = 1024              # events that wait for one thread which publishes
+    AGAIN_NS = 1000000000       # the soonest to try again to open a channel that could not be opened
+    AGAIN_TIMES = 10            # and after so many times as long as trying took: somebody may have its lock, stopped
+
+
+class _Publisher(Publisher):
+    """Closed by the handle, which has more to tell when the process ends."""
+
+    __slots__ = ()
+
+    def _close_at_exit(self):
+        """The handle does it."""
+
+
+cdef class Log:
+    """See events.pxd."""
+
+    def __cinit__(self, uint64_t room):
+        self.c.noted = <mq_queue_noted *> PyMem_Calloc(room, sizeof(mq_queue_noted))
+        if self.c.noted == NULL:
+            raise MemoryError()
+        self.c.room = room
+
+    def __dealloc__(self):
+        PyMem_Free(self.c.noted)
+
+
+cdef Outlet new_outlet(QueueFile file):
+    """Return what publishes the events of a handle of this queue; None: the queue has none."""
+    cdef Outlet outlet
+    if not file.parts.events:
+        return None
+    outlet = Outlet.__new__(Outlet)
+    room = min(file.parts.max_messages, <uint64_t> NOTED) + 1
+    outlet._file, outlet.log, outlet.watched = file, Log(room), Log(room)
+    outlet._payload = file.parts.events == MQ_EVENTS_PAYLOAD
+    return outlet
+
+
+@no_gc_clear  # jobs that are deleted with it use it
+cdef class Outlet:
+    """See events.pxd."""
+
+    cdef int restart(self, const mq_queue_handle *h) except -1:
+        """Begin for a handle that has a row, here or in a forked child, where all there was is the parent's."""
+        cdef Log each
+        for each in (self.log, self.watched):
+            each.c.row, each.c.number, each.c.pid = h.row, h.number, this_process().pid
+            each.c.clock_offset = h.clock_offset
+            each.c.first = each.c.end = 0
+        self._publisher, self._pending = None, deque()
+        self._busy, self._again_ns = False, 0
+        return 0
+
+    # ---- opening ----
+
+    cdef bint is_ready(self, bint sends) noexcept:
+        """Whether there is no need to open it, or it is not time to try again."""
+        if self._busy:
+            return True
+        if self._publisher is not None and (self._roomy or not (sends and self._payload)):
+            return True
+        return mq_now_ns() < self._again_ns
+
+    cdef int open(self, bint sends) except -1:
+        """Open the channel, for events of sending or only for the others. If it cannot be had, events are lost."""
+        cdef int64_t started = mq_now_ns()
+        self._busy = True
+        try:
+            self._open(sends)
+        except (MsgqError, MemoryError):
+            self._again_ns = mq_now_ns() + max(<int64_t> AGAIN_NS, AGAIN_TIMES * (mq_now_ns() - started))
+        finally:
+            self._busy = False
+        return self._send_pending()
+
+    cdef int _open(self, bint sends) except -1:
+        name = events_channel(self._file.name)
+        slots, slot_bytes = options.events_pool(self._file.parts.max_message_size, sends and self._payload)
+        if not self._file.has_name():  # the channel of that name belongs to another queue, or to none
+            raise StateError("the queue was removed", self._file.name)
+        with naming.chosen(trust=self._file.trust):
+            hub = open_hub(name, self._file.prefix, None, self._file.mode, self._file.trust, True, process_name())
+            try:
+                hub.settle(hub.geometry[0] or options.EVENTS_CAPACITY, publishes=True)
+                hub.describe(SCHEMA, False)
+                publisher = _Publisher(hub, process_name(), slots, slot_bytes, POOL_BYTES_MAX)
+            finally:
+                hub.close()  # the publisher says itself that it uses it
+        if not self._file.has_name():
+            publisher.close()
+            raise StateError("the queue was removed", self._file.name)
+        former, self._publisher = self._publisher, publisher
+        self._most, self._roomy = slot_bytes, sends and self._payload
+        if former is not None:
+            former.close()
+        return 0
+
+    cdef void close(self) noexcept:
+        """Publish no more."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            with contextlib.suppress(MsgqError):
+                publisher.close()
+
+    # ---- publishing ----
+
+    cdef bint has_noted(self) noexcept:
+        """Whether something was noted that is to be published; what the watcher notes just now is seen next time."""
+        return self.log.c.end or self.watched.c.end
+
+    cdef void tell_noted(self) noexcept:
+        """Publish what was noted, by the watcher's thread too."""
+        cdef mq_queue_noted noted
+        if self.watched.c.end:
+            watcher_lock()
+            mq_queue_log_move(&self.watched.c, &self.log.c)
+            watcher_unlock()
+        while self.log.c.first < self.log.c.end:  # publishing may run finalizers, which note and publish
+            noted = self.log.c.noted[self.log.c.first]
+            self.log.c.first += 1
+            if self.log.c.first == self.log.c.end:
+                self.log.c.first = self.log.c.end = 0
+            self.tell(&noted, NULL)
+
+    cdef void tell(self, const mq_queue_noted *noted, const Py_buffer *payload) noexcept:
+        """Publish an event, with the payload that it may have."""
+        cdef bytes message
+        cdef char *room
+        cdef uint64_t size = payload.len if payload != NULL and self._payload else 0
+        try:
+            message = PyBytes_FromStringAndSize(NULL, sizeof(mq_queue_event) + size)
+            room = PyBytes_AS_STRING(message)
+            memcpy(room, &noted.event, sizeof(mq_queue_event))
+            if size < LARGE_BYTES:
+                mq_copy_in(room + sizeof(mq_queue_event), payload.buf if size else NULL, size)
+            else:
+                with nogil:
+                    mq_copy_in(room + sizeof(mq_queue_event), payload.buf, size)
+            self._publish(message, noted.origin_time)
+        except (MsgqError, MemoryError):
+            mq_queue_events_lost(&self.log.c, 1)
+
+    cdef int _publish(self, bytes message, uint64_t origin_time) except -1:
+        if not self._busy:
+            self._send(message, origin_time)
+            return self._send_pending()
+        if len(self._pending) >= PENDING:
+            mq_queue_events_lost(&self.log.c, 1)
+        else:
+            self._pending.append((message, origin_time))
+        return 0
+
+    cdef int _send_pending(self) except -1:
+        while self._pending and not self._busy:
+            message, origin_time = self._pending.popleft()
+            try:
+                self._send(message, origin_time)
+            except (MsgqError, MemoryError):
+                mq_queue_events_lost(&self.log.c, 1)
+        return 0
+
+    cdef int _send(self, bytes message, uint64_t origin_time) except -1:
+        """Publish; a message whose origin nobody told has none, whatever this thread's is."""
+        cdef int64_t former = current_origin()
+        if self._publisher is None or <uint64_t> len(message) > self._most:
+            mq_queue_events_lost(&self.log.c, 1)
+            return 0
+        self._busy = True
+        if not origin_time and former:
+            change_origin(0)
+        try:
+            self._publisher.send(message, origin_time=origin_time)
+        finally:
+            self._busy = False
+            if not origin_time and former:
+                change_origin(former)
+        return 0

@@ -1,0 +1,19 @@
+"""What goes with a queue that is removed: its channel of events."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from msgq import naming
+from msgq.errors import MsgqError
+from msgq.impl.channel.hub import open_hub
+from msgq.queue_events import events_channel
+
+
+def remove_events(queue: str, in_prefix: str) -> None:
+    """Remove a queue's channel of events, if there is one and it can be removed. Those that have it open go on."""
+    name = events_channel(queue)
+    with contextlib.suppress(MsgqError):
+        if os.path.lexists(naming.channel_path(name, in_prefix)):
+            open_hub(name, in_prefix).unlink()

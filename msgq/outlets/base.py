@@ -1,0 +1,167 @@
+"""What outlets of all kinds have in common: what is to be made, what is to be sent, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+from msgq import backend as backends
+from msgq.errors import SegmentError
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.ground import clock
+from msgq.kinds import kind_of
+from msgq.schema import Schema
+from msgq.source import TOPIC, Source
+
+
+class Played(NamedTuple):
+    """A message that is to be played.
+
+    Attributes
+    ----------
+    time_ns : when, in ns since the epoch.
+    endpoint : where to, with the mark of its kind.
+    data : as the recording has it: of a vector a change, of a work queue an event.
+    age_ns : how old what it comes from was when it was published; None: nobody knows.
+    source : its kind, publisher, key and options.
+    schema : what the data mean, if that is known.
+    """
+
+    time_ns: int
+    endpoint: str
+    data: bytes
+    age_ns: int | None = None
+    source: Source = TOPIC
+    schema: Schema | None = None
+
+
+class Wanted(NamedTuple):
+    """An endpoint that is to be played to.
+
+    Attributes
+    ----------
+    endpoint : its name, with the mark of its kind.
+    kind : as `Source` has it.
+    schema : of the messages in the recording.
+    options : what it needs to be made anew, as the recording says; anybody may have written them.
+    largest : bytes of the largest message; 0: unknown.
+    tracked : its topic was tracked.
+    publishers : of a channel: the names of those who published.
+    keys : of a board.
+    sample : of frames: the first picture, which says how a stream's are laid out.
+    """
+
+    endpoint: str
+    kind: str = TOPIC.kind
+    schema: Schema | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+    largest: int = 0
+    tracked: bool = False
+    publishers: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    sample: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """Without the mark."""
+        return kind_of(self.endpoint).plain(self.endpoint)
+
+    def number(self, option: str) -> int | None:
+        """Return an option that is a positive number; None: there is none of this name."""
+        value = self.options.get(option)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+    def flag(self, option: str) -> bool | None:
+        """Return an option that is true or false; None: there is none of this name."""
+        value = self.options.get(option)
+        return value if isinstance(value, bool) else None
+
+
+class Place(NamedTuple):
+    """Where endpoints are to be.
+
+    Attributes
+    ----------
+    backend : "msgq", "zmq" or "fake".
+    prefix : of the endpoints; "" for none.
+    segment_size : bytes of new rings; 0: what is needed.
+    take_over : also play where a living process publishes, which ends its publishing.
+    """
+
+    backend: str
+    prefix: str = ""
+    segment_size: int = 0
+    take_over: bool = False
+
+    @property
+    def module(self) -> ModuleType:
+        """The backend's."""
+        return backends.load(self.backend)
+
+    def time_ns(self) -> int:
+        """Return the time there."""
+        return current_bus().clock.time_ns() if self.backend == "fake" else clock.time_ns()
+
+    def origin(self, age_ns: int | None) -> int:
+        """Return when that came about which is so old now; 0: nobody knows."""
+        return 0 if age_ns is None else max(1, self.time_ns() - age_ns)
+
+
+class UnplayableError(Exception):
+    """An endpoint, or a message of it, cannot be played; the text says why. For whoever plays, who goes on."""
+
+
+class Outlet:
+    """Sends to one endpoint. One thread at a time.
+
+    Attributes
+    ----------
+    wanted : what it was made for.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+
+    def send(self, message: Played) -> None:
+        """Send a message.
+
+        Raises
+        ------
+        UnplayableError : it cannot be played. QueueFullError: there is no room for it now.
+        What the publisher, writer or queue raises.
+        """
+        raise NotImplementedError
+
+    def restore(self, messages: Iterable[Played]) -> None:
+        """Let the state be what these messages leave, the last of each element or key, oldest first.
+
+        Only records have a state: elsewhere nothing is done.
+        """
+
+    def wait_for_readers(self, timeout: float) -> bool:
+        """Wait so many seconds for a subscriber; tell whether one is there.
+
+        True at once where nobody has to be there in time: what is written to records stays, and so does what is sent
+        to a queue.
+        """
+        return True
+
+    def close(self) -> None:
+        """Send nothing more. Twice does nothing."""
+        raise NotImplementedError
+
+
+def as_recorded_error(error: SegmentError, endpoint: str) -> SegmentError:
+    """Return the error for an endpoint that is there with another geometry than the recording's."""
+    there = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
+    advice = "choose another prefix, remap it, or remove what is there"
+    return type(error)(f"{there}: it is not as it was recorded; {advice}", endpoint)
+
+
+def usable_schema(schema: Schema | None) -> Schema | None:
+    """Return a schema that an endpoint can have: those of foreign files may be too large, or have no name."""
+    try:
+        return schema and Schema(schema.name, schema.encoding, schema.data)
+    except ValueError:
+        return None

@@ -1,0 +1,55 @@
+"""Events of work queues: what a queue that was made with `events` says of each message, and to which channel.
+
+An event is a head of 48 bytes, and behind that of a message that was sent its payload, if the queue gives that.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+
+from msgq.schema import Schema
+
+SUFFIX = ":events"
+#: Of a head, in its order, without padding; times are ns of the host's clock (docs/clock.md).
+#: `row` is the handle that did it, `pid` its process. `number` is the message's in the order of the queue: the same in
+#: all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened, `taken_time` when
+#: it was taken; 0: it was not, or nobody knows.
+FIELDS = (
+    ("event", "|u1"),
+    ("row", "|u1"),
+    ("priority", "<u2"),
+    ("deliveries", "<u4"),
+    ("number", "<u8"),
+    ("publish_time", "<i8"),
+    ("sent_time", "<i8"),
+    ("taken_time", "<i8"),
+    ("size", "<u4"),
+    ("pid", "<u4"),
+)
+FORMAT = "<BBHIQqqqII"  # of `struct`
+HEAD_BYTES = 48
+ENCODING = "queue-event"
+SCHEMA = Schema("QueueEvent", ENCODING, json.dumps(FIELDS).encode())
+
+
+class Event(IntEnum):
+    """What happened to a message. Lower-case names are what decoded events say."""
+
+    SENT = 1
+    TAKEN = 2
+    ACKNOWLEDGED = 3
+    RETURNED = 4
+    REFUSED = 5  # there was no room
+    RECEIVED = 6  # taken and acknowledged in one
+
+
+def events_channel(queue: str) -> str:
+    """Return the name of the channel to which a queue's events go."""
+    return queue + SUFFIX
+
+
+def queue_of(channel: str) -> str | None:
+    """Return the name of the queue whose events go to a channel that is called so; None: no queue's do."""
+    queue = channel.removesuffix(SUFFIX)
+    return queue if queue not in ("", channel) else None

@@ -1,0 +1,75 @@
+"""Changes of vectors as messages of recordings: which element, how often it was written, when, and its value.
+
+A change is a head of 20 bytes, and behind that the item.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgq.dtypes import struct_dtype, struct_schema
+from msgq.schema import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Of a head, in its order, without padding. `count` is the number of writes of this element, this one included;
+#: `publish_time` is in ns of the host's clock (docs/clock.md).
+HEAD = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
+VALUE = "value"
+_FORMAT = struct.Struct("<IQq")
+HEAD_BYTES = _FORMAT.size
+INDEX_BYTES = 4  # the first of them
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change, without its value."""
+
+    index: int
+    count: int
+    publish_time: int
+
+
+def change_schema(item: np.dtype[Any]) -> Schema:
+    """Return what describes the changes of a vector of such items."""
+    import numpy as np
+
+    return struct_schema(np.dtype([*HEAD, (VALUE, item)]))
+
+
+def item_dtype(schema: Schema | None) -> np.dtype[Any]:
+    """Return the dtype of the items whose changes a schema describes.
+
+    Raises
+    ------
+    ValueError : it describes no changes.
+    """
+    if schema is None or schema.encoding != "struct":
+        raise ValueError("it has no schema that says what changes of a vector are")
+    dtype = struct_dtype(schema)
+    if dtype.names != (*(name for name, _ in HEAD), VALUE) or any(dtype[name].str != kind for name, kind in HEAD):
+        raise ValueError(f"its schema describes {dtype}, which are no changes of a vector")
+    item = dtype[VALUE]
+    if dtype.itemsize != HEAD_BYTES + item.itemsize:
+        raise ValueError(f"its schema describes {dtype}, with padding that changes of a vector do not have")
+    return item
+
+
+def packed(change: Change, item: bytes) -> bytes:
+    """Return a change as bytes."""
+    return _FORMAT.pack(change.index, change.count, change.publish_time) + item
+
+
+def unpacked(data: bytes) -> tuple[Change, bytes]:
+    """Return a change, and the bytes of its item.
+
+    Raises
+    ------
+    ValueError : there are too few bytes.
+    """
+    if len(data) <= HEAD_BYTES:
+        raise ValueError(f"{len(data)} bytes are no change of a vector, which has {HEAD_BYTES} before its item")
+    return Change(*_FORMAT.unpack_from(data)), data[HEAD_BYTES:]

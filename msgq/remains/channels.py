@@ -1,0 +1,166 @@
+"""What channels leave that nobody alive needs any more.
+
+A channel is in use when a living publisher, subscriber or viewer is entered in it, or when somebody alive has it open
+without being entered. It is removed under the lock that all who open it take, so who opens it then makes another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Iterable, Iterator
+
+from msgq import naming, sharing
+from msgq.errors import EndpointNameError, SegmentError
+from msgq.impl.channel.hub import open_hub, remove_orphan
+from msgq.impl.ground import clock
+from msgq.naming import CHANNEL_MARK
+from msgq.queue_events import queue_of
+from msgq.remains.removal import Flaw, Removal, Users, reason, remove_directories
+from msgq.stats import ChannelStats, channel_inodes, channels, queue_inodes
+from msgq.stats import channel as read_channel
+from msgq.units import NS_PER_S
+
+KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
+PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
+
+
+def users(channel: ChannelStats) -> Users:
+    """Return who uses a channel. Passive subscribers leave no trace, and need none."""
+    living = [str(participant) for _, participant in channel.participants if participant.alive]
+    unknown = [str(participant) for _, participant in channel.participants if participant.alive is None]
+    if not living and channel.opened:
+        living.append("programs that have it open")
+    if channel.opened is None:
+        unknown.append("programs that have it open")
+    return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
+
+
+def clear_channels(names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False) -> Iterator[Removal]:
+    """Remove channels that nobody uses, each under its lock, and say of each what became of it.
+
+    Parameters
+    ----------
+    names : of the channels; those that somebody else removes meanwhile are passed over.
+    remove, force : as in `clear_topics`.
+    """
+    for name in names:
+        try:
+            yield _clear_channel(name, prefix, remove, force)
+        except SegmentError as error:
+            if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
+                path = naming.channel_path(name, prefix)
+                yield Removal(CHANNEL_MARK + name, prefix, path, 0, str(error), removed=False)
+
+
+def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal:
+    seen: list[ChannelStats] = []
+
+    def unused(channel: ChannelStats) -> bool:
+        seen.append(channel)
+        living, unknown = users(channel)
+        return not living and (force or not unknown)
+
+    hub = open_hub(name, prefix)  # passive: so it is not taken for one who uses it
+    goes = hub.unlink(unused) if remove else unused(hub.stats())
+    living, unknown = users(seen[-1])
+    size = seen[-1].hub_bytes + seen[-1].pool_bytes
+    return Removal(CHANNEL_MARK + name, prefix, hub.path, size, reason(living, unknown), goes, not goes and not living)
+
+
+def repair(prefix: str) -> Iterator[Removal]:
+    """Remove channels that only the dead use, and pools that lead nowhere; what somebody may use stays.
+
+    Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
+    those of the events of queues that are there.
+    """
+    only_dead = [one.name for one in channels(prefix) if any(who.alive is False for _, who in one.participants)]
+    queues = queue_inodes(prefix)
+    for one in clear_channels([name for name in only_dead if queue_of(name) not in queues], prefix):
+        if one.removed:
+            yield dataclasses.replace(one, reason="only the dead used it")
+    yield from clear_pools(prefix)
+
+
+def lost_pools(channel: ChannelStats) -> dict[str, str]:
+    """Return the paths of a channel's pools that lead nowhere, each with the reason why nobody needs it any more."""
+    lost = dict.fromkeys(channel.orphans, "a pool that belongs to no publisher")
+    for publisher in channel.publishers:
+        if publisher.participant.alive is False and not publisher.messages:
+            what = "has left" if publisher.left else "is dead"
+            who = f"publisher, process {publisher.participant.pid}, {what}"
+            lost[publisher.path] = f"a pool without messages, whose {who}"
+    return lost
+
+
+def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
+    """Remove what a prefix has of pools that lead nowhere, and the directories of channels when nothing is in them.
+
+    Parameters
+    ----------
+    remove : False: only say what would be done.
+    """
+    there = channel_inodes(prefix)
+    lost = [(name, uid) for name, uid in naming.pools(prefix) if name not in there]
+    for name in there:
+        with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
+            yield from _clear_pools_of(name, prefix, remove)
+    for name, uid in lost:
+        path = naming.pool_path(name, prefix, uid)
+        try:
+            status = os.lstat(path)
+            if sharing.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
+                yield Removal(CHANNEL_MARK + name, prefix, path, status.st_size, "a pool whose channel is gone")
+        except FileNotFoundError:  # somebody else removed it meanwhile
+            continue
+        except SegmentError as error:
+            yield Removal(CHANNEL_MARK + name, prefix, path, 0, str(error), removed=False)
+    if remove and prefix:
+        remove_directories(*naming.channel_directories(prefix))
+
+
+def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
+    channel = read_channel(name, prefix)
+    lost = lost_pools(channel)
+    sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
+    if lost and remove:
+        lost = lost_pools(open_hub(name, prefix, writable=True).clear_pools())
+    for path, why in lost.items():
+        yield Removal(CHANNEL_MARK + name, prefix, path, sizes.get(path, 0), why)
+
+
+def lost(prefix: str) -> list[Flaw]:
+    """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
+    there = channel_inodes(prefix)
+    paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in there]
+    return [Flaw(f"{path} is a pool whose channel is gone (`msgq clean` removes it)", wrong=False) for path in paths]
+
+
+def ailments(channel: ChannelStats) -> list[Flaw]:
+    """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
+    name = CHANNEL_MARK + channel.name
+    flaws = [f"{name}: {role} {who}" for role, who in channel.participants if who.alive is False]
+    flaws += [f"{name} has {path}, {why} (`msgq clean` removes it)" for path, why in lost_pools(channel).items()]
+    full = _full(channel)
+    for one in channel.viewers:
+        kept_s = 0.0 if one.oldest_ns is None else (clock.time_ns() - one.oldest_ns) / NS_PER_S
+        if one.outdated and kept_s > KEPT_LONG_S:
+            text = f"{one.node or 'a subscriber'} {one.participant.pid} keeps {one.outdated} views of old messages"
+            flaws.append(f"{name}: {text}, for up to {kept_s:.0f} s; its publishers lack these slots")
+    return [*(Flaw(text, wrong=True) for text in full), *(Flaw(text, wrong=False) for text in flaws)]
+
+
+def _full(channel: ChannelStats) -> list[str]:
+    """Say which rows are all in use, so that nobody more can join."""
+    name, full = CHANNEL_MARK + channel.name, []
+    own = [one for one in channel.publishers if one.participant.alive and not one.superseded]
+    if len(own) >= (channel.max_publishers or PUBLISHERS_MAX):
+        full.append(f"{name} has {len(own)} publishers, as many as it may")
+    living = [one for one in channel.subscribers if one.participant.alive]
+    if channel.max_subscribers is not None and channel.max_subscribers > 1 and len(living) >= channel.max_subscribers:
+        full.append(f"{name} has {len(living)} subscribers, as many as it may")
+    if sum(one.participant.alive is not False for one in channel.viewers) >= VIEWERS_MAX:
+        full.append(f"{name} has {VIEWERS_MAX} subscribers that take views, as many as it may")
+    return full

@@ -1,0 +1,92 @@
+"""What dead controllers and ZMQ publishers leave beside endpoints: gates and claims."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+
+from msgq import naming
+from msgq.errors import SegmentError
+from msgq.impl.gate.gatefile import gate_owner, unlink_gate
+from msgq.remains.removal import Removal
+
+
+def clear_gates(
+    prefix: str | None, remove: bool = True, wanted: Callable[[str], bool] = lambda endpoint: True
+) -> Iterator[Removal]:
+    """Remove the gates whose controllers are dead.
+
+    Those of whom that is not known are left out.
+
+    Parameters
+    ----------
+    prefix : of the gates; None: every one.
+    remove : False: only say what would be done.
+    wanted : says of an endpoint whether its gates are meant.
+    """
+    for path in naming.gate_paths():
+        in_prefix, _, endpoint = naming.gate_names(path)
+        if prefix not in (None, in_prefix) or not wanted(endpoint):
+            continue
+        with contextlib.suppress(SegmentError, FileNotFoundError):  # another user's, or just removed
+            owner = gate_owner(path)
+            if owner is not None and owner[1] is False:
+                what = f"a gate whose controller, process {owner[0]}, is dead"
+                size = os.stat(path).st_size
+                kept = _remove_gate(path, owner[2]) if remove else ""
+                yield Removal(endpoint, in_prefix, path, size, kept or what, not kept)
+
+
+def _remove_gate(path: str, inode: int) -> str:
+    """Remove it, unless another one has the name by now. Returns why it could not be, or ""."""
+    try:
+        unlink_gate(path, inode)
+    except SegmentError as error:
+        return str(error)
+    return ""
+
+
+def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[Removal]:
+    """Remove the claims of ZMQ publishers that are dead.
+
+    A publisher locks its claim for as long as it lives, and the kernel takes the lock back when it dies: that says more
+    than a process id would. A publisher that starts at the same address in the microseconds of the look is refused.
+
+    Parameters
+    ----------
+    prefix : of the claims; None: every one.
+    remove : False: only say what would be done.
+    """
+    for path in naming.zmq_claims():
+        if (removal := _clear_claim(path, prefix, remove)) is not None:
+            yield removal
+
+
+def _clear_claim(path: str, prefix: str | None, remove: bool) -> Removal | None:
+    """Remove one claim; None: it is a living publisher's, or of another prefix. Its lock is free again afterwards."""
+    with contextlib.suppress(OSError, ValueError), open(path, "r+") as claim:
+        said = json.load(claim)
+        in_prefix, _, endpoint = str(said["name"]).rpartition("/")
+        if prefix not in (None, in_prefix) or not _lock(claim.fileno()):
+            return None
+        status = os.fstat(claim.fileno())
+        if status.st_nlink:
+            if remove:
+                os.unlink(path)
+            what = f"the claim of a ZMQ publisher, process {said['pid']}, that is dead"
+            return Removal(endpoint, in_prefix, path, status.st_size, what)
+    return None
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            return False
+        raise
+    return True

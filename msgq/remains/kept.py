@@ -1,0 +1,116 @@
+"""What stays until it is named: it keeps what is in it while nobody is there.
+
+So one that nobody has open is no remain. It is removed only when it is named, and when nobody alive has it open; then
+under the lock that all take who come, so who comes then makes another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from msgq.errors import SegmentError
+from msgq.remains.removal import Removal, Users, reason
+from msgq.stats import Participant
+
+
+class Piece(Protocol):
+    """What is known of something in one file."""
+
+    @property
+    def name(self) -> str:
+        """Of it."""
+
+    @property
+    def path(self) -> str:
+        """Of its file."""
+
+    @property
+    def bytes(self) -> int:
+        """Of its file."""
+
+
+_Piece = TypeVar("_Piece", bound=Piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[_Piece]):
+    """A kind of things that keep what is in them while nobody is there, so that each is removed only when it is named.
+
+    Attributes
+    ----------
+    noun, mark : what one is called, and what stands before its name among topics.
+    file, directories : return where one is, and the directory of a prefix's ones (`msgq.naming`).
+    every, read : return how all are, and how one is (`msgq.stats`).
+    remove : removes one if a function says so, that is asked under the lock of those who open it.
+    participants : return who has one open.
+    contents : return what is in one, to be said with the reason; "" for nothing.
+    nobody : what is said of one that nobody has open.
+    """
+
+    noun: str
+    mark: str
+    file: Callable[[str, str], str]
+    directories: Callable[[str], tuple[str]]
+    every: Callable[[str], Iterable[_Piece]]
+    read: Callable[[str, str], _Piece]
+    remove: Callable[[str, str, Callable[[_Piece], bool]], bool]
+    participants: Callable[[_Piece], Iterable[Participant]]
+    contents: Callable[[_Piece], str]
+    nobody: str = "nobody uses it"
+
+    def users(self, one: _Piece) -> Users:
+        """Return who has one open."""
+        found = list(self.participants(one))
+        living = [str(who) for who in found if who.alive]
+        unknown = [str(who) for who in found if who.alive is None]
+        return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
+
+    def spared(self, prefix: str) -> Iterator[Removal]:
+        """Say of each that a prefix has why it stays when nobody names it."""
+        for one in self.every(prefix):
+            living, _ = self.users(one)
+            why = reason(living, ()) if living else f"a {self.noun} goes only when it is named"
+            yield Removal(self.mark + one.name, prefix, one.path, one.bytes, why + self.contents(one), removed=False)
+
+    def clear(
+        self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
+    ) -> Iterator[Removal]:
+        """Remove those that nobody has open, with what is in them, and say of each what became of it.
+
+        Parameters
+        ----------
+        names : of them; those that somebody else removes meanwhile are passed over.
+        remove, force : as in `clear_topics`.
+        """
+        for name in names:
+            try:
+                yield self._clear(name, prefix, remove, force)
+            except SegmentError as error:
+                if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
+                    yield Removal(self.mark + name, prefix, self.file(name, prefix), 0, str(error), removed=False)
+
+    def sweep(self, prefix: str, remove: bool = True) -> tuple[Removal, ...]:
+        """Remove a prefix's directory when nothing is in it. Who makes one of these meanwhile makes it anew."""
+        with contextlib.suppress(OSError):  # there are some in it, or it is gone
+            if prefix and remove:
+                os.rmdir(*self.directories(prefix))
+        return ()
+
+    def _clear(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
+        seen: list[_Piece] = []
+
+        def unused(one: _Piece) -> bool:
+            seen.append(one)
+            living, unknown = self.users(one)
+            return not living and (force or not unknown)
+
+        goes = self.remove(name, prefix, unused) if remove else unused(self.read(name, prefix))
+        one = seen[-1]
+        living, unknown = self.users(one)
+        why = reason(living, unknown, self.nobody) + self.contents(one)
+        return Removal(self.mark + name, prefix, one.path, one.bytes, why, goes, not goes and not living)

@@ -1,0 +1,86 @@
+"""What work queues leave that nobody alive needs any more.
+
+A queue is for messages that wait while nobody is there, so it goes only when it is named, see `msgq.remains.kept`.
+
+What the dead left in a queue is put right by whoever opens it. Nobody needs to repair one that is in use.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from msgq import naming
+from msgq.errors import MsgqError
+from msgq.impl.workqueue.options import HANDLES_MAX
+from msgq.impl.workqueue.queue import MessageQueue
+from msgq.impl.workqueue.snapshot import remove_queue
+from msgq.naming import QUEUE_MARK
+from msgq.remains.kept import Kept
+from msgq.remains.removal import Flaw
+from msgq.stats import QueueStats, queues
+from msgq.stats import queue as read_queue
+
+
+def _waiting(queue: QueueStats) -> str:
+    messages = queue.depth + queue.in_flight
+    return f"; it has {messages} messages" if messages else ""
+
+
+QUEUES = Kept(
+    noun="queue",
+    mark=QUEUE_MARK,
+    file=naming.queue_path,
+    directories=naming.queue_directories,
+    every=queues,
+    read=read_queue,
+    remove=remove_queue,
+    participants=lambda queue: [one.participant for one in queue.handles],
+    contents=_waiting,
+)
+
+
+def repair(prefix: str) -> tuple[list[str], list[str]]:
+    """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
+    done, failed = [], []
+    for one in queues(prefix):
+        left = _left(one)
+        if not left:
+            continue
+        try:
+            MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
+            done.append(f"put right {QUEUE_MARK}{one.name}: {', '.join(left)}")
+        except MsgqError as error:
+            if error.errno != errno.ENOENT:  # somebody removed it meanwhile
+                failed.append(str(error))
+    return done, failed
+
+
+def _left(queue: QueueStats) -> list[str]:
+    """Say what the dead left, and leases that are over: the next who opens the queue puts it right."""
+    left = []
+    for one in queue.handles:
+        if one.leaves:
+            has = [f"{one.taken} messages"] if one.taken else []
+            has += [f"{one.holds} places to fill"] if one.holds else []
+            has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
+            left.append(f"{one.participant} left {' and '.join(has)}")
+    if queue.astray:
+        left.append(f"{queue.astray} places of handles that are gone")
+    if queue.overdue:
+        left.append(f"{queue.overdue} messages whose lease is over")
+    return left
+
+
+def ailments(queue: QueueStats) -> list[Flaw]:
+    """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
+    name = QUEUE_MARK + queue.name
+    flaws = []
+    if queue.nonsense:
+        text = f"{name} has {queue.nonsense} places that nobody can use: another program wrote there"
+        flaws.append(Flaw(f"{text} (make it anew, after `msgq clean {name}`)", wrong=True))
+    if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
+        flaws.append(Flaw(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
+    left = _left(queue)
+    if left:
+        flaws.append(Flaw(f"{name}: {', '.join(left)} (the next to open it puts it right; so does --fix)", wrong=False))
+    return flaws

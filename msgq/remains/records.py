@@ -1,0 +1,58 @@
+"""What vectors and boards leave that nobody alive needs any more.
+
+They keep their values while nobody is there, so they go only when they are named, see `msgq.remains.kept`. Who writes
+is entered, and so keeps the vector or board where it is. Who reads leaves no trace, nor does who has it open and has
+not written so far: they go on with what they have mapped, and nobody who comes later writes there.
+
+What the dead held is taken over by whoever writes next. Nobody needs to repair it, so nothing here does.
+"""
+
+from __future__ import annotations
+
+from msgq import naming
+from msgq.impl.records.snapshot import remove_record
+from msgq.naming import RECORDS_MARK
+from msgq.remains.kept import Kept
+from msgq.remains.removal import Flaw
+from msgq.stats import RecordStats, records
+from msgq.stats import record as read_record
+
+WRITERS_MAX = 128  # rows
+
+
+def _values(record: RecordStats) -> str:
+    return f"; it has {record.ever} values" if record.ever else ""
+
+
+RECORDS = Kept(
+    noun="vector or board",
+    mark=RECORDS_MARK,
+    file=naming.records_path,
+    directories=naming.records_directories,
+    every=records,
+    read=read_record,
+    remove=remove_record,
+    participants=lambda record: [one.participant for one in record.writers],
+    contents=_values,
+    nobody="nobody writes it, and who reads it cannot be seen",
+)
+
+
+def ailments(record: RecordStats) -> list[Flaw]:
+    """Return what a supervisor should know: the dead, what they left, full rows."""
+    name = RECORDS_MARK + record.name
+    flaws = []
+    if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
+        flaws.append(Flaw(f"{name} has {WRITERS_MAX} handles that write, as many as it may", wrong=True))
+    left = []
+    for one in record.writers:
+        if one.participant.alive is False:
+            has = [f"{one.holds} elements that it was writing"] if one.holds else []
+            has += [f"{one.keys} keys, whose values nobody renews"] if one.keys else []
+            left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
+    gone = record.held_by_dead - sum(one.holds for one in record.writers if one.participant.alive is False)
+    if gone > 0:
+        left.append(f"{gone} elements of writers that are gone")
+    if left:
+        flaws.append(Flaw(f"{name}: {', '.join(left)} (whoever writes next takes its place)", wrong=False))
+    return flaws

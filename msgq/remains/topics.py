@@ -1,0 +1,204 @@
+"""What topics leave that nobody alive needs any more: who uses a topic, what the dead left, and how it is removed.
+
+A topic goes under the lock that all who connect take; of stock participants, and of processes in other PID namespaces,
+nobody can say whether they live, so their topics stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from msgq import naming, sharing
+from msgq.errors import MsgqError, SegmentError
+from msgq.impl.ring.topic import TopicLock, unlink_orphan, unlink_topic
+from msgq.remains.removal import Flaw, Removal, Users, reason, remove_directories
+from msgq.stats import Participant, TopicStats, topics
+from msgq.stats import topic as read_topic
+
+
+def users(topic: TopicStats) -> Users:
+    """Return who uses a topic.
+
+    Passive subscribers leave no trace, and need none: their mappings stay theirs when the name is gone.
+    """
+    named = [participant for _, participant in topic.participants]
+    living = [str(participant) for participant in named if participant.alive]
+    if topic.unlisted:
+        living.append("subscribers for whom the table had no room")
+    unknown = [str(participant) for participant in named if participant.alive is None]
+    if topic.publisher_kind == "stock":
+        unknown.append("a stock publisher")
+    if topic.stock_subscribers:
+        unknown.append(f"{topic.stock_subscribers} stock subscribers")
+    return Users(tuple(living), tuple(unknown))
+
+
+def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
+    """Return who died and is still entered in a topic, each with its role, "publisher" or "subscriber"."""
+    return [(role, participant) for role, participant in topic.participants if participant.alive is False]
+
+
+def ailments(topic: TopicStats) -> list[Flaw]:
+    """Return what a supervisor should know: who died in it."""
+    how = "the next to start takes this place; --fix removes the topic if only the dead use it"
+    return [Flaw(f"{topic.endpoint}: {role} {who} ({how})", wrong=True) for role, who in dead(topic)]
+
+
+def clear_topics(
+    endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
+) -> Iterator[Removal]:
+    """Remove topics that nobody uses, and say of each what became of it.
+
+    Parameters
+    ----------
+    endpoints : of the topics; those that somebody else removes meanwhile are passed over.
+    remove : False: only say what would be done.
+    force : remove also topics of which nobody can say whether they are used; never one with a living participant.
+    """
+    for endpoint in endpoints:
+        try:
+            removal = _clear_topic(endpoint, prefix, remove, force)
+        except SegmentError as error:
+            if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
+                continue
+            removal = Removal(endpoint, prefix, naming.ring_path(endpoint, prefix), 0, str(error), removed=False)
+        if removal is not None:
+            yield removal
+
+
+def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Removal | None:
+    """Remove one topic; None: somebody else has."""
+    with TopicLock(endpoint, prefix) as there:  # who connects now waits, and then makes the topic anew
+        if not there:
+            return None
+        topic = read_topic(endpoint, prefix)
+        living, unknown = users(topic)
+        goes = not living and (force or not unknown)
+        if goes and remove:
+            unlink_topic(endpoint, prefix)
+        why = reason(living, unknown)
+        return Removal(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
+
+
+def repair(prefix: str) -> Iterator[Removal]:
+    """Remove side segments that lost their ring, and topics that only the dead use; topics that somebody may use stay.
+
+    Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
+    """
+    yield from clear_orphans(prefix)
+    for found in topics(prefix):
+        path = naming.ring_path(found.endpoint, prefix)
+        try:
+            removal = _clear_topic(found.endpoint, prefix, True, False) if dead(found) else None
+        except MsgqError as error:
+            if error.errno != errno.ENOENT:  # somebody else removed it meanwhile
+                yield Removal(found.endpoint, prefix, path, 0, str(error), removed=False)
+            continue
+        if removal is not None and removal.removed:
+            yield Removal(found.endpoint, prefix, path, removal.bytes, "only the dead used it")
+
+
+def _files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
+    """Return the endpoints that have a plain file of a kind, `naming.ring_path` or `side_path`, and what is said of it.
+
+    Also those that cannot be read.
+    """
+    sample = Path(path_of("x", prefix))
+    start = sample.name.removesuffix("x")
+    found = {}
+    for path in sorted(sample.parent.glob(f"{start}?*")):
+        with contextlib.suppress(OSError):  # just removed
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found[path.name.removeprefix(start)] = status
+    return found
+
+
+def orphans(prefix: str) -> list[str]:
+    """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
+    found = [name for name, status in _files(naming.side_path, prefix).items() if sharing.trusts(status.st_uid)]
+    return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
+
+
+def orphaned_prefixes() -> list[str]:
+    """Return the prefixes with side segments that have no rings, or with nothing but an empty directory for them."""
+    return [prefix for prefix in naming.prefixes() if _is_trusted_place(prefix) and (orphans(prefix) or _bare(prefix))]
+
+
+def _is_trusted_place(prefix: str) -> bool:
+    try:
+        return sharing.trusts(os.lstat(naming.directories(prefix)[1]).st_uid)
+    except FileNotFoundError:
+        return False
+
+
+def _bare(prefix: str) -> bool:
+    rings, sides = naming.directories(prefix)
+    with contextlib.suppress(OSError):
+        return not os.path.lexists(rings) and not os.listdir(sides)
+    return False
+
+
+def sweep(prefix: str, remove: bool = True) -> Iterator[Removal]:
+    """Do what `clear_orphans` does, where the directories of a prefix are not those of a stranger."""
+    if not prefix or _is_trusted_place(prefix):
+        yield from clear_orphans(prefix, remove)
+
+
+def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
+    """Remove what a prefix has of side segments without a ring, and the directories that they leave.
+
+    Sockets that connect meanwhile wait for microseconds, or make the directories anew. Programs that still use a ring
+    that was removed keep what they have mapped: its side segment loses its name as the ring did.
+
+    Parameters
+    ----------
+    remove : False: only say what would be done.
+    """
+    found = orphans(prefix)
+    rings, sides = naming.directories(prefix)
+    bare, alone = bool(prefix) and _bare(prefix), bool(prefix) and not os.path.lexists(rings)
+    if remove and found and prefix:
+        # What is locked is the ring's name.
+        sharing.make_directories("", naming.directories(prefix), naming.mode(None, ""))
+    for endpoint in found:
+        if (removal := _clear_orphan(endpoint, prefix, remove)) is not None:
+            yield removal
+    if remove and alone:
+        remove_directories(rings, sides)
+    if bare:
+        yield Removal("", prefix, sides, 0, "nothing is in it")
+
+
+def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> Removal | None:
+    """Remove one side segment; None when there is nothing to do any more."""
+    path = naming.side_path(endpoint, prefix)
+    try:
+        size = os.stat(path).st_size
+        if remove and not unlink_orphan(endpoint, prefix):
+            return None
+    except FileNotFoundError:
+        return None
+    except SegmentError as error:
+        return None if error.errno == errno.ENOENT else Removal(endpoint, prefix, path, 0, str(error), removed=False)
+    return Removal(endpoint, prefix, path, size, "a side segment that has no ring")
+
+
+def strangers(prefix: str) -> list[Flaw]:
+    """Return which segments have an owner who is not trusted (wrong: they are refused), or a mode that is too open."""
+    flaws = []
+    for path_of in (naming.ring_path, naming.side_path):
+        for name, status in _files(path_of, prefix).items():
+            path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
+            if not sharing.trusts(status.st_uid):
+                text = f"belongs to {sharing.user_name(status.st_uid)}{sharing.how_to_trust(status.st_uid)}"
+                flaws.append(Flaw(f"{path} {text}: until then it is refused", wrong=True))
+            elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
+                text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
+                flaws.append(Flaw(text, wrong=False))
+    return flaws

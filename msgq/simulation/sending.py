@@ -1,0 +1,102 @@
+"""What a simulation says of what was sent: each message as a recording has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from msgq import record_changes
+from msgq.impl.fake.bus import Entry, Source, Topic
+from msgq.impl.fake.channel_order import Line
+from msgq.impl.fake.records_store import BoardStore, VectorStore
+from msgq.impl.fake.workqueue_store import Queue
+from msgq.impl.ground.liveness import process_name
+from msgq.kinds import CHANNEL, FRAMES, QUEUE, RECORDS
+from msgq.schema import Schema
+from msgq.source import TOPIC
+from msgq.source import Source as From
+
+
+class Sent(NamedTuple):
+    """A message that was sent.
+
+    Attributes
+    ----------
+    time_ns : when, in virtual time.
+    node : by which node; "main": the test itself, "play": a recording.
+    endpoint : where to, with the mark of its kind.
+    data : what. Of a vector a change of one element, as `msgq.record_changes` has it: a call that writes several is
+        several messages. Of a board the value, of a work queue the message.
+    source : its kind, publisher, key and options.
+    schema : what the data mean; of a work queue, what its messages are.
+    priority : of a message of a work queue.
+    """
+
+    time_ns: int
+    node: str
+    endpoint: str
+    data: bytes
+    source: From = TOPIC
+    schema: Schema | None = None
+    priority: int = 0
+
+    @property
+    def kind(self) -> str:
+        """Of its endpoint: "topic", "frames", "channel", "records" or "queue"."""
+        return self.source.kind
+
+    @property
+    def publisher(self) -> str:
+        """Who published it: of a channel its node's name, where none was given that of the simulation's node."""
+        return self.source.publisher
+
+    @property
+    def key(self) -> str:
+        """Of a board; else ""."""
+        return self.source.key
+
+
+def sent(time_ns: int, node: str, source: Source[Any], entry: Entry) -> Iterator[Sent]:
+    """Give what is to be said of an entry that somebody sends."""
+    endpoint = source.endpoint
+    if isinstance(source, Topic):
+        if source.picture is not None:
+            yield Sent(time_ns, node, f"{endpoint}/image", source.picture(entry[1]), From(FRAMES), source.schema)
+            return
+        yield Sent(time_ns, node, endpoint, entry[1], TOPIC, source.schema)
+    elif isinstance(source, Line):
+        yield Sent(time_ns, node, endpoint, entry[1], _channel_source(source, entry, node), source.schema)
+    elif isinstance(source, Queue):
+        sizes = {"max_messages": source.max_messages, "max_message_size": source.max_message_size}
+        said = From(QUEUE.name, node, options=json.dumps(sizes))
+        yield Sent(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
+    elif isinstance(source, BoardStore):
+        key, data, _ = source.held(entry)
+        form = {"form": "board", "keys": source.capacity, "value_bytes": source.value_bytes}
+        said = From(RECORDS.name, key=key, options=json.dumps(form))
+        yield Sent(time_ns, node, endpoint, data, said, source.schema)
+    elif isinstance(source, VectorStore):
+        yield from _changes(time_ns, node, source, entry)
+
+
+def _channel_source(line: Line, entry: Entry, node: str) -> From:
+    pool = line.order.at(entry[0]).pool
+    name = "" if pool is None else pool.node
+    options = {
+        "capacity": line.geometry["capacity"],
+        "slot_bytes": 0 if pool is None else pool.slot_bytes,
+        "stamps": line.geometry["stamps"],
+    }
+    # Who gave no name has the process's, which is another one in each process.
+    return From(CHANNEL.name, node if name in ("", process_name()) else name, options=json.dumps(options))
+
+
+def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[Sent]:
+    indices, rows, _ = store.held(entry)
+    form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
+    said = From(RECORDS.name, options=json.dumps(form))
+    schema = record_changes.change_schema(store.dtype)
+    for place, index in enumerate(indices.tolist()):
+        change = record_changes.Change(index, store.begin(index), time_ns)
+        yield Sent(time_ns, node, store.endpoint, record_changes.packed(change, rows[place].tobytes()), said, schema)

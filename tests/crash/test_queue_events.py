@@ -1,0 +1,78 @@
+"""Takers that are killed at each step, in a queue with events: what the survivors tell, and the books by counts.
+
+The victims publish nothing: each of them is as one who is killed between its exchange and its event.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from typing import Any
+
+from msgq import stats
+from msgq.channel import Channel
+from msgq.queue_events import FORMAT, Event, events_channel
+from msgq.workqueue import MessageQueue
+from tests.crash.queues import PLACES, Place, ended, place, points, program
+
+__all__ = ["place", "program"]
+
+VICTIM = "join ready arm take:2 ack"
+SENT = range(1, 5)
+
+
+def heard(sub: Any) -> list[tuple[Any, ...]]:
+    """Return the events that were published, each as the fields of its head."""
+    return [struct.unpack(FORMAT, data) for data in sub.receive_many()]
+
+
+def kill_taker(place: Place, at: int) -> list[str]:
+    """Have a taker killed at a step, or live (0); return the steps that it took."""
+    name = f"{place.endpoint}-{at}"
+    MessageQueue(name, max_messages=PLACES, max_message_size=64, events=True).close()
+    with place.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
+        victim = trial.driver(VICTIM, at=at)
+        victim.wait_ready()
+        trial.send(*SENT)
+        for job in [trial.queue.take(0) for _ in SENT]:
+            job.nack()  # so that each was taken before
+        heard(sub)
+        before = stats.queue(name)
+        victim.proceed()
+        lines = ended(victim, at)
+        left = stats.queue(name)
+        got = trial.look_and_drain()
+        found, events = stats.queue(name), heard(sub)
+        told = Counter(Event(event) for event, *_ in events)
+        back = [one for one in events if one[0] == Event.RETURNED]
+        assert told[Event.RETURNED] == left.in_flight == found.returned - before.returned
+        assert len({one[4] for one in back}) == len(back), "each came back once"
+        assert {one[9] for one in back} <= {os.getpid()}
+        assert not any(one[7] for one in back), "the victim did not say when it took them"
+        assert before.sent == found.sent == len(SENT)
+        assert told[Event.RECEIVED] == len(got) == found.received - left.received
+        assert told[Event.RECEIVED] == found.acknowledged - left.acknowledged
+        assert set(told) <= {Event.RETURNED, Event.RECEIVED}
+        assert found.events_lost == 0
+    return points(lines)
+
+
+def test_a_taker_killed_before_its_events(place: Place) -> None:
+    """What: the victim takes two messages and acknowledges them, and dies at each of its points in turn.
+
+    Why: there is always a moment between an exchange and its event.
+
+    Failure would mean: what came back is told twice or not at all, or by the dead; or the counts cannot tell how many
+    events are missing.
+    """
+    steps = kill_taker(place, 0)
+    assert "mq_queue_take: exchanged &h->parts.words[found.place]" in steps
+    assert "mq_queue_free: exchanged &h->parts.words[taken->place]" in steps
+    problems = []
+    for at, step in enumerate(steps, 1):
+        try:
+            kill_taker(place, at)
+        except AssertionError as problem:  # all of them: the report shows which steps fail
+            problems.append(f"after step {at} ({step}): {str(problem).splitlines()[0]}")
+    assert not problems, "\n".join([f"{len(problems)} of {len(steps)} steps:", *problems])

@@ -1,0 +1,466 @@
+"""The player puts what was recorded back where it came from, whatever kind of endpoint that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import errors
+from msgq.record_changes import Change, change_schema, packed
+from msgq.recording import LogReader, Player
+from msgq.source import Source
+from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
+from tests.support import DEADLINE_MS, Task, wait_until
+from visionipc import FrameFormat, VisionIpcClient
+
+CHANGES = change_schema(np.dtype("f8"))
+pytestmark = pytest.mark.usefixtures("prefix")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Callable[[Callable[[Log], None]], Path]:
+    numbers = count()
+    return lambda fill: write(tmp_path / f"{next(numbers)}.mcap", fill)
+
+
+def play(path: Path, **options: Any) -> Any:
+    with Player(path, rate=float("inf"), **options) as player:
+        return player.run(), player
+
+
+# ---- each kind ----
+
+
+def test_all_kinds_go_back_where_they_came_from(log: Any) -> None:
+    path = log(fill_all)
+    with Player(path, rate=float("inf")) as player:
+        assert player.endpoints == ("channel/lidar", "queue/jobs", "records/quotes", "records/state", "topic")
+        assert player.skipped == {}
+        topic = msgq.sub_sock("topic")
+        lidar = msgq.Channel("lidar").subscriber()
+        done = player.run()
+    assert done.messages == 50  # what says that a job was taken is not played
+    assert done.by_kind == {"channel": 10, "queue": 10, "records": 20, "topic": 10}
+    assert done.unplayed == {}
+    assert msgq.drain_sock_raw(topic) == [b'{"n": %d}' % i for i in range(10)]
+    scans = [lidar.receive(0) for _ in range(10)]
+    assert scans == [b"scan %d" % i for i in range(10)]
+    with msgq.SeqlockVector("quotes") as quotes, msgq.Board("state", create=False) as state:
+        assert (len(quotes), quotes.dtype) == (8, QUOTE)
+        assert quotes.read()[:5].tolist() == [(8.5, 8.0), (9.5, 9.0), (6.5, 6.0), (7.5, 7.0), (0.0, 0.0)]
+        assert quotes.counts()[:5].tolist() == [3, 3, 2, 2, 0]
+        assert dict(state.items()) == {"mode": b"8", "pose": b"9"}
+        assert (state.capacity, state.value_bytes) == (4, 64)
+    with msgq.MessageQueue("jobs", 0) as jobs:
+        received = [(message.data, message.priority) for message in jobs.receive_many()]
+        assert received == [(b"job %d" % i, p) for p in (2, 1, 0) for i in range(10) if i % 3 == p]
+        assert (jobs.max_messages, jobs.max_message_size) == (32, 128)
+
+
+def test_a_channel_has_its_publishers_and_its_geometry(log: Any) -> None:
+    def fill(log: Log) -> None:
+        for i in range(4):
+            log.channel(i, b"x" * 100 * i, ("front", "rear")[i % 2], age_ns=20 * MS)
+
+    path = log(fill)
+    with Player(path, rate=float("inf")) as player:
+        channel = msgq.Channel("lidar", create=False)
+        assert (channel.capacity, channel.stamps) == (CHANNEL["capacity"], CHANNEL["stamps"])
+        assert channel.schema is not None
+        assert channel.schema.encoding == "json"
+        lidar = channel.subscriber()
+        player.run()
+    views: Any = [lidar.receive_view(0) for _ in range(4)]
+    assert [view.publisher.name for view in views] == ["front", "rear", "front", "rear"]
+    assert [len(view) for view in views] == [0, 100, 200, 300]
+    ages = [view.publish_time - view.origin_time for view in views]
+    assert all(20 * MS <= age < 20 * MS + NS for age in ages)
+    for view in views:
+        view.release()
+
+
+def test_a_broadcast_goes_back_too(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.add(0, "channel/all:broadcast", b"x", Source("channel", "a"), None)
+
+    path = log(fill)
+    _, player = play(path)
+    assert player.endpoints == ("channel/all:broadcast",)
+
+
+def test_a_queue_without_payloads_is_skipped_and_says_why(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.topic(0, b"1")
+        log.queue(1, b"job", payload=False)
+
+    done, player = play(log(fill))
+    assert player.endpoints == ("topic",)
+    assert list(player.skipped) == ["queue/jobs"]
+    assert "payload" in player.skipped["queue/jobs"]
+    assert done.messages == 1
+
+
+def test_an_event_without_its_payload_is_counted(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.queue(0, b"first")
+        log.queue(1, b"second", payload=False)
+        log.queue(2, b"")
+
+    done, player = play(log(fill))
+    assert (done.messages, player.skipped) == (2, {})
+    assert list(done.unplayed.values()) == [1]
+    assert next(iter(done.unplayed)).startswith("queue/jobs: ")
+    with msgq.MessageQueue("jobs", 0) as jobs:
+        assert [message.data for message in jobs.receive_many()] == [b"first", b""]
+
+
+def test_messages_may_be_empty_in_a_queue(log: Any) -> None:
+    done, player = play(log(lambda log: log.queue(0, b"", priority=9)))
+    assert (done.messages, player.skipped) == (1, {})
+
+
+def test_a_full_queue_refuses_and_the_player_goes_on(log: Any) -> None:
+    def fill(log: Log) -> None:
+        for i in range(QUEUE["max_messages"] + 5):
+            log.queue(i, b"%d" % i)
+        log.topic(1000, b"last")
+
+    done, _ = play(log(fill))
+    assert done.unplayed == {"queue/jobs: the queue was full": 5}
+    assert done.messages == QUEUE["max_messages"] + 1
+
+
+def test_an_exclusive_vector_is_exclusive_again(log: Any) -> None:
+    path = log(lambda log: log.vector(0, 1, (1, 2), exclusive=True, copies=4))
+    with Player(path, rate=float("inf")) as player:
+        with msgq.SeqlockVector("quotes") as quotes:
+            assert (quotes.exclusive, quotes.copies) == (True, 4)
+            with pytest.raises(errors.MultipleWritersError):
+                quotes[0] = (1, 1)
+        player.run()
+    with msgq.SeqlockVector("quotes") as quotes:
+        quotes[0] = (1, 1)
+
+
+def test_tracked_records_are_as_old_as_they_were(log: Any) -> None:
+    item = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "<f8")])
+
+    play(log(lambda log: log.vector(0, 1, (BEGIN, BEGIN - 30 * MS, 4.5), item)))
+    with msgq.SeqlockVector("quotes") as rows:
+        published, origin, x = rows[1]
+        assert (x, 30 * MS <= published - origin < 30 * MS + NS) == (4.5, True)
+
+
+# ---- state ----
+
+
+def steps(log: Log) -> None:
+    """Two elements and a key that change over three seconds, and a topic that says how far it is."""
+    for second in range(4):
+        log.topic(1000 * second, b"%d" % second)
+        log.vector(1000 * second + 10, 0, (second, second))
+        log.board(1000 * second + 20, "mode", b"%d" % second)
+    log.vector(3500, 5, (9, 9))
+    log.topic(3600, b"end")
+
+
+def state() -> tuple[Any, dict[str, bytes]]:
+    """Return the elements 0 and 5 of the vector, and the board."""
+    with msgq.SeqlockVector("quotes", passive=True) as quotes, msgq.Board("state", passive=True) as board:
+        return [quotes[0].tolist()[0], quotes[5].tolist()[0]], dict(board.items())
+
+
+def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
+    with Player(log(steps), start=2.5, paused=True) as player:
+        task = Task(player.run)
+        wait_until(lambda: state() == ([2.0, 0.0], {"mode": b"2"}))
+        assert player.stats().messages == 0
+        player.stop()
+        assert task.result().messages == 0
+
+
+def test_what_was_written_only_before_is_there_too(log: Any) -> None:
+    reader = LogReader(log(steps), start=BEGIN + 3600 * MS, exclude=["records/state"])
+    with Player(reader, rate=float("inf")) as player:
+        assert player.endpoints == ("records/quotes", "topic")
+        assert player.run().messages == 1
+    with msgq.SeqlockVector("quotes") as quotes:
+        assert [quotes[0].tolist()[0], quotes[5].tolist()[0]] == [3.0, 9.0]
+    with pytest.raises(errors.SegmentError):
+        msgq.Board("state", create=False)
+
+
+def test_a_seek_takes_the_state_along(log: Any) -> None:
+    topic = msgq.sub_sock("topic", timeout=DEADLINE_MS)
+    with Player(log(steps), paused=True) as player:
+        task = Task(player.run)
+        player.seek(3.55)
+        wait_until(lambda: state() == ([3.0, 9.0], {"mode": b"3"}))
+        player.seek(1.5)
+        wait_until(lambda: state() == ([1.0, 0.0], {"mode": b"1"}))
+        player.step()
+        assert topic.receive() == b"2"
+        assert state() == ([1.0, 0.0], {"mode": b"1"})
+        player.step(2)
+        wait_until(lambda: state() == ([2.0, 0.0], {"mode": b"2"}))
+        player.stop()
+        task.result()
+
+
+def test_each_pass_begins_with_the_state_of_its_beginning(log: Any) -> None:
+    with Player(log(steps), start=1.5, loops=2, rate=float("inf"), paused=True) as player:
+        task = Task(player.run)
+        player.step(8)  # all but the first of the second pass
+        wait_until(lambda: player.stats().passes == 1)
+        wait_until(lambda: state() == ([1.0, 0.0], {"mode": b"1"}))
+        player.resume()
+        assert task.result().messages == 16
+    assert state() == ([3.0, 9.0], {"mode": b"3"})
+
+
+# ---- what is there already ----
+
+
+def test_other_geometries_are_errors_that_say_both(log: Any) -> None:
+    path = log(fill_all)
+    cases: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+        "channel/lidar": (lambda: msgq.Channel("lidar", capacity=64), errors.ChannelMismatchError, "64.*16"),
+        "records/quotes": (lambda: msgq.SeqlockVector("quotes", QUOTE, 9), errors.RecordMismatchError, "9.*8"),
+        "records/state": (lambda: msgq.Board("state", 4, 65), errors.RecordMismatchError, "65.*64"),
+        "queue/jobs": (lambda: msgq.MessageQueue("jobs", max_messages=3), errors.QueueMismatchError, "3.*32"),
+    }
+    for endpoint, (make, error, values) in cases.items():
+        with ExitStack() as stack:
+            stack.enter_context(make())
+            told: Any
+            with pytest.raises(error, match=values) as told:
+                Player(LogReader(path, endpoints=[endpoint]))
+            assert told.value.endpoint == endpoint
+            assert "another prefix" in str(told.value)
+
+
+def test_a_vector_of_another_dtype_or_a_board_in_its_place(log: Any) -> None:
+    path = log(fill_all)
+    with msgq.SeqlockVector("quotes", "f8", 8), pytest.raises(errors.RecordMismatchError, match="float64"):
+        Player(LogReader(path, endpoints=["records/quotes"]))
+    with msgq.Board("state", 4, 64):
+        pass
+    with pytest.raises(errors.RecordMismatchError, match="board"):
+        Player(LogReader(path, endpoints=["records/quotes"]), remap={"records/quotes": "records/state"})
+
+
+def test_who_writes_there_already(log: Any) -> None:
+    path = log(lambda log: (log.vector(0, 1, (1, 2), exclusive=True), log.board(1, "mode", b"1")))
+    with msgq.SeqlockVector("quotes", QUOTE, 8, exclusive=True) as quotes:
+        quotes[0] = (1, 1)
+        with pytest.raises(errors.MultipleWritersError, match="exclusive"):
+            Player(path)
+    with msgq.Board("state", 4, 64) as board:
+        board.declare("mode")
+        with pytest.raises(errors.KeyTakenError, match="mode"):
+            Player(path)
+    assert play(path)[0].messages == 2
+
+
+def test_an_error_leaves_nobody_behind(log: Any) -> None:
+    """Failure would mean: what was opened before the error keeps its publisher, and the next player is refused."""
+    path = log(fill_all)
+    with msgq.MessageQueue("jobs", max_messages=3) as jobs:
+        with pytest.raises(errors.QueueMismatchError):
+            Player(path)
+        jobs.unlink()
+    assert play(path)[0].messages == 50
+
+
+def test_a_channel_has_room_for_others(log: Any) -> None:
+    path = log(fill_all)
+    with msgq.Channel("lidar", capacity=16) as channel, channel.publisher() as own:
+        own.send(b"mine")
+        assert play(path)[0].messages == 50
+        own.send(b"mine")
+
+
+# ---- names ----
+
+
+def test_remaps_are_within_a_kind(log: Any) -> None:
+    path = log(fill_all)
+    new = {"channel/lidar": "channel/old", "queue/jobs": "queue/old", "records/quotes": "records/old"}
+    _, player = play(path, remap=new)
+    assert player.endpoints == ("channel/old", "queue/old", "records/old", "records/state", "topic")
+    assert msgq.Channel("old", create=False).messages == 10
+    assert msgq.MessageQueue("old", 0).current_messages == 10
+    for old, name in (("channel/lidar", "lidar"), ("topic", "channel/x"), ("queue/jobs", "records/jobs")):
+        with pytest.raises(errors.InvalidValueError, match="kind"):
+            Player(path, remap={old: name})
+    with pytest.raises(errors.EndpointNameError):
+        Player(path, remap={"queue/jobs": "queue/a/b"})
+
+
+def test_topics_of_others_with_names_like_ours_are_no_endpoints(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.topic(0, b"1", "channel/ros")
+        log.topic(1, b"2")
+
+    _, player = play(log(fill))
+    assert player.endpoints == ("topic",)
+    assert "channel/ros" in player.skipped
+
+
+def test_zmq_has_topics_only(log: Any) -> None:
+    with Player(log(fill_all), backend="zmq") as player:
+        assert player.endpoints == ("topic",)
+        assert set(player.skipped) == {"channel/lidar", "queue/jobs", "records/quotes", "records/state"}
+        assert "ZMQ" in player.skipped["queue/jobs"]
+
+
+def test_the_fake_backend_has_them_all(log: Any) -> None:
+    done, player = play(log(fill_all), backend="fake")
+    assert (done.messages, player.skipped) == (50, {})
+    from msgq.impl.fake.bus import current_bus
+    from msgq.naming import prefix
+
+    quotes: Any = current_bus().records[prefix(), "quotes"]
+    assert quotes.counts[:4].tolist() == [3, 3, 2, 2]
+    assert current_bus().channels[prefix(), "lidar"].messages == 10
+
+
+def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:
+    path = log(fill_all)
+    with Player(path, rate=float("inf"), wait_for_readers=True) as player:
+        task = Task(player.run)
+        topic = msgq.sub_sock("topic")
+        lidar = msgq.Channel("lidar").subscriber()
+        assert task.result().messages == 50
+        assert len(msgq.drain_sock_raw(topic)) == 10
+        assert lidar.receive(0) == b"scan 0"
+
+
+# ---- what logs may say ----
+
+
+@pytest.mark.parametrize("options", ["", "[1]", '{"length": "8"}', '{"length": -3}', '{"form": 7}'])
+def test_options_that_make_no_sense(log: Any, options: str) -> None:
+    def fill(log: Log) -> None:
+        log.topic(0, b"1")
+        log.add(1, "records/v", packed(Change(0, 1, 5), b"12345678"), Source("records", options=options), CHANGES)
+
+    done, player = play(log(fill))
+    assert (done.messages, list(player.skipped)) == (1, ["records/v"])
+    assert "how to make it" in player.skipped["records/v"]
+
+
+def test_changes_that_make_no_sense(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.vector(0, 1, (1, 2))
+        log.vector(1, 99, (1, 2))
+        source = Source("records", options=json.dumps(VECTOR))
+        log.add(2, "records/quotes", b"short", source, change_schema(QUOTE))
+        log.add(3, "records/quotes", packed(Change(0, 1, 5), b"too long" * 9), source, change_schema(QUOTE))
+        log.vector(4, 2, (3, 4))
+
+    done, _ = play(log(fill))
+    assert (done.messages, sum(done.unplayed.values())) == (2, 3)
+
+
+def test_kinds_of_the_future(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.topic(0, b"1")
+        log.add(1, "thing/x", b"1", Source("thing"), None)
+
+    _, player = play(log(fill))
+    assert list(player.skipped) == ["thing/x"]
+
+
+# ---- frames ----
+
+
+def frames(log: Log) -> None:
+    for i in range(3):
+        log.picture(i, bytes(range(i, i + 12)), frame_id=40 + i)
+
+
+def test_pictures_go_back_into_frames(log: Any) -> None:
+    with Player(log(frames), paused=True) as player, VisionIpcClient("cam", 3, False) as client:
+        assert player.endpoints == ("visionipc_cam_3/image",)
+        assert client.connect(True)
+        task = Task(player.run)
+        for i in range(3):
+            player.step()
+            with client.frame(DEADLINE_MS) as frame:
+                assert (frame.format, frame.width, frame.height) == (FrameFormat.RGB24, 2, 2)
+                assert bytes(frame.view) == bytes(range(i, i + 12))
+                assert (frame.frame_id, frame.timestamp_sof) == (40 + i, 5 * NS + 6)
+        assert task.result().messages == 3
+
+
+@pytest.mark.parametrize(
+    ("encoding", "size", "format"),
+    [("nv12", 6, FrameFormat.NV12), ("mono8", 4, FrameFormat.GRAY8), ("32FC2", 32, FrameFormat.FLOAT32)],
+)
+def test_formats_of_pictures(log: Any, encoding: str, size: int, format: FrameFormat) -> None:
+    data = bytes(range(size))
+    step = {"32FC2": 16}.get(encoding, 2)
+    with (
+        Player(log(lambda log: log.picture(0, data, encoding=encoding, step=step)), paused=True) as player,
+        VisionIpcClient("cam", 3, False) as client,
+    ):
+        assert client.connect(True)
+        task = Task(player.run)
+        player.step()
+        with client.frame(DEADLINE_MS) as frame:
+            assert (frame.format, bytes(frame.view)) == (format, data)
+        task.result()
+
+
+def test_pictures_that_change_their_size(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.picture(0, bytes(12))
+        log.picture(1, bytes(24), height=4)
+        log.topic(2, b"at the end, which is the server's")
+
+    with Player(log(fill), paused=True) as player, VisionIpcClient("cam", 3, False) as client:
+        assert client.connect(True)
+        task = Task(player.run)
+        for height in (2, 4):
+            player.step()
+            with client.frame(DEADLINE_MS) as frame:
+                assert (frame.height, len(bytes(frame.view))) == (height, 6 * height)
+        player.resume()
+        task.result()
+
+
+def test_pictures_that_cannot_go_back(log: Any) -> None:
+    def fill(log: Log) -> None:
+        log.topic(0, b"1")
+        log.add(1, "visionipc_cam_1/compressed", b"jpeg", Source("frames"), None)
+        log.picture(2, bytes(12), encoding="yuv422")
+
+    _, player = play(log(fill))
+    assert set(player.skipped) == {"visionipc_cam_1/compressed", "visionipc_cam_3/image"}
+    assert "yuv422" in player.skipped["visionipc_cam_3/image"]
+
+
+def test_frames_are_refused_where_somebody_serves_them(log: Any) -> None:
+    from visionipc import VisionIpcServer
+
+    with VisionIpcServer("cam") as server:
+        server.start_listener()
+        with pytest.raises(errors.MultiplePublishersError):
+            Player(log(frames))
+
+
+def test_frames_have_other_names_when_remapped(log: Any) -> None:
+    with Player(log(frames), remap={"visionipc_cam_3/image": "visionipc_old_0/image"}) as player:
+        assert VisionIpcClient.available_streams("old", False) == {0}
+        assert player.endpoints == ("visionipc_old_0/image",)
+    with pytest.raises(errors.InvalidValueError, match="frames"):
+        Player(log(frames), remap={"visionipc_cam_3/image": "picture"})

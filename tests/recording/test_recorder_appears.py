@@ -1,0 +1,137 @@
+"""Channels and queues that appear while the recorder runs: what came before it noticed them is recorded, or counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msgq
+from msgq.queue_events import Event
+from msgq.recording import LogReader, Recorder
+from msgq.recording.recorder import recorder as recording
+from msgq.recording.recorder.endpoints import RecordedEndpoints
+from tests.support import wait_until
+
+
+@pytest.fixture
+def looking(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    """A lock: whoever has it is between two looks for new endpoints, which are frequent otherwise."""
+    lock = threading.Lock()
+    look = RecordedEndpoints.look
+
+    def locked(endpoints: RecordedEndpoints) -> None:
+        with lock:
+            look(endpoints)
+
+    monkeypatch.setattr(RecordedEndpoints, "look", locked)
+    monkeypatch.setattr(recording, "_LOOK_S", 0.0)
+    return lock
+
+
+@pytest.fixture
+def recorder(looking: threading.Lock, tmp_path: Path) -> Iterator[Recorder]:
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as started:
+        yield started
+
+
+def send(first: int, count: int, capacity: int = 1024) -> None:
+    """Make the channel, publish numbers, and close it."""
+    with msgq.Channel("c", capacity=capacity) as channel, channel.publisher(slots=2 * count) as publisher:
+        for number in range(first, first + count):
+            publisher.send(b"%d" % number)
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(message.data) for message in LogReader(path)]
+
+
+def accounted(recorder: Recorder, count: int) -> None:
+    """Wait until so many messages are recorded or lost."""
+    wait_until(lambda: recorder.stats().messages + (recorder.stats().lost or 0) >= count, f"{count} messages are known")
+
+
+def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+    with looking:
+        send(0, 10)
+    accounted(recorder, 10)
+    assert recorder.stop().lost == 0
+    assert numbers(tmp_path / "log") == list(range(10))
+    assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
+
+
+def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+    """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
+    send(0, 5)
+    accounted(recorder, 5)
+    with looking:
+        msgq.Channel("c", create=False, passive=True).unlink()
+        send(5, 10)
+    accounted(recorder, 15)
+    assert recorder.stop().lost == 0
+    assert numbers(tmp_path / "log") == list(range(15))
+    assert {message.epoch for message in LogReader(tmp_path / "log")} == {1, 2}
+
+
+def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+    with looking:
+        send(0, 100, capacity=16)
+    accounted(recorder, 100)
+    stats = recorder.stop()
+    found = numbers(tmp_path / "log")
+    assert stats.lost is not None
+    assert (stats.messages, stats.messages + stats.lost) == (len(found), 100)
+    assert found == list(range(stats.lost, 100))
+    assert 0 < len(found) <= 16
+
+
+def test_a_channel_made_since_the_last_look_is_noticed_at_the_end(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_LOOK_S", float("inf"))
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
+        send(0, 10)
+        stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (10, 0)
+    assert numbers(tmp_path / "log") == list(range(10))
+
+
+def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, tmp_path: Path) -> None:
+    send(0, 5)
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
+        send(5, 5)
+        accounted(recorder, 5)
+        assert recorder.stop().lost == 0
+    assert numbers(tmp_path / "log") == list(range(5, 10))
+
+
+def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_path: Path) -> None:
+    with Recorder(tmp_path / "log", chunk_seconds=0.01, paused=True) as recorder:
+        send(0, 5)
+        recorder.resume()
+        wait_until(lambda: recorder.stats().endpoints == 1)
+        send(5, 5)
+        accounted(recorder, 5)
+        assert recorder.stop().lost == 0
+    assert numbers(tmp_path / "log") == list(range(5, 10))
+
+
+def test_events_of_a_queue_that_came_and_went_between_two_looks(
+    recorder: Recorder, looking: Any, tmp_path: Path
+) -> None:
+    with looking, msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
+        for number in range(5):
+            jobs.send(b"%d" % number, priority=number)
+        with jobs.take(0) or pytest.fail("no job"):
+            pass
+    accounted(recorder, 7)
+    assert recorder.stop().lost == 0
+    log = LogReader(tmp_path / "log")
+    assert log.endpoints.keys() == {"queue/jobs"}
+    found = [(value["event"], value["payload"]) for _, value in log.decoded()]
+    assert found[:5] == [("sent", b"%d" % number) for number in range(5)]
+    assert [event for event, _ in found[5:]] == ["taken", "acknowledged"]
+    assert {message.data[0] for message in log} == {Event.SENT, Event.TAKEN, Event.ACKNOWLEDGED}

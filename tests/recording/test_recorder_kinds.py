@@ -1,0 +1,437 @@
+"""What a recorder writes of channels, vectors, boards and queues: read by the `mcap` library, and by LogReader."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap.reader import make_reader
+
+import msgq
+from msgq import errors, naming, queue_events
+from msgq.recording import LogReader
+from msgq.recording.format.recover import recover
+from msgq.recording.reader.copying import write_mcap
+from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.recorder import Recorder
+from tests.support import Child, hear, run_child, say, wait_until
+
+ITEM = [("x", "<f8"), ("n", "<i4")]
+
+
+class EventsChannel(msgq.Channel):
+    """A channel with a name that only queues give."""
+
+    def _checked_name(self, name: str | bytes) -> str:
+        return naming.channel_name(name)
+
+
+@pytest.fixture
+def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
+    """A function that starts a recorder; it is stopped at the end in any case."""
+    made: list[Recorder] = []
+
+    def started(*endpoints: Any, **options: Any) -> Recorder:
+        recorder = Recorder(tmp_path / "log", endpoints, **{"chunk_seconds": 0.02, **options})
+        made.append(recorder)
+        return recorder
+
+    yield started
+    for recorder in made:
+        recorder.stop()
+
+
+def channels(path: Path) -> list[tuple[str, dict[str, str], list[tuple[bytes, int]]]]:
+    """Return topic, metadata, and data and sequence of the messages, of each MCAP channel, by the `mcap` library."""
+    found: dict[int, tuple[str, dict[str, str], list[tuple[bytes, int]]]] = {}
+    with next(path.glob("*.mcap")).open("rb") as file:
+        for _, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+            row = found.setdefault(channel.id, (channel.topic, channel.metadata, []))
+            row[2].append((message.data, message.sequence))
+    return list(found.values())
+
+
+def taken(recorder: Recorder, count: int) -> None:
+    wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
+
+
+def send(name: str, node: str, count: int) -> int:
+    """Child: publish, and leave."""
+    with msgq.Channel(name, node=node).publisher(slots=2 * count) as publisher:
+        for number in range(count):
+            publisher.send(f"{node}{number}".encode())
+    return os.getpid()
+
+
+def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start: Any, tmp_path: Path) -> None:
+    msgq.Channel("scans", capacity=4096)
+    recorder = start()
+    for node in ("front", "rear", "front"):
+        run_child(send, "scans", node, 100)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (300, 0)
+    found = {metadata["publisher"]: (topic, metadata, rows) for topic, metadata, rows in channels(tmp_path / "log")}
+    assert found.keys() == {"front", "rear"}
+    assert [len(found[node][2]) for node in ("front", "rear")] == [200, 100]
+    for topic, metadata, _ in found.values():
+        assert topic == "channel/scans"
+        assert (metadata["kind"], metadata["epoch"], metadata["sequence"]) == ("channel", "1", "published")
+    assert [data for data, _ in found["rear"][2]] == [b"rear%d" % number for number in range(100)]
+    positions = sorted(sequence for _, _, rows in found.values() for _, sequence in rows)
+    assert positions == list(range(4096, 4396))
+    info = LogReader(tmp_path / "log").endpoints["channel/scans"]
+    assert (info.messages, info.lost, info.epochs, info.publishers) == (300, 0, 1, ("front", "rear"))
+    assert info.options == {"capacity": 4096, "slot_bytes": info.options["slot_bytes"], "stamps": True}
+
+
+def test_publishers_that_come_and_go_use_rows_again(start: Any, tmp_path: Path) -> None:
+    channel = msgq.Channel("c", capacity=2048)
+    recorder = start()
+    for number in range(150):  # there are 63 rows
+        with msgq.Channel("c", node=f"node{number % 3}").publisher() as publisher:
+            publisher.send(b"%d" % number)
+            publisher.send(b"large" * 2000)  # its pool grows: another row
+        taken(recorder, 2 * number + 2)
+    assert (recorder.stop().lost, channel.messages) == (0, 300)
+    log = LogReader(tmp_path / "log")
+    assert [(m.publisher, m.data) for m in log][::2] == [(f"node{n % 3}", b"%d" % n) for n in range(150)]
+    assert len(channels(tmp_path / "log")) == 3
+
+
+def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) -> None:
+    publisher = msgq.Channel("c").publisher()
+    plain = msgq.Channel("plain", stamps=False).publisher()
+    recorder = start()
+    publisher.send(b"x", origin_time=77)
+    plain.send(b"y")
+    taken(recorder, 2)
+    recorder.stop()
+    found = {message.endpoint: message for message in LogReader(tmp_path / "log")}
+    assert found["channel/c"].origin_time == 77
+    assert 0 < found["channel/c"].log_time - found["channel/c"].publish_time < 10**11
+    assert found["channel/plain"].publish_time == found["channel/plain"].log_time
+    assert found["channel/plain"].source.parsed_options()["stamps"] is False
+
+
+def test_what_laps_the_recorder_is_lost_to_it_exactly(start: Any, tmp_path: Path) -> None:
+    publisher = msgq.Channel("c", capacity=8).publisher()
+    recorder = start()
+    for number in range(20_000):
+        publisher.send(b"%d" % number)
+    stats = recorder.stop()
+    assert stats.lost is not None
+    assert stats.messages + stats.lost == 20_000
+    assert stats.lost > 0
+    log = LogReader(tmp_path / "log")
+    first = next(iter(log)).sequence - 8
+    assert log.endpoints["channel/c"].lost == stats.lost - first
+    assert all(int(message.data) == message.sequence - 8 for message in log)
+
+
+def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
+    recorder = start()
+    for life in (1, 2):
+        channel = msgq.Channel("c")
+        inode = channel._hub.inode
+        wait_until(lambda: [one.source.inode for one in recorder._sources.all] == [inode])  # noqa: B023
+        publisher = channel.publisher()
+        publisher.send(b"%d" % life)
+        taken(recorder, life)
+        publisher.close()
+        channel.unlink()
+    assert recorder.stop().lost == 0
+    assert [(data, metadata["epoch"]) for _, metadata, [(data, _)] in channels(tmp_path / "log")] == [
+        (b"1", "1"),
+        (b"2", "2"),
+    ]
+
+
+def test_a_channel_that_nobody_has_settled_and_a_large_message(start: Any) -> None:
+    channel = msgq.Channel("c")
+    recorder = start(chunk_bytes=1024)
+    wait_until(lambda: len(recorder._sources.all) == 1)
+    publisher = channel.publisher()
+    publisher.send(b"small")
+    publisher.send(b"large" * 1_000_000)
+    taken(recorder, 2)
+    assert recorder.stop().lost == 0
+
+
+def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
+    publisher = msgq.Channel("c", capacity=16).publisher()
+    recorder = start()
+    publisher.send(b"before")
+    taken(recorder, 1)
+    recorder.pause()
+    time.sleep(0.1)  # a chunk's time: the thread that takes is in the pause then
+    for _ in range(100):
+        publisher.send(b"unwanted")
+    recorder.resume()
+    wait_until(lambda: recorder._sources.all[0].source.unread() == 0)
+    publisher.send(b"after")
+    taken(recorder, 2)
+    assert recorder.stop().lost == 0
+    assert [message.data for message in LogReader(tmp_path / "log")] == [b"before", b"after"]
+    assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
+
+
+# ---- vectors and boards ----
+
+
+def test_each_change_of_a_vector_is_a_message(start: Any, tmp_path: Path) -> None:
+    vector = msgq.SeqlockVector("pose", ITEM, 1000)
+    vector[7] = (0.5, 1)  # before the recorder: the state that it begins with
+    recorder = start()
+    taken(recorder, 1)
+    for number in range(2, 50):
+        vector[number % 10] = (number / 2, number)
+        taken(recorder, number)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (49, 0)
+    log = LogReader(tmp_path / "log")
+    values = [value for _, value in log.decoded()]
+    assert [int(value["value"]["n"]) for value in values] == list(range(1, 50))
+    assert [int(value["index"]) for value in values[1:]] == [number % 10 for number in range(2, 50)]
+    assert int(values[-1]["count"]) == vector.counts([9])[0]
+    assert [message.sequence for message in log] == list(range(49))
+    assert all(message.publish_time == value["publish_time"] for message, value in log.decoded())
+    info = log.endpoints["records/pose"]
+    assert (info.kind, info.lost) == ("records", 0)
+    assert info.options == {"form": "vector", "length": 1000, "copies": 2, "exclusive": False}
+
+
+def test_counts_tell_of_values_that_were_overwritten(start: Any, tmp_path: Path) -> None:
+    vector = msgq.SeqlockVector("v", "<i8", 3)
+    recorder = start()
+    for number in range(1, 50_001):
+        vector[1] = number
+    wait_until(lambda: recorder.stats().messages >= 1)
+    stats = recorder.stop()
+    values = [value for _, value in LogReader(tmp_path / "log").decoded()]
+    assert 1 <= stats.messages < 50_000
+    assert stats.lost == 0
+    assert (int(values[-1]["count"]), int(values[-1]["value"])) == (50_000, 50_000)
+    assert all(value["count"] == value["value"] for value in values)
+
+
+def test_a_large_vector_does_not_hold_up_topics(start: Any, tmp_path: Path) -> None:
+    vector = msgq.SeqlockVector("large", "<i8", 300_000)
+    pub = msgq.pub_sock("topic")
+    recorder = start()
+    vector[299_999] = 5
+    for number in range(20_000):
+        pub.send(b"%d" % number)
+    taken(recorder, 20_001)
+    assert (recorder.stop().lost, recorder.stats().messages) == (0, 20_001)
+    changes = [value for message, value in LogReader(tmp_path / "log").decoded() if message.kind == "records"]
+    assert [(int(one["index"]), int(one["value"])) for one in changes] == [(299_999, 5)]
+
+
+def test_each_key_of_a_board_has_a_numbering(start: Any, tmp_path: Path) -> None:
+    schema = msgq.Schema("Setting", "json")
+    board = msgq.Board("settings", 16, 4096, schema=schema)
+    first = board.declare("gain")
+    first.write(b"1")
+    recorder = start()
+    taken(recorder, 1)
+    late = board.declare("limit")  # appears later
+    late.write(b"[1]" + b" " * 3000)
+    taken(recorder, 2)
+    first.write(b"22")
+    taken(recorder, 3)
+    recorder.stop()
+    found = [(metadata["key"], metadata["epoch"], rows) for _, metadata, rows in channels(tmp_path / "log")]
+    assert found == [
+        ("gain", "1", [(b"1", 1), (b"22", 2)]),
+        ("limit", "2", [(b"[1]" + b" " * 3000, 1)]),
+    ]
+    log = LogReader(tmp_path / "log")
+    assert [(message.key, value) for message, value in log.decoded()] == [("gain", 1), ("limit", [1]), ("gain", 22)]
+    assert log.endpoints["records/settings"].options == {"form": "board", "keys": 16, "value_bytes": 4096}
+
+
+# ---- queues ----
+
+
+def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path) -> None:
+    queue = msgq.MessageQueue("jobs", max_messages=4, max_message_size=64)
+    channel = EventsChannel("jobs:events", schema=queue_events.SCHEMA)
+    recorder = start()
+    fields = {"event": queue_events.Event.SENT, "priority": 3, "number": 9, "size": 5, "pid": os.getpid()}
+    event = np.zeros(1, np.dtype(list(queue_events.FIELDS)))
+    for name, value in fields.items():
+        event[name] = value
+    channel.publisher().send(event.tobytes() + b"hello")
+    taken(recorder, 1)
+    recorder.stop()
+    queue.close()
+    [(message, value)] = LogReader(tmp_path / "log").decoded()
+    assert (message.endpoint, message.kind) == ("queue/jobs", "queue")
+    assert message.source.parsed_options() == {"max_messages": 4, "max_message_size": 64}
+    assert (value["event"], value["priority"], value["number"], value["payload"]) == ("sent", 3, 9, b"hello")
+
+
+# ---- all kinds ----
+
+
+def everything() -> Callable[[int], None]:
+    """Return a function that publishes once on each kind."""
+    pub, publisher = msgq.pub_sock("topic"), msgq.Channel("c", node="one").publisher()
+    vector, entry = msgq.SeqlockVector("v", "<i8", 4), msgq.Board("b", 4, 64).declare("k")
+    events = EventsChannel("q:events").publisher()
+
+    def publish(number: int) -> None:
+        data = b"%d" % number
+        for one in (pub, publisher, events):
+            one.send(data)
+        entry.write(data)
+        vector[0] = number
+
+    return publish
+
+
+EVERYTHING = ["channel/c", "queue/q", "records/b", "records/v", "topic"]
+
+
+def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_path: Path) -> None:
+    publish = everything()
+    recorder = start(limits=Limits(split_messages=20))
+    for number in range(1, 31):
+        publish(number)
+        taken(recorder, 5 * number)
+    assert recorder.stop().segments > 2
+    log = LogReader(tmp_path / "log")
+    assert {name: info.messages for name, info in log.endpoints.items()} == dict.fromkeys(EVERYTHING, 30)
+    copy = tmp_path / "copy.mcap"
+    write_mcap([log, LogReader(tmp_path / "log")], copy)
+    merged = LogReader(copy)
+    assert {name: info.messages for name, info in merged.endpoints.items()} == dict.fromkeys(EVERYTHING, 60)
+    assert {message.source for message in merged} == {message.source for message in log}
+    assert {info.lost for info in merged.endpoints.values()} == {0}
+    for segment in sorted((tmp_path / "log").glob("*.mcap")):
+        alone = LogReader(segment)
+        assert {message.source for message in alone} <= {message.source for message in log}
+    rows = [row for batch in log.batches(["kind", "publisher", "key"]) for row in batch.to_pylist()]
+    assert {(row["kind"], row["publisher"], row["key"]) for row in rows} == {
+        (message.kind, message.publisher, message.key) for message in log
+    }
+
+
+def record_all(path: str) -> None:
+    """Child: record all kinds, until it is killed."""
+    publish = everything()
+    recorder = Recorder(path, chunk_seconds=0.01)
+    for number in range(1, 11):
+        publish(number)
+        taken(recorder, 5 * number)
+    wait_until(lambda: recorder.stats().written_bytes > 0 and recorder.stats().waiting_bytes == 0)
+    say()
+    hear()
+
+
+def test_what_a_killed_recorder_wrote_has_all_kinds_before_and_after_recovery(prefix: str, tmp_path: Path) -> None:
+    with Child(record_all, str(tmp_path / "log")) as child:
+        child.hear()
+        child.kill()
+    [segment] = (tmp_path / "log").glob("*.mcap")
+    before = [(m.endpoint, m.data, m.source) for m in LogReader(segment)]
+    assert sorted(name for name, _, _ in before) == sorted(10 * EVERYTHING)
+    assert recover(segment).messages == 50
+    assert [(m.endpoint, m.data, m.source) for m in LogReader(segment)] == before
+
+
+def test_selection_by_names_with_marks(start: Any, tmp_path: Path) -> None:
+    publish = everything()
+    recorder = start("channel/c", "records/b")
+    publish(1)
+    taken(recorder, 2)
+    recorder.stop()
+    assert set(LogReader(tmp_path / "log").endpoints) == {"channel/c", "records/b"}
+
+
+# ---- bytes of others ----
+
+
+def scribble(path: str, offset: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_files_that_are_none_are_refused(start: Any, prefix: str) -> None:
+    msgq.Channel("c"), msgq.SeqlockVector("v", "<i8", 4)
+    scribble(naming.channel_path("c", prefix), 0, bytes(8))
+    scribble(naming.records_path("v", prefix), 48, b"\xff" * 8)  # its length
+    assert set(start().stats().refused) == {"channel/c", "records/v"}
+
+
+def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: str, tmp_path: Path) -> None:
+    publish = everything()
+    recorder = start()
+    publish(1)
+    taken(recorder, 5)
+    for path in (naming.channel_path("c", prefix), naming.records_path("b", prefix)):
+        os.truncate(path, 4096)
+    wait_until(lambda: {"channel/c", "records/b"} <= set(recorder.stats().refused))
+    assert recorder.stats().corrupt >= 2
+    with msgq.pub_sock("other") as pub:
+        wait_until(lambda: len(recorder._sources.all) == 6)
+        pub.send(b"x")
+        taken(recorder, 6)
+    assert recorder.stop().messages >= 6
+
+
+def test_entries_that_lead_nowhere_cost_messages_only(start: Any, prefix: str, tmp_path: Path) -> None:
+    publisher = msgq.Channel("c", capacity=8, node="one").publisher()
+    recorder = start()
+    publisher.send(b"0")
+    taken(recorder, 1)
+    entry = 9 << 20 | 5 << 14 | 3  # position 9 in row 5, which has no pool
+    scribble(naming.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
+    wait_until(lambda: recorder.stats().corrupt >= 1)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (1, 1)
+
+
+def test_a_pool_that_was_removed_costs_its_messages(start: Any, prefix: str) -> None:
+    channel = msgq.Channel("c")
+    publisher = channel.publisher()
+    recorder = start()
+    for _, uid in naming.pools(prefix):
+        os.unlink(naming.pool_path("c", prefix, uid))
+    publisher.send(b"x")
+    wait_until(lambda: recorder.stats().lost == 1)
+    assert recorder.stop().messages == 0
+
+
+def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
+    board = msgq.Board("b", 4, 64)
+    entry = board.declare("k")
+    recorder = start()
+    entry.write(b"good")
+    taken(recorder, 1)
+    path = naming.records_path("b", prefix)
+    with open(path, "r+b") as file:
+        at = file.read().index(b"good") - 8
+    scribble(path, at, b"\xff" * 8)
+    version = int.from_bytes(Path(path).read_bytes()[32768 + 4 * 128 : 32768 + 4 * 128 + 8], "little")
+    scribble(path, 32768 + 4 * 128, (version + (2 << 24)).to_bytes(8, "little"))
+    wait_until(lambda: recorder.stats().corrupt >= 1)
+    assert recorder.stop().messages == 1
+
+
+def test_a_source_goes_by_names(prefix: str) -> None:
+    from msgq.impl.sources import open_source
+
+    with pytest.raises(errors.SegmentError):
+        open_source("channel/none")
+    with pytest.raises(errors.EndpointNameError):
+        open_source("channel/a/b")
+    msgq.Channel("c")
+    source = open_source("channel/c")
+    assert (source.endpoint, source.kind, source.prefix) == ("channel/c", "channel", prefix)

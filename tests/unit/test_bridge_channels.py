@@ -1,0 +1,330 @@
+"""Channels across a bridge: out as the topic of the same name, in as one more publisher, and what is counted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import naming, stats
+from msgq.bridge import CARRYING, Bridge, Flow, channels
+from msgq.channel import Channel
+from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
+from tests.support import DEADLINE, ROOT, Child, wait_until
+from tests.unit import actors
+from tests.unit.test_bridge import TOPIC, Crossing, Host, attached_plain, hosts, until
+
+__all__ = ["hosts"]
+CHANNEL = f"channel/{TOPIC}"
+
+
+@pytest.fixture
+def here(hosts: list[Host]) -> Host:
+    return hosts[0]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def channel(host: Host, node: str = "test", **options: Any) -> Channel:
+    return Channel(TOPIC, node=node, prefix=host.prefix, **options)
+
+
+def attached(host: Host, crossing: Crossing) -> Any:
+    """A ZMQ subscriber that the bridge's publisher knows of."""
+    sub = host.socket("zmq", "SubSocket", TOPIC)
+    until(lambda: CHANNEL in crossing.topics() and crossing.made._links[CHANNEL]._pub._count()[0], crossing)
+    sub.setTimeout(DEADLINE * 1000)
+    return sub
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize("name", ["queue/jobs", "records/state"])
+    def test_only_topics_and_channels_cross(self, name: str) -> None:
+        with pytest.raises(InvalidValueError, match=f"{name} cannot go out"):
+            Bridge([name])
+        with pytest.raises(InvalidValueError, match=f"{name} cannot come in"):
+            Bridge((), {name: "127.0.0.1"})
+
+    def test_a_topic_and_a_channel_of_one_name_cannot_both_go_out(self) -> None:
+        with pytest.raises(InvalidValueError, match=f"{TOPIC} and {CHANNEL} cannot both go out"):
+            Bridge([TOPIC, CHANNEL])
+
+    def test_a_channel_cannot_go_out_and_come_in(self) -> None:
+        with pytest.raises(InvalidValueError, match=CHANNEL):
+            Bridge([CHANNEL], {CHANNEL: "127.0.0.1"})
+
+    def test_a_channel_needs_a_name(self) -> None:
+        with pytest.raises(EndpointNameError):
+            Bridge((), {"channel/": "127.0.0.1"})
+
+
+class TestOut:
+    def test_the_messages_of_all_publishers_go_out_in_the_order_of_the_channel(self, here: Host) -> None:
+        with channel(here) as made, made.publisher() as one, made.publisher() as other:
+            crossing = here.bridge(CHANNEL)
+            sub = attached(here, crossing)
+            for publisher, message in ((one, b"1"), (other, b"2"), (one, b""), (other, b"4")):
+                publisher.send(message)
+            until(lambda: crossing.flow(CHANNEL).messages == 4, crossing)
+            assert [sub.receive() for _ in range(4)] == [b"1", b"2", b"", b"4"]
+            assert crossing.flow(CHANNEL) == Flow(CHANNEL, "out", "", 4, 3, 0, 0, CARRYING)
+
+    def test_it_leaves_no_trace_in_the_channel(self, here: Host) -> None:
+        with channel(here) as made, made.publisher() as publisher:
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            publisher.send(b"x")
+            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            assert [role for role, _ in made.diagnose().participants] == ["publisher"]
+
+    def test_a_publisher_that_comes_later_is_noticed(self, here: Host) -> None:
+        """A channel without a publisher has no capacity so far."""
+        with channel(here) as made:
+            crossing = here.bridge("channel/st.*")
+            crossing.step()
+            assert crossing.flow(CHANNEL).state == CARRYING
+            with made.publisher() as publisher:
+                publisher.send(b"x")
+                until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            with made.publisher() as publisher:
+                publisher.send(b"y")
+                until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+
+    def test_what_left_the_channel_before_it_was_read_is_counted_exactly(self, here: Host) -> None:
+        with channel(here, capacity=16) as made, made.publisher() as publisher:
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            publisher.send_many([b"x"] * 1000)
+            until(lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == 1000, crossing)
+            assert crossing.flow(CHANNEL).lost
+
+    def test_a_channel_that_is_made_anew_is_followed_and_the_counts_stay(self, here: Host) -> None:
+        first = channel(here, capacity=16)
+        with first, first.publisher() as publisher:
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            publisher.send_many([b"x"] * 100)
+            until(lambda: crossing.flow(CHANNEL).lost, crossing)
+            before = crossing.flow(CHANNEL)
+            first.unlink()
+        crossing.step()
+        with channel(here) as made, made.publisher() as publisher:
+            crossing.step()
+            publisher.send(b"y")
+            until(lambda: crossing.flow(CHANNEL).messages == before.messages + 1, crossing)
+            assert crossing.flow(CHANNEL).lost == before.lost
+
+    def test_a_publisher_is_killed_and_another_one_starts(self, here: Host) -> None:
+        with channel(here) as made:
+            crossing = here.bridge(CHANNEL)
+            sub = attached(here, crossing)
+            newest: dict[int, int] = {}
+            for _ in range(2):
+                with Child(actors.channel_publisher, here.prefix, TOPIC) as child:
+                    assert child.hear() == "publishes"
+                    before = crossing.flow(CHANNEL).messages
+                    until(lambda: crossing.flow(CHANNEL).messages > before + 100, crossing)  # noqa: B023 in the loop
+                    child.kill()
+            until(
+                lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == made.messages, crossing
+            )
+            sub.setTimeout(100)
+            while (message := sub.receive()) is not None:
+                pid, number = (int(word) for word in message.split())
+                assert number > newest.get(pid, -1), "out of order, or twice"
+                newest[pid] = number
+            assert len(newest) == 2
+
+    def test_a_channel_that_cannot_be_read_for_now_is_opened_again(self, here: Host) -> None:
+        class NoDescriptors:
+            def __init__(self, real: Any) -> None:
+                self.lost, self.close = 0, real.close
+
+            def receive(self, _: float) -> bytes:
+                raise SegmentError("cannot open the pool", TOPIC, "pool", errno.EMFILE)
+
+        with channel(here) as made, made.publisher() as publisher:
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            link: Any = crossing.made._links[CHANNEL]
+            link._sub = NoDescriptors(link._sub)
+            with naming.chosen(here.prefix):
+                link.carry()
+            assert "cannot open the pool" in crossing.flow(CHANNEL).state
+            crossing.step()
+            assert crossing.flow(CHANNEL).state == CARRYING
+            publisher.send(b"x")
+            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+
+    def test_what_is_too_large_for_zmq_is_counted(self, here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
+        with channel(here) as made, made.publisher() as publisher:
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            publisher.send_many([b"a", bytes(1001), b"b"])
+            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+            assert crossing.flow(CHANNEL).dropped == 1
+
+    def test_a_pattern_that_selects_a_topic_and_a_channel_of_one_name_carries_the_topic(self, here: Host) -> None:
+        with channel(here) as made, made.publisher() as publisher:
+            pub, crossing = here.pub(), here.bridge(f".*{TOPIC}")
+            sub = attached_plain(here, crossing)
+            assert f"{TOPIC} goes out as '{TOPIC}' already" in crossing.flow(CHANNEL).state
+            publisher.send(b"of the channel")
+            pub.send(b"of the topic")
+            until(lambda: crossing.flow(TOPIC).messages == 1, crossing)
+            sub.setTimeout(DEADLINE * 1000)
+            assert sub.receive() == b"of the topic"
+            assert crossing.flow(CHANNEL).messages == 0
+
+    @pytest.mark.parametrize("backend_name", ["zmq", "msgq"])
+    def test_it_does_not_matter_which_backend_is_chosen(
+        self, here: Host, backend_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with channel(here) as made, made.publisher() as publisher:
+            monkeypatch.setenv("MSGQ_BACKEND", backend_name)
+            crossing = here.bridge(CHANNEL)
+            crossing.step()
+            publisher.send(b"x")
+            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+
+
+class TestIn:
+    def test_a_topic_comes_in_beside_the_publishers_of_the_channel(self, here: Host) -> None:
+        plain = here.socket("zmq", "PubSocket", TOPIC)
+        with channel(here) as made, made.publisher() as publisher, made.subscriber() as sub:
+            crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
+            crossing.step()
+            plain.wait_for_readers(DEADLINE, n=1)
+            plain.send_many([b"one", b"two"])
+            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+            publisher.send(b"mine")
+            got = [(sub.receive(0), sub.last.publisher.name) for _ in range(3) if sub]  # type: ignore[union-attr]
+            assert got == [(b"one", "msgq bridge"), (b"two", "msgq bridge"), (b"mine", "test")]
+            assert crossing.flow(CHANNEL) == Flow(CHANNEL, "in", "127.0.0.1", 2, 6, None, 0, CARRYING)
+
+    def test_it_makes_the_channel(self, here: Host) -> None:
+        here.bridge(into={CHANNEL: "127.0.0.1"}).step()
+        assert [one.name for one in stats.channels(here.prefix)] == [TOPIC]
+
+    def test_a_channel_that_was_removed_is_joined_anew(self, here: Host) -> None:
+        plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={CHANNEL: "127.0.0.1"})
+        crossing.step()
+        channel(here).unlink()
+        crossing.step()
+        plain.wait_for_readers(DEADLINE, n=1)
+        with channel(here, create=False) as made, made.subscriber() as sub:
+            plain.send(b"x")
+            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            assert sub.receive(0) == b"x"
+
+    def test_what_no_pool_can_hold_is_counted_and_logged(
+        self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(channels, "POOL_BYTES_MAX", 1 << 20)
+        plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={CHANNEL: "127.0.0.1"})
+        crossing.step()
+        plain.wait_for_readers(DEADLINE, n=1)
+        with caplog.at_level(logging.WARNING):
+            plain.send_many([b"a", bytes(1 << 20), b"b"])
+            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+        assert crossing.flow(CHANNEL).dropped == 1
+        assert "dropped" in caplog.text
+
+    def test_a_channel_that_is_full_of_publishers_says_so_until_one_leaves(self, here: Host) -> None:
+        with channel(here, publishers=1) as made:
+            publisher = made.publisher()
+            crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
+            crossing.step()
+            assert "cannot come in" in crossing.flow(CHANNEL).state
+            publisher.close()
+            until(lambda: crossing.flow(CHANNEL).state == CARRYING, crossing)
+
+
+def test_what_came_in_is_not_taken_out_and_all_else_is(here: Host, tmp_path: Path) -> None:
+    """Per message: a channel has publishers of the host beside the bridge's."""
+    coming = here.bridge(into={CHANNEL: "127.0.0.1"})
+    coming.step()
+    (tmp_path / "map.toml").write_text(f'"{here.prefix}/{TOPIC}" = "ipc://{tmp_path}/elsewhere"')
+    going = here.bridge(CHANNEL)
+    going.step()
+    link: Any = coming.made._links[CHANNEL]
+    with channel(here) as made, made.publisher() as publisher:
+        link._pub.send(b"from elsewhere")
+        publisher.send(b"mine")
+        until(lambda: going.flow(CHANNEL).messages, coming, going)
+        assert (going.flow(CHANNEL).messages, going.flow(CHANNEL).bytes) == (1, 4)
+
+
+@pytest.mark.usefixtures("hosts")
+def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stack: ExitStack) -> None:
+    """Real processes: two bridges, a publisher that is killed and one that follows; nothing is uncounted."""
+    here, there = hosts
+    received: list[bytes] = []
+    out = command(stack, "--out", CHANNEL, "--prefix", here.prefix)
+    into = command(stack, "--in", CHANNEL, "--prefix", there.prefix)
+    far = stack.enter_context(channel(there, capacity=8192))
+    sub = stack.enter_context(far.subscriber())
+
+    def heard(count: int) -> bool:
+        received.extend(sub.receive_many())
+        return len(received) > count
+
+    for _ in range(2):
+        with Child(actors.channel_publisher, here.prefix, TOPIC) as child:
+            assert child.hear() == "publishes"
+            before = len(received)
+            wait_until(lambda: heard(before + 100), "messages come over")  # noqa: B023 within the loop
+            child.kill()
+    sent, came = (ended(process) for process in (out, into))
+    received.extend(sub.receive_many())
+    assert came["messages"] == len(received) == sub.received
+    assert sent["messages"] >= came["messages"]
+    assert stats.channel(TOPIC, here.prefix).messages >= sent["messages"] + sent["lost"]
+    words = [[int(word) for word in message.split()] for message in received]
+    for pid in {pid for pid, _ in words}:
+        numbers = [number for of, number in words if of == pid]
+        assert numbers == sorted(set(numbers)), "out of order, or twice"
+    assert len({pid for pid, _ in words}) == 2
+
+
+def command(stack: ExitStack, *arguments: str) -> subprocess.Popen[str]:
+    """Start `msgq bridge`."""
+    pipe = subprocess.PIPE
+    line = [sys.executable, "-m", "msgq", "bridge", "--json", *arguments]
+    process = stack.enter_context(subprocess.Popen(line, cwd=ROOT, text=True, stdout=pipe, stderr=pipe, env=os.environ))
+    stack.callback(process.kill)
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> Any:
+    """End a command, and return its totals."""
+    process.send_signal(signal.SIGTERM)
+    said, complaints = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, complaints) == (0, "")
+    last = json.loads(said.splitlines()[-1])
+    assert last["final"]
+    assert last["topic"] == CHANNEL
+    return last
+
+
+def test_the_prefix_in_force_is_that_of_the_channel(hosts: list[Host]) -> None:
+    here, there = hosts
+    with channel(there), naming.chosen(here.prefix):
+        crossing = here.bridge("channel/.*")
+        crossing.step()
+        assert crossing.topics() == []

@@ -1,0 +1,344 @@
+"""`msgq echo` on channels, work queues, vectors and boards, beside real processes; topics are in test_cli_live.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import Schema, stats
+from msgq.channel import Channel, Node
+from msgq.channel.channel import ReservedChannel
+from msgq.workqueue import MessageQueue
+from tests import command
+from tests.support import DEADLINE, Child, asleep, wait_until
+from tests.unit import traffic_actors
+from tests.unit.traffic_actors import POSE
+
+
+def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run("echo", *words, "--json", code=code).stdout.splitlines()]
+
+
+class Echo:
+    """`msgq echo --json` in a process of its own, which listens to the files whose paths have these parts."""
+
+    def __init__(self, *words: str, opened: tuple[str, ...]) -> None:
+        called = [sys.executable, "-m", "msgq", "echo", "--json", *words]
+        self.process = subprocess.Popen(called, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        maps = Path(f"/proc/{self.process.pid}/maps")
+        wait_until(lambda: all(part in maps.read_text() for part in opened))
+        wait_until(lambda: not opened or asleep(self.process.pid))  # it has subscribed, and waits
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def end(self) -> tuple[list[dict[str, Any]], str]:
+        """Wait for its end; return the rest of what it printed, and what it complained of."""
+        out, complaints = self.process.communicate(timeout=DEADLINE)
+        assert self.process.returncode == 0, complaints
+        return [json.loads(line) for line in out.splitlines()], complaints
+
+
+# ---- channels ----
+
+
+def test_a_channel_with_two_publishers(prefix: str) -> None:
+    with (
+        Child(traffic_actors.publish_on_channel, "cam", "left") as left,
+        Child(traffic_actors.publish_on_channel, "cam", "right") as right,
+    ):
+        assert left.hear() == right.hear() == "up"
+        echo = Echo("channel/cam", "-n", "50", opened=(f"msgqchan_{prefix}/cam",))
+        for child in (left, right):
+            child.say(25)
+        found, complaints = echo.end()
+        assert (len(found), complaints) == (50, "")
+        positions = [one["position"] for one in found]
+        assert positions == list(range(positions[0], positions[0] + 50))
+        for node, child in (("left", left), ("right", right)):
+            mine = [one for one in found if one["publisher"] == {"name": node, "pid": child.pid}]
+            assert [bytes.fromhex(one["hex"]) for one in mine] == [b"%d" % i for i in range(25)]
+        assert all(0 < one["publish_time"] <= one["time_ns"] for one in found)
+        assert {one["endpoint"] for one in found} == {"channel/cam"}
+        there = stats.channel("cam")
+        assert (there.subscribers, there.viewers) == ((), ())
+        left.say(0)
+        right.say(0)
+
+
+def test_a_channel_is_decoded_by_its_schema(prefix: str) -> None:
+    with Channel("cam", schema=Schema("Image", "json")) as channel, channel.publisher() as publisher:
+        echo = Echo("channel/cam", "-n", "1", opened=("msgqchan_",))
+        publisher.send(b'{"a": 1}', origin_time=7)
+        ((found,), _) = echo.end()
+        assert (found["schema"], found["value"], found["origin_time"]) == ("Image", {"a": 1}, 7)
+
+
+def test_a_channel_says_what_it_lost(prefix: str) -> None:
+    with Channel("cam", capacity=4) as channel, channel.publisher() as publisher:
+        echo = Echo("channel/cam", "-n", "300", opened=("msgqchan_",))
+        while echo.process.poll() is None:
+            publisher.send_many([b"x"] * 100)
+        found, complaints = echo.end()
+        assert len(found) == 300
+        lost = sum(int(line.split("lost ")[1].split()[0]) for line in complaints.splitlines())
+        skipped = found[-1]["position"] - found[0]["position"] - 299
+        assert 0 < skipped <= lost
+
+
+def test_broadcasts_are_channels(prefix: str) -> None:
+    with Node("left") as node:
+        broadcast = node.join_broadcast("all")
+        echo = Echo("channel/all:broadcast", "-n", "1", opened=("msgqchan_",))
+        broadcast.publisher.send(b"hello")
+        ((found,), _) = echo.end()
+        assert found["publisher"]["name"] == "left"
+
+
+# ---- records ----
+
+
+def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str) -> None:
+    with Child(traffic_actors.write_vector, "poses", 4) as child:
+        assert child.hear() == "up"
+        for index in (2, 2, 3):
+            child.say(index)
+            child.hear()
+        echo = Echo("records/poses", "-n", "4", opened=(f"msgqrec_{prefix}/poses",))
+        there = [echo.line(), echo.line()]
+        assert [(one["index"], one["count"]) for one in there] == [(2, 2), (3, 1)]
+        assert there[0]["value"] == {"x": 1.0, "id": 2}
+        for index in (0, 2):
+            child.say(index)
+            child.hear()
+        (first, second), complaints = echo.end()
+        assert [(one["index"], one["count"], one["value"]["id"]) for one in (first, second)] == [(0, 1, 4), (2, 3, 5)]
+        assert first["age_ns"] == pytest.approx(first["time_ns"] - first["publish_time"], abs=1e9)
+        assert complaints == ""
+        assert [one.participant.pid for one in stats.record("poses").writers] == [child.pid]
+        child.say(-1)
+
+
+def test_a_board_shows_what_is_there_and_then_each_change(prefix: str) -> None:
+    with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
+        mode, speed = board.declare("mode"), board.declare("speed")
+        speed.write(b"1.5")
+        echo = Echo("records/state", "-n", "2", opened=("msgqrec_",))
+        first = echo.line()
+        assert (first["key"], first["count"], first["value"], first["schema"]) == ("speed", 1, 1.5, "State")
+        mode.write(b'"auto"')
+        ((second,), _) = echo.end()
+        assert (second["key"], second["count"], second["value"]) == ("mode", 1, "auto")
+
+
+def test_a_single_number(prefix: str) -> None:
+    with msgq.Seqlock("speed", np.float64) as record:
+        record.value = 2.5
+        (found,) = lines("records/speed", "--once")
+        assert (found["index"], found["value"]) == (0, 2.5)
+        text = command.run("echo", "records/speed", "--once").output
+        assert text.startswith("0, write 1, ")
+        assert text.endswith(" us ago: 2.5\n")
+        raw = subprocess.run(
+            [sys.executable, "-m", "msgq", "echo", "records/speed", "--once", "--raw"], capture_output=True, check=True
+        )
+        assert raw.stdout == np.float64(2.5).tobytes()
+
+
+# ---- queues ----
+
+
+def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str) -> None:
+    with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
+        queue.send(b"1", 1)
+        queue.send(b"2", 5)
+        echo = Echo("queue/jobs", "-n", "4", opened=(f"msgqjobs_{prefix}/jobs",))
+        assert [(one["event"], one["value"], one["priority"]) for one in (echo.line(), echo.line())] == [
+            ("waiting", 2, 5),
+            ("waiting", 1, 1),
+        ]
+        job = queue.take()
+        queue.send(b"3")
+        assert echo.line()["value"] == 3
+        job.nack()
+        queue.send(b"4")
+        ((last,), complaints) = echo.end()
+        assert (last["value"], complaints) == (4, "")
+        there = stats.queue("jobs")
+        assert (there.depth, there.in_flight, there.received, len(there.handles)) == (4, 0, 1, 1)
+
+
+def test_a_queue_says_how_many_were_taken_unseen(prefix: str) -> None:
+    with Child(traffic_actors.work_in_queue, "jobs") as child, MessageQueue("other") as other:
+        assert child.hear() == "up"
+        echo = Echo("queue/.*", "-n", "1", opened=("/jobs", "/other"))
+        child.say(100)
+        assert child.hear() == 100
+        assert echo.process.stderr is not None
+        complaint = echo.process.stderr.readline()
+        assert "queue/jobs: " in complaint
+        assert "messages were taken before they were seen" in complaint
+        assert 0 < int(complaint.split(": ")[2].split()[0]) <= 100
+        other.send(b"x")
+        child.say(0)
+        echo.end()
+
+
+# ---- several at once ----
+
+
+def test_endpoints_of_several_kinds_at_once(prefix: str) -> None:
+    with (
+        msgq.pub_sock("car") as topic,
+        Channel("car") as channel,
+        channel.publisher() as publisher,
+        MessageQueue("car") as queue,
+        msgq.Seqlock("car", POSE) as record,
+    ):
+        echo = Echo(".*car", "-n", "8", opened=("msgq_", "msgqchan_", "msgqjobs_", "msgqrec_"))
+        sends: tuple[Callable[[], object], ...] = (
+            lambda: topic.send(b"t"),
+            lambda: publisher.send(b"c"),
+            lambda: queue.send(b"q"),
+            lambda: setattr(record, "value", (1, 2)),
+        )
+        seen = []
+        for _ in range(2):
+            for send in sends:
+                send()
+                seen.append(echo.line())
+        assert [one["endpoint"] for one in seen] == ["car", "channel/car", "queue/car", "records/car"] * 2
+        assert echo.end() == ([], "")
+
+
+def test_lines_say_of_which_endpoint_they_are(prefix: str) -> None:
+    with MessageQueue("a") as one, MessageQueue("b") as other:
+        one.send(b"\x01")
+        other.send(b"\x02", 3)
+        text = command.run("echo", "queue/a", "queue/b", "-n", "2").output
+        assert text == "queue/a: waiting 1, priority 0: 01\nqueue/b: waiting 1, priority 3: 02\n"
+
+
+def test_what_comes_later_is_joined(prefix: str) -> None:
+    echo = Echo("records/later", "queue/later", "-n", "2", opened=())
+    assert echo.process.stderr is not None
+    assert "no such endpoint yet, waiting: records/later, queue/later" in echo.process.stderr.readline()
+    with MessageQueue("later") as queue, msgq.Seqlock("later", POSE) as record:
+        queue.send(b"x")
+        record.value = (1, 2)
+        found, complaints = echo.end()
+        assert {one["endpoint"] for one in found} == {"records/later", "queue/later"}
+        assert complaints == ""
+
+
+@pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
+def test_a_timeout_has_a_code_of_its_own(prefix: str, kind: str) -> None:
+    Channel("silent").close()
+    MessageQueue("silent").close()
+    msgq.Seqlock("silent", POSE).close()
+    result = command.run("echo", f"{kind}silent", "--timeout", "0.1", code=3)
+    assert "nothing came within 0.1 s" in result.stderr
+    assert sorted(os.listdir(f"/dev/shm/msgqchan_{prefix}")) == ["silent"]
+
+
+# ---- queues with events ----
+
+
+def passed(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(one["event"], one["number"]) for one in found]
+
+
+def test_a_queue_with_events_shows_all_that_happens(prefix: str) -> None:
+    with MessageQueue("jobs", events="payload", schema=Schema("Job", "json")) as queue:
+        queue.send(b"0")
+        echo = Echo("queue/jobs", "-n", "7", opened=(f"msgqjobs_{prefix}/jobs", f"msgqchan_{prefix}/jobs:events"))
+        there = echo.line()
+        assert (there["event"], there["value"]) == ("waiting", 0)
+        queue.send(b"1", 3)
+        job = queue.take()
+        job.nack()
+        with queue.take():
+            pass
+        queue.receive(0)
+        found, complaints = echo.end()
+        assert complaints == ""
+        assert [one["event"] for one in found] == ["sent", "taken", "returned", "taken", "acknowledged", "received"]
+        sent, taken, *_, acknowledged, received = found
+        assert {one["number"] for one in found[:-1]} == {sent["number"]}
+        assert (sent["value"], sent["priority"], sent["size"], "value" in taken) == (1, 3, 1, False)
+        assert (received["number"], received["deliveries"], acknowledged["deliveries"]) == (there["number"], 1, 2)
+        assert {one["pid"] for one in found} == {os.getpid()}
+        there_now = stats.channel("jobs:events")
+        assert there_now.subscribers == ()
+
+
+def test_a_queue_whose_first_event_is_still_to_come(prefix: str) -> None:
+    """What: the channel of events is made by the first one, which is shown as well, once."""
+    with MessageQueue("jobs", events=True) as queue:
+        echo = Echo("queue/jobs", "-n", "3", opened=(f"msgqjobs_{prefix}/jobs",))
+        queue.send(b"0")
+        queue.receive(0)
+        queue.send(b"1")
+        found, complaints = echo.end()
+        assert complaints == ""
+        assert passed(found) in (
+            [("sent", 1), ("received", 1), ("sent", found[-1]["number"])],
+            [("waiting", 1), ("received", 1), ("sent", found[-1]["number"])],  # it looked in between
+        )
+        assert all("hex" not in one and one["size"] == 1 for one in found if one["event"] != "waiting")
+
+
+def test_events_of_a_busy_queue_are_all_shown(prefix: str) -> None:
+    with MessageQueue("jobs", events=True), Child(traffic_actors.work_in_queue, "jobs") as child:
+        assert child.hear() == "up"
+        child.say(1)  # makes the channel of events
+        child.hear()
+        echo = Echo("queue/jobs", "-n", "400", opened=(f"msgqchan_{prefix}/jobs:events",))
+        for _ in range(2):
+            child.say(100)
+            child.hear()
+        found, complaints = echo.end()
+        assert complaints == ""
+        assert [one["event"] for one in found] == (["sent"] * 100 + ["received"] * 100) * 2
+        assert {one["number"] for one in found if one["event"] == "sent"} == {
+            one["number"] for one in found if one["event"] == "received"
+        }
+        child.say(0)
+
+
+def test_a_pattern_shows_each_event_once(prefix: str) -> None:
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"0")
+        queue.receive(0)
+        echo = Echo(".*", "-n", "2", opened=(f"msgqchan_{prefix}/jobs:events",))
+        queue.send(b"1")
+        queue.receive(0)
+        found, _ = echo.end()
+        assert [(one["endpoint"], one["event"]) for one in found] == [
+            ("queue/jobs", "sent"),
+            ("queue/jobs", "received"),
+        ]
+
+
+def test_what_is_no_event(prefix: str) -> None:
+    """Anybody may publish on the channel of events."""
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"0")
+        queue.receive(0)
+        with ReservedChannel("jobs:events") as channel, channel.publisher() as publisher:
+            echo = Echo("queue/jobs", "-n", "3", opened=(f"msgqchan_{prefix}/jobs:events",))
+            for data in (b"", b"\xff" * 48, b"\x00" * 100):
+                publisher.send(data)
+            found, _ = echo.end()
+            assert [(one["event"], one["size"]) for one in found] == [("none", 0), ("none", 48), ("none", 100)]

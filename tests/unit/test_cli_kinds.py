@@ -1,0 +1,403 @@
+"""The verbs that look, on endpoints of all kinds at once: each is shown, nothing is made up, and nobody notices."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import select
+import stat
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+import msgq
+from msgq import Board, Channel, MessageQueue, SeqlockVector, stats, timing
+from msgq.cli import info
+from msgq.cli import top as top_verb
+from msgq.cli.app import app
+from msgq.cli.common import board as boards
+from msgq.cli.common.names import Names
+from msgq.cli.common.rows import ROWS, AnyRow
+from msgq.impl.channel.publisher import Publisher
+from msgq.impl.channel.subscriber import Subscriber
+from msgq.impl.records.snapshot import RecordWatch
+from msgq.kinds import KINDS
+from msgq.remains.table import REMAINS
+from tests import command
+from tests.support import DEADLINE, SHM
+
+TIMED = timing.timing_topic("stage", "car")
+FRAMES = "visionipc_camerad_0"
+SHOWN = ["car", FRAMES, "channel/scans", "records/nodes", "records/poses", "queue/jobs"]
+AUXILIARY = [TIMED, "channel/jobs:events"]
+KIND = {name: name.partition("/")[0] if "/" in name else "topic" for name in SHOWN} | {FRAMES: "frames"}
+VERBS: tuple[tuple[str, ...], ...] = (
+    ("list", "--interval", "0.01"),
+    ("list", "--interval", "0", "--all", "--json"),
+    ("info", ".*", "--interval", "0.01"),
+    ("info", ".*", "--interval", "0.01", "--json"),
+    ("stat", "--once", "--interval", "0.01"),
+    ("top", "-n", "2", "--interval", "0.01", "--all"),
+    ("top", "--once", "--interval", "0.01", "--json"),
+    ("clean", "--dry-run"),
+    ("doctor",),
+)
+
+
+@dataclass
+class Bus:
+    """One of each, in use."""
+
+    pub: msgq.PubSocket
+    sub: msgq.SubSocket
+    publisher: Publisher
+    copier: Subscriber
+    viewer: Subscriber
+    queue: MessageQueue
+    vector: SeqlockVector
+    entry: Any
+
+    def move(self) -> None:
+        """Publish, send and write something everywhere."""
+        self.pub.send(b"12345")
+        self.publisher.send_many([b"123"] * 2)
+        self.queue.send_many([b"x"] * 3)
+        self.vector[[0, 1, 2, 3]] = 1
+        self.entry.write(b"abc")
+
+
+@pytest.fixture
+def bus(prefix: str) -> Iterator[Bus]:
+    with ExitStack() as all_of:
+        enter = all_of.enter_context
+        for name in (TIMED, FRAMES):
+            enter(msgq.pub_sock(name, 4096))
+        channel = enter(Channel("scans", capacity=8, node="laser"))
+        made = Bus(
+            enter(msgq.pub_sock("car", 4096)),
+            enter(msgq.sub_sock("car")),
+            enter(channel.publisher()),
+            enter(channel.subscriber()),
+            enter(channel.subscriber()),
+            enter(MessageQueue("jobs", max_messages=64, events=True)),
+            enter(SeqlockVector("poses", "<f8", 100)),
+            enter(enter(Board("nodes", 4, 100)).declare("camera")),
+        )
+        made.move()
+        view = made.viewer.receive_view(0)
+        job = made.queue.take(0)
+        assert view is not None
+        assert job is not None
+        yield made
+        view.release()
+        job.ack()
+
+
+def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """Return the cells of a table, by the first of each line."""
+    every = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+    return {one[0]: one[1:] for one in every}
+
+
+def test_each_table_has_every_kind() -> None:
+    tables = (ROWS, boards.WATCHES, info._LINES, stats._READ)
+    assert all(set(table) == set(KINDS) for table in tables)
+    assert [one.kind for one in REMAINS] == list(KINDS)
+
+
+def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
+    found = cells(command.run("list", "--interval", "0").output)
+    assert [name for name in found if name] == SHOWN
+    assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
+    me = str(os.getpid())
+    assert all(found[name][1].endswith(me) for name in SHOWN)
+    messages = {name: (found[name][3], found[name][4], found[name][6]) for name in SHOWN}  # messages, rate, lost
+    assert messages == {
+        "car": ("1", "-", "0"),
+        FRAMES: ("0", "-", "0"),
+        "channel/scans": ("2", "-", "0"),
+        "records/nodes": ("1", "-", "-"),
+        "records/poses": ("4", "-", "-"),
+        "queue/jobs": ("3", "-", "0"),
+    }
+    assert (found["records/poses"][2], found["queue/jobs"][2].endswith(me)) == ("-", True)
+
+
+def test_json_has_the_same_keys_for_every_kind_and_null_for_what_nobody_knows(bus: Bus) -> None:
+    for verb in (("list", "--interval", "0.01"), ("info", *SHOWN, "--interval", "0.01"), ("top", "--once")):
+        found = {one["endpoint"]: one for one in lines(*verb, *(["--interval", "0.01"] if verb[0] == "top" else []))}
+        assert {name: found[name]["kind"] for name in SHOWN} == KIND
+        for name in SHOWN:
+            one = found[name]
+            assert one["rate"] == 0
+            assert one["memory"] > 0
+            assert (one["byte_rate"] is None) == (name in ("records/nodes", "queue/jobs"))
+            assert (one["lost"] is None) == (one["lost_rate"] is None) == name.startswith("records/")
+        assert (found["records/poses"]["form"], found["channel/scans"]["use"]) == ("vector", "pubsub")
+        assert (found["queue/jobs"]["sent"], found["queue/jobs"]["received"]) == (3, 1)
+
+
+@pytest.mark.parametrize("verb", ["list", "top"])
+def test_what_only_tells_of_others_is_shown_when_it_is_asked_for(bus: Bus, verb: str) -> None:
+    def names(*words: str) -> set[str]:
+        return {one["endpoint"] for one in lines(verb, "--interval", "0.01", *words, *(["--once"] * (verb == "top")))}
+
+    assert names() == set(SHOWN)
+    assert names("--all") == {*SHOWN, *AUXILIARY}
+    assert names("channel/jobs:events") == {"channel/jobs:events"}
+    assert names(f"{timing.PREFIX}*") == {TIMED}
+    text = command.run("list", "--interval", "0").output
+    assert "1 timing topics and 1 channels of queues' events are not shown" in text
+    assert "not shown" not in command.run("list", "--interval", "0", "--all").output
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["channel/*", "channel/jobs:*"], ["channel/scans"]),
+        (["car|records/.*"], ["car", "records/nodes", "records/poses"]),
+        (["queue/jobs", "poses"], ["queue/jobs"]),
+        (["*s", "channel/jobs:events"], ["channel/jobs:events", *SHOWN[2:]]),
+    ],
+)
+def test_patterns_choose_among_all_kinds(bus: Bus, texts: list[str], names: list[str]) -> None:
+    for verb in (["list", "--interval", "0"], ["top", "--once", "--interval", "0.01"]):
+        assert sorted(one["endpoint"] for one in lines(*verb, *texts)) == sorted(names)
+
+
+def test_info_says_all_of_each_and_what_is_meant_by_a_name_that_is_not_there(bus: Bus) -> None:
+    text = command.run("info", *SHOWN, "--interval", "0.01").output
+    assert [line for line in text.splitlines() if not line.startswith(" ")] == SHOWN
+    for name, what in (("scans", "channel/scans"), ("queue/poses", "records/poses")):
+        said = command.run("info", "car", name, code=1).output
+        assert f"there is no {name}; " in said
+        assert (what in said) == (name == "scans")
+    assert "cannot name a file" in command.run("info", "topics/car", code=1).output
+
+
+def test_stat_counts_every_kind(bus: Bus) -> None:
+    (line,) = lines("stat", "--once", "--interval", "0.01")
+    kinds = {key: line[key] for key in ("topics", "channels", "records", "queues")}
+    assert kinds == {"topics": 2, "channels": 1, "records": 2, "queues": 1}
+    assert (line["publishers"], line["subscribers"], line["dead"], line["silent"]) == (6, 4, 0, 6)
+    assert (line["rate"], line["byte_rate"], line["lost_rate"]) == (0, 0, 0)
+    (line,) = lines("stat", "--once", "--interval", "0.01", "--all")
+    assert (line["topics"], line["channels"]) == (3, 2)
+    (line,) = lines("stat", "queue/jobs", "--once", "--interval", "0.01")
+    assert (line["byte_rate"], line["rate"]) == (None, 0)
+    head, figures = command.run("stat", "queue/jobs", "--once", "--interval", "0.01").output.splitlines()
+    assert len(head) == len(figures)
+    assert figures.split()[8] == "-"
+
+
+def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
+    board = boards.Board(Names([], None))
+    assert {row.rate for row in board.look()} == {None}
+    for times in (1, 3):
+        for _ in range(times):
+            bus.move()
+        rows = {row.endpoint: row for row in board.look()}
+        moved = {name: _moved(rows[name], lambda row: row.rate) for name in SHOWN}
+        each = {"car": 1, FRAMES: 0, "channel/scans": 2, "records/nodes": 1, "records/poses": 4, "queue/jobs": 3}
+        assert moved == {name: times * count for name, count in each.items()}
+        size = {name: _moved(rows[name], lambda row: row.byte_rate) for name in SHOWN}
+        assert size == {
+            "car": 5 * times,
+            FRAMES: 0,
+            "channel/scans": 6 * times,
+            "records/nodes": None,
+            "records/poses": 32 * times,
+            "queue/jobs": None,
+        }
+    bus.publisher.send_many([b""] * 20)  # its two subscribers have not looked: 8 messages are there
+    (lost,) = (row.lost for row in board.look() if row.endpoint == "channel/scans")
+    assert lost == stats.channel("scans").lost > 0
+
+
+def _moved(row: AnyRow, rate: Callable[[AnyRow], float | None]) -> int | None:
+    found = rate(row)
+    return None if found is None else round(found * row.seconds)
+
+
+def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Slow(RecordWatch):
+        def stats(self) -> Any:
+            asked.append(1)
+            return super().stats()
+
+    monkeypatch.setitem(boards.WATCHES, next(kind for kind in KINDS if kind.name == "records"), Slow)
+    board = boards.Board(Names(["records/poses"], None))
+    for _ in range(10):
+        board.look()
+    assert len(asked) == 1
+    board.look(fresh=True)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("kind", ["queue", "records", "channel"])
+def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: str) -> None:
+    endpoint = {"queue": "queue/jobs", "records": "records/poses", "channel": "channel/scans"}[kind]
+    board = boards.Board(Names([], None))
+    assert endpoint in [row.endpoint for row in board.look()]
+    path = Path(stats.endpoint(endpoint).path)
+    whole = path.read_bytes()
+    os.truncate(path, 0)
+    try:
+        assert endpoint not in [row.endpoint for row in board.look()]
+        assert endpoint not in [row.endpoint for row in board.look(fresh=True)]
+    finally:
+        path.write_bytes(whole)
+
+
+def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
+    rows = boards.Board(Names([], None, auxiliary=False)).look()
+    head, titles, *text = top_verb.lines(rows, {}, "kind")
+    assert head.startswith("6 endpoints, - messages/s, -/s; by kind")
+    assert [line.split()[0] for line in text] == SHOWN
+    assert [line[29:37].strip() for line in text] == [KIND[name] for name in SHOWN]
+    assert [line[61:66].strip() for line in text] == ["1", "0", "2", "-", "-", "1"]  # who reads records leaves no trace
+    at = titles.index("messages/s") + len("messages/s")
+    assert all(line[at - 1] == "-" for line in text)  # no rate: there was no look before
+    assert text[-1].endswith("2 of 64 wait")
+    shown = command.run("top", "--once", "--interval", "0.01", "--sort", "kind").output.splitlines()[2:]
+    assert [line.split()[1] for line in shown] == sorted(KIND.values())
+
+
+def test_top_shortens_names_and_no_pids(prefix: str) -> None:
+    with msgq.Node("a_driver_with_a_long_name").advertise("a_channel_with_a_name_as_long_as_that"):
+        shown = command.run("top", "--once", "--interval", "0.01").output
+    (line,) = [line for line in shown.splitlines() if line.startswith("channel/")]
+    assert f" {os.getpid()} " in line
+    assert line.startswith("channel/a_cha…s_long_as_that ")
+
+
+def test_a_narrow_terminal_folds_the_table(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH", 60)
+    text = command.run("list", "--interval", "0").output
+    assert max(map(len, text.splitlines()[:-1])) <= 60
+    assert "cha" in text
+
+
+def test_the_shell_completes_names_of_every_kind(bus: Bus) -> None:
+    completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+    for verb in ("list", "info", "stat", "top", "clean", "echo", "hz", "pub"):
+        found = [item.value for item in completion.get_completions([verb], "")]
+        assert sorted(found) == sorted([*SHOWN, *AUXILIARY])
+
+
+def traces(prefix: str) -> dict[str, tuple[bytes, int, int]]:
+    """Return all that is in memory under a prefix: names, bytes, modes, and when anybody wrote it by a system call."""
+    found = {}
+    for path in SHM.glob(f"*{prefix}*/*"):
+        status = path.stat()
+        assert stat.S_ISREG(status.st_mode)
+        found[str(path)] = (path.read_bytes(), status.st_mode, status.st_mtime_ns)
+    return found
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_nobody_who_looks_leaves_a_trace(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
+    before = traces(prefix)
+    assert len(before) >= 2 * 3 + 2 + 1 + 2 + 1  # topics have two files, the channel a pool
+    known = [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()]
+    command.run(*words, code=None)
+    assert traces(prefix) == before
+    assert [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()] == known
+
+
+def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
+    for made in (msgq.pub_sock("car", 4096), Channel("scans"), SeqlockVector("poses", "<f8", 3), MessageQueue("jobs")):
+        made.close()
+    board = boards.Board(Names([], None))
+    for _ in range(2):
+        assert [row.endpoint for row in board.look(fresh=True)] == [
+            "car",
+            "channel/scans",
+            "records/poses",
+            "queue/jobs",
+        ]
+    assert [one.participants for one in stats.endpoints()] == [()] * 4
+    assert stats.channel("scans").opened is False
+    found = lines("clean", "car", "channel/scans", "records/poses", "queue/jobs")
+    assert {one["action"] for one in found} == {"removed"}
+    assert board.look() == []
+
+
+def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
+    found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
+    for one, count in zip(REMAINS, (3, 2, 2, 1), strict=True):
+        assert found[one.check].startswith(f"{count} {one.noun}, ")
+        assert found[one.check].endswith("the dead left nothing in them")
+
+
+def test_clean_names_every_kind_by_its_mark(bus: Bus) -> None:
+    kept = {one["endpoint"]: one for one in lines("clean", ".*", code=1)}
+    assert kept.keys() == {"car", FRAMES, TIMED, "channel/scans"}
+    assert {one["action"] for one in lines("clean", "queue/*", "records/.*", code=1)} == {"kept"}
+    assert [one.endpoint for one in stats.endpoints()] == [
+        "car",
+        TIMED,
+        FRAMES,
+        "channel/jobs:events",
+        *SHOWN[2:],
+    ]
+
+
+class Screen:
+    """`msgq top` in a terminal of its own, 60 columns wide."""
+
+    def __init__(self) -> None:
+        self.keyboard, side = os.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+        words = [sys.executable, "-m", "msgq", "top", "--interval", "0.05"]
+        environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        environment["TERM"] = "xterm"
+        self.process = subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=environment)
+        os.close(side)
+        self.text = ""
+
+    def shows(self, text: str) -> None:
+        """Wait until it shows this."""
+        until_s = time.monotonic() + DEADLINE
+        while text not in self.text:
+            left_s = until_s - time.monotonic()
+            assert left_s > 0, self.text
+            if select.select([self.keyboard], [], [], left_s)[0]:
+                self.text += os.read(self.keyboard, 65536).decode()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.keyboard)
+
+
+def test_top_is_live_in_a_narrow_terminal_and_keys_sort(bus: Bus) -> None:
+    with closing(Screen()) as screen:
+        screen.shows("by rate")
+        for key, title in (("k", "by kind"), ("n", "by name"), ("m", "by memory")):
+            os.write(screen.keyboard, key.encode())
+            screen.shows(title)
+        screen.shows("records/poses")
+        frames = screen.text.replace("\x1b[H", "\n")  # each begins at the top
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frames)
+        assert max(len(line) for line in re.split(r"[\r\n]+", plain)) <= 60
+        os.write(screen.keyboard, b"q")
+        assert screen.process.wait(DEADLINE) == 0

@@ -1,0 +1,182 @@
+"""`msgq pub` on channels, work queues, vectors and boards; topics are in test_cli_live.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import Schema, stats
+from msgq.channel import Channel
+from msgq.workqueue import MessageQueue
+from tests import command
+from tests.support import DEADLINE, Child, wait_until
+from tests.unit import traffic_actors
+from tests.unit.traffic_actors import POSE
+
+
+def pub(*words: object, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command.run("pub", "--json", *words, code=code).stdout)
+    return found
+
+
+def refused(*words: object, code: int = 1) -> str:
+    result = command.run("pub", *words, code=code)
+    assert result.stdout == ""
+    return result.stderr
+
+
+# ---- channels ----
+
+
+def test_a_channel_is_published_on_beside_others(prefix: str) -> None:
+    with Child(traffic_actors.publish_on_channel, "cam", "left") as child:
+        assert child.hear() == "up"
+        with Channel("cam") as channel, channel.subscriber() as subscriber:
+            assert pub("channel/cam", "grüß", "-n", "3", "--rate", "500") == {
+                "endpoint": "channel/cam",
+                "messages": 3,
+                "bytes": 18,
+            }
+            child.say(2)
+            child.say(0)
+            child.result()
+            assert subscriber.receive_many() == ["grüß".encode()] * 3 + [b"0", b"1"]
+        assert stats.channel("cam").messages == 5
+
+
+def test_a_channel_that_is_not_there_is_made(prefix: str) -> None:
+    assert pub("channel/cam", '{"a": [1]}', "--as", "json")["messages"] == 1
+    with Channel("cam", create=False) as channel, channel.subscriber(history=9) as subscriber:
+        assert subscriber.receive_many() == [b'{"a":[1]}']
+        assert channel.schema == Schema("json", "json")
+    assert [one.left for one in stats.channel("cam").publishers] == [True]
+
+
+def test_lines_go_to_a_channel_one_by_one(prefix: str) -> None:
+    called = [sys.executable, "-m", "msgq", "pub", "channel/cam", "--lines", "--as", "hex"]
+    with Channel("cam") as channel, channel.subscriber() as subscriber:
+        done = subprocess.run(called, input="00 ff\n01\n", capture_output=True, text=True, timeout=DEADLINE)
+        assert done.returncode == 0, done.stderr
+        assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
+
+
+def test_it_waits_for_subscribers_of_a_channel(prefix: str) -> None:
+    assert "had no 1 subscribers within 0.1 s" in refused("channel/cam", "x", "--wait", "1", "--timeout", "0.1", code=3)
+    with Channel("cam") as channel, channel.subscriber() as subscriber:
+        assert pub("channel/cam", "x", "--wait", "1", "--timeout", "20")["messages"] == 1
+        assert subscriber.receive(0) == b"x"
+
+
+# ---- queues ----
+
+
+def test_a_queue_gets_messages_with_their_priority(prefix: str) -> None:
+    assert pub("queue/jobs", "a", "-n", "2") == {"endpoint": "queue/jobs", "messages": 2, "bytes": 2}
+    pub("queue/jobs", "b", "--priority", "7")
+    with MessageQueue("jobs", 0) as queue:
+        assert [tuple(one) for one in queue.receive_many()] == [(b"b", 7), (b"a", 0), (b"a", 0)]
+        assert queue.schema is None
+
+
+def test_json_is_packed_by_the_schema_of_a_queue(prefix: str) -> None:
+    schema = Schema("Pose", "struct", json.dumps(np.lib.format.dtype_to_descr(POSE)).encode())
+    with MessageQueue("jobs", schema=schema) as queue:
+        pub("queue/jobs", '{"x": 2.5, "id": 3}', "--as", "json")
+        assert np.frombuffer(queue.receive().data, POSE).tolist() == [(2.5, 3)]
+
+
+def test_a_full_queue_is_waited_for(prefix: str) -> None:
+    with MessageQueue("jobs", max_messages=1) as queue:
+        queue.send(b"first")
+        assert "holds 1 messages" in refused("queue/jobs", "x", "--timeout", "0.1", code=3)
+        called = [sys.executable, "-m", "msgq", "pub", "queue/jobs", "second"]
+        with subprocess.Popen(called) as running:
+            wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
+            assert queue.receive(0) == (b"first", 0)
+            assert running.wait(DEADLINE) == 0
+        assert queue.receive(0) == (b"second", 0)
+
+
+def test_a_signal_ends_it_while_a_queue_is_full(prefix: str) -> None:
+    with MessageQueue("jobs", max_messages=1) as queue:
+        queue.send(b"first")
+        with subprocess.Popen(
+            [sys.executable, "-m", "msgq", "pub", "queue/jobs", "x"], stderr=subprocess.PIPE
+        ) as running:
+            wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
+            running.send_signal(signal.SIGINT)
+            assert (running.communicate(timeout=DEADLINE)[1], running.returncode) == (b"", 0)
+        assert stats.queue("jobs").sent == 1
+
+
+# ---- records ----
+
+
+def test_an_element_of_a_vector_is_written(prefix: str) -> None:
+    with msgq.SeqlockVector("poses", POSE, 4) as vector:
+        assert pub("records/poses", '{"x": 2.5, "id": 7}', "--index", 2, "-n", 3)["messages"] == 3
+        assert vector[2].tolist() == (2.5, 7)
+        assert vector.counts().tolist() == [0, 0, 3, 0]
+        pub("records/poses", vector[2].tobytes().hex(), "--as", "hex", "--index", 0)
+        assert vector[0] == vector[2]
+
+
+def test_a_single_number_needs_no_index(prefix: str) -> None:
+    with msgq.Seqlock("speed", np.int32) as record:
+        pub("--", "records/speed", "-5")
+        assert record.value == -5
+        assert "cannot be sent as JSON" in refused("records/speed", "fast")
+        assert "has elements of 4 bytes, and this message has 3" in refused("records/speed", "abc", "--as", "text")
+        assert record.count == 1
+
+
+def test_a_value_of_a_board_is_written(prefix: str) -> None:
+    with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
+        assert pub("records/state", "1.5", "--as", "json", "--key", "speed")["bytes"] == 3
+        assert board.items() == [("speed", b"1.5")]
+        board.declare("mode")
+        assert str(os.getpid()) in refused("records/state", "x", "--key", "mode")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        ("records/none x", 1, "there is no records/none, and a message does not say what it would have to be"),
+        ("records/poses x", 2, "records/poses has 4 elements; give --index, 0 to 3"),
+        ("records/poses x --key k", 2, "records/poses is a vector, which has no keys; give --index"),
+        ("records/poses {} --index 4", 1, "4"),
+        ("records/poses {} --index 0 --wait 1", 2, "--wait waits for subscribers, which records/poses has not"),
+        ("records/state x", 2, "records/state is a board; give --key"),
+        ("records/state x --index 0", 2, "records/state is a board, which has no indexes; give --key"),
+        ("queue/jobs x --index 0", 2, "--index is for records/NAME"),
+        ("queue/jobs x --wait 1", 2, "--wait waits for subscribers, which queue/jobs has not"),
+        ("channel/cam x --priority 1", 2, "--priority is for queue/NAME"),
+        ("channel/cam x --force", 2, "--force is for topics"),
+        ("car x --key k", 2, "--key is for records/NAME"),
+        ("queue/a/b x", 1, "a/b"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(prefix: str, words: str, code: int, text: str) -> None:
+    with msgq.SeqlockVector("poses", POSE, 4), msgq.Board("state", 8, 100):
+        before = set(stats.endpoint_inodes())
+        said = refused(*words.split(), code=code)
+        assert text in said.splitlines()[-1]
+        assert "Traceback" not in said
+        assert set(stats.endpoint_inodes()) - before <= {"queue/jobs"}
+
+
+def test_what_two_publish_at_once_all_arrives(prefix: str) -> None:
+    with MessageQueue("jobs", max_messages=4) as queue:
+        called = [sys.executable, "-m", "msgq", "pub", "queue/jobs", "-n", "200", "--json"]
+        both = [subprocess.Popen([*called, text], stdout=subprocess.PIPE) for text in ("a", "b")]
+        found = [queue.receive().data for _ in range(400)]
+        assert [json.loads(one.communicate(timeout=DEADLINE)[0])["messages"] for one in both] == [200, 200]
+        assert sorted(found) == [b"a"] * 200 + [b"b"] * 200

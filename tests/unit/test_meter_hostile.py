@@ -1,0 +1,37 @@
+"""Meters beside endpoints that need Python's help at each message."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import msgq
+from msgq import naming
+from msgq.impl.meter.channel import ChannelMeter
+from msgq.impl.meter.meter import watch
+from tests.support import Child, say
+
+
+def flood(name: str) -> None:
+    """Child: publish from a pool that has no name any more, until it is killed."""
+    publisher = msgq.Channel(name, capacity=8192).publisher()
+    for _, uid in naming.pools(naming.prefix()):
+        os.unlink(naming.pool_path(name, naming.prefix(), uid))
+    say("ready")
+    while True:
+        publisher.send(b"x")
+
+
+def test_a_publisher_without_a_pool_does_not_keep_a_watch_from_its_end(prefix: str) -> None:
+    """Failure would mean: somebody who publishes without a pause has `msgq hz` run for ever."""
+    with Child(flood, "c") as child:
+        assert child.hear() == "ready"
+        meter = ChannelMeter("c", prefix)
+        watching = threading.Thread(target=watch, args=([meter], 0.3), daemon=True)
+        watching.start()
+        watching.join(20)
+        ended = not watching.is_alive()
+        child.kill()
+        watching.join()
+        meter.close()
+    assert ended

@@ -1,0 +1,378 @@
+"""Meters of channels, vectors, boards and work queues, and `msgq hz`, `bw`, `delay` on them, beside real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import Schema, stats
+from msgq.channel import Channel
+from msgq.errors import EndpointClosedError, SegmentError, SegmentSizeError
+from msgq.impl.ground import clock
+from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
+from msgq.workqueue import MessageQueue
+from tests import command
+from tests.support import Child, Task
+from tests.unit import traffic_actors
+from tests.unit.traffic_actors import POSE
+
+
+def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).stdout.splitlines()]
+
+
+def seen_by(meter: Meter, messages: int) -> None:
+    """Count until so many messages were seen or lost."""
+    while (now := meter.reading()).messages + (now.lost or 0) < messages:
+        watch([meter], 0.01)
+
+
+# ---- channels ----
+
+
+def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
+    with (
+        Child(traffic_actors.publish_on_channel, "cam", "left") as left,
+        Child(traffic_actors.publish_on_channel, "cam", "right") as right,
+    ):
+        assert left.hear() == right.hear() == "up"
+        meter = ChannelMeter("cam", prefix)
+        left.say(1)
+        seen_by(meter, 1)  # periods begin with what is found first
+        for child in (left, right):
+            child.say(5000)
+        seen_by(meter, 10_001)
+        watch([meter], 0.01)
+        reading = meter.reading()
+        assert reading.lost is not None
+        assert reading.messages + reading.lost == 10_001
+        assert (reading.endpoint, reading.until) == ("channel/cam", "seen")
+        assert reading.sizes is not None
+        assert reading.sizes.max == 4
+        assert reading.delays_us is not None
+        assert (reading.delays_us.count, reading.early) == (reading.messages, 0)
+        assert reading.rate == pytest.approx((reading.periods_us.count + reading.lost) / reading.span_s)  # type: ignore[union-attr]
+        there = stats.channel("cam")
+        assert (there.messages, there.subscribers, there.viewers) == (10_001, (), ())
+        left.say(0)
+        right.say(0)
+
+
+def test_a_channel_that_lapped_us_is_counted_exactly(prefix: str) -> None:
+    with Channel("cam", capacity=8) as channel, channel.publisher() as publisher:
+        meter = ChannelMeter("cam", prefix)
+        publisher.send_many([b"x"] * 1000)
+        watch([meter], 0.001)
+        reading = meter.reading()
+        assert reading.lost is not None
+        assert 0 < reading.messages <= 8
+        assert reading.messages + reading.lost == 1000
+        meter.clear()
+        publisher.send(b"x")
+        watch([meter], 0.001)
+        assert (meter.reading().messages, meter.reading().lost) == (1, 0)
+
+
+def test_it_looks_at_least_once(prefix: str) -> None:
+    with Channel("cam") as channel, channel.publisher() as publisher:
+        meter = ChannelMeter("cam", prefix)
+        publisher.send_many([b"1", b"2"])
+        watch([meter], 0)
+        assert meter.reading().messages == 2
+
+
+def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
+    with Channel("cam", stamps=False) as channel, channel.publisher() as publisher:
+        meter = ChannelMeter("cam", prefix, 4)
+        publisher.send(b"head" + struct.pack("<Q", clock.time_ns() - 5_000_000))
+        publisher.send(b"head" + struct.pack("<Q", clock.time_ns() + 3_600_000_000_000))
+        publisher.send(b"short")
+        watch([meter], 0.001)
+        reading = meter.reading()
+        assert (reading.messages, reading.undated, reading.early) == (3, 1, 1)
+        assert reading.delays_us is not None
+        assert (reading.delays_us.count, reading.delays_us.max >= 5000) == (2, True)
+        bare = ChannelMeter("cam", prefix)
+        publisher.send(b"x")
+        watch([bare], 0.001)
+        assert bare.reading().delays_us is None
+
+
+# ---- records ----
+
+
+def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
+    with Child(traffic_actors.write_vector, "poses", 10) as child:
+        assert child.hear() == "up"
+        child.say(1)
+        child.hear()  # before we looked
+        meter = RecordsMeter("poses", prefix)
+        for i in range(500):
+            child.say(i % 10)
+        for _ in range(500):
+            child.hear()
+        seen_by(meter, 500)
+        reading = meter.reading()
+        assert reading.lost is not None
+        assert reading.messages + reading.lost == 500
+        assert reading.sizes is not None
+        assert (reading.sizes.min, reading.sizes.max) == (POSE.itemsize, POSE.itemsize)
+        assert reading.delays_us is not None
+        assert (reading.delays_us.count, reading.early) == (reading.messages, 0)
+        assert [one.participant.pid for one in stats.record("poses").writers] == [child.pid]
+        child.say(-1)
+
+
+def test_what_was_overwritten_in_a_vector_is_lost(prefix: str) -> None:
+    with msgq.Seqlock("speed", np.float64) as record:
+        meter = RecordsMeter("speed", prefix)
+        for value in range(100):
+            record.value = value
+        watch([meter], 0.001)
+        assert (meter.reading().messages, meter.reading().lost) == (1, 99)
+
+
+def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
+    with msgq.Board("state", 100, 1000) as board:
+        meter = RecordsMeter("state", prefix)
+        board.declare("small").write(bytes(10))
+        board.declare("large").write(bytes(1000))
+        watch([meter], 0.001)
+        reading = meter.reading()
+        assert (reading.messages, reading.bytes, reading.lost) == (2, 1010, 0)
+
+
+# ---- queues ----
+
+
+def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: str) -> None:
+    with MessageQueue("jobs", events=True) as queue, Child(traffic_actors.work_in_queue, "jobs") as child:
+        assert child.hear() == "up"
+        meter = EventsMeter("jobs", prefix)  # their channel is still to come
+        watch([meter], 0.001)
+        queue.send(bytes(100))
+        time.sleep(0.02)  # it waits so long
+        with queue.take():
+            pass
+        child.say(50)
+        child.hear()
+        seen_by(meter, 51)
+        reading = meter.reading()
+        assert (reading.messages, reading.lost, reading.until) == (51, 0, "taken")
+        assert reading.sizes is not None
+        assert (reading.sizes.min, reading.sizes.max) == (1, 100)
+        assert reading.delays_us is not None
+        assert reading.delays_us.count == 51
+        assert reading.delays_us.max >= 20_000
+        assert reading.delays_us.min < 20_000
+        child.say(0)
+
+
+def test_a_message_that_comes_back_waited_once(prefix: str) -> None:
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"x")
+        meter = EventsMeter("jobs", prefix)
+        queue.take().nack()
+        queue.take().ack()
+        watch([meter], 0.001)
+        reading = meter.reading()
+        assert (reading.messages, reading.delays_us and reading.delays_us.count) == (0, 1)
+
+
+def test_a_queue_without_events_tells_how_many_and_how_long_those_wait_that_are_there(prefix: str) -> None:
+    with MessageQueue("jobs") as queue, Child(traffic_actors.work_in_queue, "jobs") as child:
+        assert child.hear() == "up"
+        queue.send(b"before")
+        meter = QueueMeter("jobs", prefix)
+        child.say(100)
+        child.hear()
+        seen_by(meter, 100)
+        queue.send(b"x")
+        time.sleep(0.01)  # it waits so long
+        watch([meter], 0.001)
+        reading = meter.reading()
+        assert (reading.messages, reading.lost, reading.bytes, reading.sizes, reading.until) == (
+            101,
+            0,
+            None,
+            None,
+            "now",
+        )
+        assert reading.delays_us is not None
+        assert (reading.delays_us.count, reading.delays_us.min >= 10_000) == (1, True)
+        there = stats.queue("jobs")
+        assert (there.depth, len(there.handles)) == (1, 2)
+        child.say(0)
+
+
+# ---- all of them ----
+
+
+def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
+    with (
+        msgq.pub_sock("car") as topic,
+        Channel("car") as channel,
+        channel.publisher() as publisher,
+        MessageQueue("car") as queue,
+        MessageQueue("bus", events=True) as events,
+        msgq.Seqlock("car", POSE) as record,
+    ):
+        meters: list[Meter] = [
+            TopicMeter(msgq.context, "car"),
+            ChannelMeter("car", prefix),
+            RecordsMeter("car", prefix),
+            QueueMeter("car", prefix),
+            EventsMeter("bus", prefix),
+        ]
+        for _ in range(3):
+            topic.send(b"t")
+            publisher.send(b"c")
+            queue.send(b"q")
+            events.send(b"e")
+            record.value = (1, 2)
+            watch(meters, 0.06)
+        found = {one.endpoint: one.messages for one in (meter.reading() for meter in meters)}
+        assert found == {"car": 3, "channel/car": 3, "records/car": 3, "queue/car": 3, "queue/bus": 3}
+        for meter in meters:
+            meter.close()
+            with pytest.raises(EndpointClosedError):
+                watch([meter], 0.001)
+
+
+def test_they_leave_no_trace(prefix: str) -> None:
+    with (
+        Channel("car") as channel,
+        channel.publisher() as publisher,
+        MessageQueue("car", events=True) as queue,
+        MessageQueue("bus") as other,
+        msgq.Seqlock("car", POSE) as record,
+    ):
+        publisher.send(b"c")
+        queue.send(b"q")
+        other.send(b"q")
+        record.value = (1, 2)
+        files = [path for path in Path("/dev/shm").glob(f"msgq*_{prefix}/*") if path.is_file()]
+        before = [path.read_bytes() for path in files]
+        meters = [
+            *(ChannelMeter("car", prefix), RecordsMeter("car", prefix)),
+            *(QueueMeter("bus", prefix), EventsMeter("car", prefix)),
+        ]
+        watch(meters, 0.01)
+        assert [meter.reading().endpoint for meter in meters] == [
+            "channel/car",
+            "records/car",
+            "queue/bus",
+            "queue/car",
+        ]
+        assert [path.read_bytes() for path in files] == before
+        assert len(files) == 7  # two hubs and their pools, two queues, a record
+
+
+@pytest.mark.parametrize("kind", [ChannelMeter, RecordsMeter, QueueMeter])
+def test_what_is_not_there_is_said(prefix: str, kind: Any) -> None:
+    with pytest.raises(SegmentError, match="none"):
+        kind("none", prefix)
+
+
+def test_a_file_that_others_cut(endpoint: str) -> None:
+    with MessageQueue(endpoint, max_messages=1000) as queue, msgq.SeqlockVector(endpoint, POSE, 10_000) as vector:
+        jobs, poses = QueueMeter(endpoint, ""), RecordsMeter(endpoint, "")
+        os.truncate(queue.path, 57344)
+        os.truncate(vector.path, 65536)
+        with pytest.raises(SegmentSizeError):
+            jobs.reading()
+        with pytest.raises(SegmentSizeError):
+            watch([poses], 0.2)
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def traffic(prefix: str) -> Any:
+    """Write to an endpoint of each kind while the test runs, some hundred times a second."""
+    with (
+        Channel("car") as channel,
+        channel.publisher() as publisher,
+        MessageQueue("car", events=True) as queue,
+        MessageQueue("bus") as other,
+        msgq.Seqlock("car", POSE) as record,
+    ):
+        over: list[None] = []
+
+        def work() -> None:
+            while not over:
+                publisher.send(bytes(100))
+                queue.send(bytes(50))
+                other.send(bytes(50))
+                queue.receive(0)
+                other.receive(0)
+                record.value = (1, 2)
+                time.sleep(0.002)
+
+        other.send(b"stays", 0)
+        task = Task(work)
+        yield
+        over.append(None)
+        task.result()
+
+
+def test_hz_bw_and_delay_of_every_kind(traffic: None) -> None:
+    names = ["channel/car", "queue/bus", "queue/car", "records/car"]
+    hz = lines("hz", *names, "--once", "--interval", "0.5")
+    assert sorted(one["endpoint"] for one in hz) == names
+    for one in hz:
+        assert one["rate"] == pytest.approx(hz[0]["rate"], rel=0.5)
+        assert one["periods_us"]["min"] <= one["periods_us"]["p50"] <= one["periods_us"]["max"]
+    sizes = {one["endpoint"]: one["sizes"] and one["sizes"]["mean"] for one in lines("bw", ".*/...", "--once")}
+    assert [sizes[name] for name in names] == [100, None, 50, POSE.itemsize]
+    delays = {one["endpoint"]: one for one in lines("delay", *names, "--once", "--interval", "0.5")}
+    assert [delays[name]["until"] for name in names] == ["seen", "now", "taken", "seen"]
+    assert all(0 < one["delays_us"]["p50"] < 60e6 and one["early"] == 0 for one in delays.values())
+    text = command.run("bw", "queue/bus", "--once", "--interval", "0.1").output
+    assert " - " in text
+    assert "taken" in command.run("delay", "queue/car", "--once", "--interval", "0.1").output
+
+
+def test_delay_wants_an_offset_where_there_is_no_time(prefix: str) -> None:
+    said = Schema("Car", "struct", json.dumps([["publish_time", "<u8"]]).encode())
+    with Channel("bare", stamps=False) as bare, Channel("said", stamps=False, schema=said) as channel:
+        assert "--offset" in command.run("delay", "channel/bare", "--once", code=1).stderr
+        with channel.publisher() as publisher, bare.publisher() as other:
+
+            def work() -> None:
+                for _ in range(200):
+                    publisher.send(struct.pack("<Q", clock.time_ns()))
+                    other.send(struct.pack("<Q", clock.time_ns()))
+                    time.sleep(0.002)
+
+            task = Task(work)
+            (found,) = lines("delay", "channel/said", "--once", "--interval", "0.1")
+            assert found["delays_us"]["count"] == found["messages"] > 0
+            (found,) = lines("delay", "channel/bare", "--offset", "0", "--once", "--interval", "0.1")
+            assert found["delays_us"]["count"] == found["messages"] > 0
+            task.result()
+
+
+def test_an_offset_is_for_payloads(prefix: str) -> None:
+    with msgq.Seqlock("speed", np.float64), MessageQueue("jobs"):
+        for name in ("records/speed", "queue/jobs"):
+            assert name in command.run("delay", name, "--offset", "0", "--once", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["hz", "bw", "delay"])
+@pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
+def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str, kind: str) -> None:
+    Channel("silent").close()
+    MessageQueue("silent").close()
+    msgq.Seqlock("silent", POSE).close()
+    result = command.run(verb, f"{kind}silent", "--timeout", "0.1", "--interval", "0.05", code=3)
+    assert "nothing came within 0.1 s" in result.stderr

@@ -1,0 +1,242 @@
+"""Messages of a work queue, seen by who takes none of them: `msgq.stats.queue_messages`, and what `msgq echo` uses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from msgq import stats
+from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
+from msgq.figures.queues import QueueMessage
+from msgq.impl.ground import clock
+from msgq.impl.workqueue.peek import Onlooker
+from msgq.schema import Schema
+from msgq.workqueue import MessageQueue
+from tests.support import Child, say
+from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, soon, words_of_all_kinds
+
+SEED = int(os.environ.get("MSGQ_TEST_SEED", "20261123"))
+
+
+@pytest.fixture
+def queue(endpoint: str) -> Iterator[MessageQueue]:
+    with MessageQueue(endpoint, max_messages=MESSAGES, max_message_size=SIZE, schema=Schema("Job", "json")) as queue:
+        yield queue
+        queue.unlink()
+
+
+def data(messages: list[QueueMessage]) -> list[bytes]:
+    return [message.data for message in messages]
+
+
+# ---- what is seen ----
+
+
+def test_messages_are_seen_in_the_order_in_which_they_will_be_received(queue: MessageQueue) -> None:
+    began_ns = clock.time_ns()
+    queue.send(b"first", 1)
+    queue.send(b"urgent", 9, origin_time=77)
+    queue.send(b"", 1)
+    found = stats.queue_messages(queue.name)
+    assert [(one.data, one.priority, one.deliveries) for one in found] == [
+        (b"urgent", 9, 0),
+        (b"first", 1, 0),
+        (b"", 1, 0),
+    ]
+    assert [one.origin_time for one in found] == [77, 0, 0]
+    assert began_ns <= found[1].sent_time <= found[0].sent_time <= found[2].sent_time <= clock.time_ns()
+    assert sorted(one.number for one in found) == [found[1].number, found[0].number, found[2].number]
+    assert data(found) == [queue.receive().data for _ in range(3)]
+    assert stats.queue_messages(queue.name) == []
+
+
+def test_so_many_are_seen_as_are_asked_for(queue: MessageQueue) -> None:
+    queue.send_many([b"0", b"1", b"2"])
+    assert data(stats.queue_messages(queue.name, limit=2)) == [b"0", b"1"]
+    assert stats.queue_messages(queue.name, limit=0) == []
+    with pytest.raises(InvalidValueError):
+        stats.queue_messages(queue.name, limit=-1)
+
+
+def test_what_is_taken_is_not_seen_and_what_came_back_is(queue: MessageQueue) -> None:
+    queue.send_many([b"0", b"1"])
+    (number, _) = [one.number for one in stats.queue_messages(queue.name)]
+    job = queue.take()
+    assert data(stats.queue_messages(queue.name)) == [b"1"]
+    job.nack()
+    back, _ = stats.queue_messages(queue.name)
+    assert (back.data, back.deliveries, back.number) == (b"0", 1, number)
+
+
+def test_each_message_is_new_once(queue: MessageQueue) -> None:
+    onlooker = Onlooker(queue.name, "")
+    queue.send_many([b"0", b"1", b"2"])
+    assert data(onlooker.news(1)) == [b"0"]
+    assert data(onlooker.news()) == [b"1", b"2"]
+    job = queue.take()
+    assert onlooker.news() == []
+    job.nack()
+    assert onlooker.news() == [], "it came back, and is the one that was seen"
+    assert (len(onlooker.messages()), onlooker.sent, onlooker.schema) == (3, 3, Schema("Job", "json"))
+    queue.receive_many()
+    queue.send(b"0")
+    assert data(onlooker.news()) == [b"0"], "another one in the same place"
+
+
+def test_an_equal_word_is_another_message_if_it_was_sent_at_another_time(queue: MessageQueue, endpoint: str) -> None:
+    """As when a sender is stopped between READY and the count, and the next one gets the same number."""
+    onlooker, file = Onlooker(queue.name, ""), QueueFile(endpoint)
+    queue.send(b"0")
+    assert data(onlooker.news()) == [b"0"]
+    file.write(file.head(0, 3), file.read(file.head(0, 3)) + 1)
+    assert data(onlooker.news()) == [b"0"]
+
+
+# ---- without a trace ----
+
+
+def test_nobody_notices(queue: MessageQueue) -> None:
+    queue.send_many([b"0", b"1"], 3)
+    before = Path(queue.path).read_bytes()
+    onlooker = Onlooker(queue.name, "")
+    onlooker.news()
+    stats.queue_messages(queue.name)
+    assert Path(queue.path).read_bytes() == before
+    (maps,) = {line.split()[1] for line in Path("/proc/self/maps").read_text().splitlines() if queue.path in line} - {
+        "rw-s"  # of our handle
+    }
+    assert maps == "r--s"
+
+
+def test_a_queue_that_is_not_there(endpoint: str) -> None:
+    with pytest.raises(SegmentError) as raised:
+        stats.queue_messages(endpoint)
+    assert raised.value.errno == errno.ENOENT
+    assert not os.path.exists(f"/dev/shm/msgqjobs_{endpoint}")
+
+
+def test_a_queue_that_was_removed_is_still_seen_by_who_looked_before(endpoint: str) -> None:
+    with MessageQueue(endpoint) as queue:
+        onlooker = Onlooker(endpoint, "")
+        queue.unlink()
+        queue.send(b"x")
+        assert data(onlooker.messages()) == [b"x"]
+
+
+# ---- hostile bytes ----
+
+
+def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
+    file, onlooker = QueueFile(endpoint), Onlooker(endpoint, "")
+    queue.send(b"sound")
+    for word in words_of_all_kinds(0, file.read(file.row(0, 8))):
+        for place in (1, 63, 64, MESSAGES - 1):
+            file.write(file.word(place), word)
+        assert b"sound" in data(soon(onlooker.messages))
+        soon(onlooker.news)
+
+
+def test_heads_that_make_no_sense(queue: MessageQueue, endpoint: str) -> None:
+    """A length that no message can have is never read so far; the other words are only shown."""
+    file, onlooker = QueueFile(endpoint), Onlooker(endpoint, "")
+    queue.send_many([b"hostile", b"sound"])
+    for field in range(8):
+        before = file.read(file.head(0, field))
+        for value in (*EDGES, SIZE, SIZE + 1):
+            file.write(file.head(0, field), value)
+            found = soon(onlooker.messages)
+            assert data(found)[-1] == b"sound"
+            assert len(found) == (1 if field == 1 and value > SIZE else 2)
+        file.write(file.head(0, field), before)
+
+
+def test_a_file_that_others_cut(endpoint: str) -> None:
+    queue = MessageQueue(endpoint, max_messages=1000, max_message_size=1000)
+    onlooker = Onlooker(endpoint, "")
+    queue.send(b"x")
+    os.truncate(queue.path, 65536)
+    with pytest.raises(SegmentSizeError):
+        onlooker.messages()
+    queue.unlink()
+
+
+# ---- live traffic ----
+
+ROUNDS, BIG = 600, 1 << 19
+
+
+def send_checked(name: str, seed: int) -> int:
+    """Child: send messages of all sizes with a checksum at both ends, as fast as it goes."""
+    rng = random.Random(seed)
+    with MessageQueue(name) as queue:
+        for _ in range(ROUNDS):
+            body = bytes([rng.randrange(256)]) * rng.randrange(BIG // 2, BIG - 8)
+            check = zlib.crc32(body).to_bytes(4, "little")
+            queue.send(check + body + check, rng.randrange(3), timeout=30)
+    return ROUNDS
+
+
+def take_all(name: str) -> list[int]:
+    """Child: take, give back now and then, acknowledge; say how many went through, and what came twice."""
+    rng = random.Random(name)
+    done = 0
+    with MessageQueue(name) as queue:
+        say("up")
+        while (job := queue.take(1.0)) is not None:
+            if rng.random() < 0.1:
+                job.nack()
+                continue
+            if job.data == b"end":
+                job.ack()
+                break
+            assert whole(job.data)
+            job.ack()
+            done += 1
+    return [done]
+
+
+def whole(payload: bytes) -> bool:
+    check = zlib.crc32(payload[4:-4]).to_bytes(4, "little")
+    return payload[:4] == check == payload[-4:]
+
+
+def test_looks_beside_two_takers_never_take_and_never_tear(endpoint: str) -> None:
+    """What: two send, two take and give back, and this one looks all the time.
+
+    Why: a place is used again while it is copied.
+    A failure would mean: half of one message with half of another, one that is shown twice, or one that is missing for
+    those whose it is.
+    """
+    with MessageQueue(endpoint, max_messages=4, max_message_size=BIG) as queue:
+        onlooker = Onlooker(endpoint, "")
+        with (
+            Child(take_all, endpoint) as one,
+            Child(take_all, endpoint) as other,
+            Child(send_checked, endpoint, SEED) as first,
+            Child(send_checked, endpoint, SEED + 1) as second,
+        ):
+            assert one.hear() == other.hear() == "up"
+            seen: set[tuple[int, int, int]] = set()
+            looked = 0
+            while onlooker.sent < 2 * ROUNDS:
+                for message in onlooker.messages():
+                    assert whole(message.data)
+                    looked += 1
+                for message in onlooker.news():
+                    assert whole(message.data)
+                    key = (message.priority, message.number, message.sent_time)
+                    assert key not in seen
+                    seen.add(key)
+            assert first.result() == second.result() == ROUNDS
+            queue.send_many([b"end", b"end"])
+            assert sum(one.result() + other.result()) == 2 * ROUNDS
+        assert looked > 20
+        assert len(seen) > 20
+        assert stats.queue(endpoint).depth == 0
+        queue.unlink()

@@ -1,0 +1,31 @@
+"""What goes with a queue that is cleaned away."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from msgq import naming, stats
+from msgq.impl.workqueue import removal, snapshot
+from msgq.queue_events import events_channel
+from msgq.workqueue import MessageQueue
+
+
+def test_events_go_while_the_queue_has_its_name(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure would mean: the events of a queue that somebody makes just then are taken from all who listen."""
+    with MessageQueue("jobs", events=True) as queue:
+        queue.send(b"x")
+    remove, there = removal.remove_events, []
+
+    def watched(name: str, in_prefix: str) -> None:
+        there.append(os.path.exists(naming.queue_path(name, in_prefix)))
+        remove(name, in_prefix)
+
+    monkeypatch.setattr(snapshot, "remove_events", watched)
+    assert not snapshot.remove_queue("jobs", prefix, lambda stats: False)
+    assert os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
+    assert snapshot.remove_queue("jobs", prefix, lambda stats: True)
+    assert there == [True]
+    assert not os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
+    assert [one.endpoint for one in stats.endpoints()] == []

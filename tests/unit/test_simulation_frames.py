@@ -1,0 +1,191 @@
+"""Frames in a simulation: servers and clients of one bus, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import visionipc
+from msgq.errors import (
+    ConcurrentUseError,
+    DeadlockError,
+    EndpointClosedError,
+    InvalidValueError,
+    MessageSizeError,
+    MultiplePublishersError,
+    StreamNotFoundError,
+    WaitTimeoutError,
+)
+from msgq.simulation import Fault, Simulation
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer
+from visionipc.recorded import picture
+
+S = 1_000_000_000
+PIXELS: Any = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+
+
+def serving(pixels: FrameFormat = FrameFormat.RGB24) -> VisionIpcServer:
+    """Return a server with one small stream, which clients find."""
+    server = VisionIpcServer("cam")
+    server.create_buffers(1, 4, 2, 2, pixels)
+    server.start_listener()
+    return server
+
+
+def connected(conflate: bool = False) -> VisionIpcClient:
+    client = VisionIpcClient("cam", 1, conflate)
+    assert client.connect(True)
+    return client
+
+
+class TestOneAfterTheOther:
+    def test_a_frame_is_what_was_sent(self) -> None:
+        with Simulation() as sim, serving() as server, connected() as client:
+            sim.clock.sleep(2)
+            assert server.send(1, PIXELS, 7, 5, 6)
+            with client.frame(1) as frame:
+                assert np.array_equal(frame.image, PIXELS)
+                assert (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof) == (7, 5, 6)
+                assert (frame.format, frame.width, frame.height, frame.stride) == (FrameFormat.RGB24, 2, 2, 6)
+                assert frame.valid()
+                assert isinstance(frame, visionipc.VisionBuf)
+            assert (client.frame_id, client.timestamp_sof, client.lost) == (7, 5, 0)
+            with pytest.raises(EndpointClosedError):
+                frame.view  # noqa: B018
+            assert client.recv(0) is None
+
+    def test_frames_are_rendered_in_virtual_time(self) -> None:
+        with Simulation() as sim, serving() as server, connected() as client:
+            sim.clock.sleep(2)
+            with server.frame(1) as draft:
+                draft.image[:] = PIXELS
+                sim.clock.sleep(1)
+            with pytest.raises(EndpointClosedError):
+                draft.image  # noqa: B018
+            with client.frame(1) as frame:
+                assert np.array_equal(frame.image, PIXELS)
+                assert (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof) == (0, 2 * S, 3 * S)
+            with pytest.raises(ConcurrentUseError), draft:
+                pass
+            assert server.stats(1).published == 1
+
+    def test_layouts_with_gaps(self) -> None:
+        with Simulation(), VisionIpcServer("cam") as server:
+            server.create_buffers_with_sizes(1, 4, 2, 2, 40, 4, 20, FrameFormat.NV12)
+            server.start_listener()
+            with connected() as client:
+                assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 4)
+                server.send(1, bytes(range(40)))
+                with client.frame(1) as frame:
+                    assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]
+
+    def test_a_stream_that_is_made_anew(self) -> None:
+        with Simulation(), serving() as server, connected() as client:
+            server.create_buffers(1, 4, 2, 4, FrameFormat.GRAY8)
+            server.send(1, bytes(8))
+            with client.frame(1) as frame:
+                assert frame.image.shape == (4, 2)
+            assert (client.height, client.connections) == (4, 2)
+
+    def test_what_is_refused(self) -> None:
+        with Simulation(), serving() as server:
+            with pytest.raises(MessageSizeError, match="12"):
+                server.send(1, bytes(11))
+            with pytest.raises(InvalidValueError, match="32 bits"):
+                server.send(1, bytes(12), 1 << 32)
+            with pytest.raises(StreamNotFoundError):
+                server.send(2, bytes(12))
+            with pytest.raises(MultiplePublishersError):
+                VisionIpcServer("cam").start_listener()
+
+    def test_coming_and_going(self) -> None:
+        with Simulation():
+            client = VisionIpcClient("cam", 2, False)
+            assert not client.connect(False)
+            with pytest.raises(DeadlockError, match="cam"):
+                client.connect(True)
+            with serving() as server:
+                assert VisionIpcClient.available_streams("cam") == {1}
+                with pytest.raises(StreamNotFoundError):
+                    client.connect(True)
+                assert not client.is_connected()
+            with pytest.raises(EndpointClosedError):
+                server.send(1, bytes(12))
+            assert VisionIpcClient.available_streams("cam", False) == set()
+
+    def test_waits_are_virtual(self) -> None:
+        with Simulation() as sim, serving(), connected() as client:
+            with pytest.raises(WaitTimeoutError):
+                client.frame(5000)
+            assert sim.clock.time() == 5
+            unconnected = VisionIpcClient("cam", 1, False)
+            assert unconnected.recv(1000) is None
+            assert sim.clock.time() == 6
+
+    def test_conflating(self) -> None:
+        with Simulation() as sim, serving() as server, connected(True) as client:
+            for number in range(3):
+                server.send(1, bytes(12), number)
+            sim.run()
+            with client.frame(1) as frame:
+                assert (frame.frame_id, client.lost) == (2, 2)
+
+
+class TestNodes:
+    def run(self, **options: Any) -> tuple[Any, list[tuple[int, int]]]:
+        """Let a camera send four frames, one a second; return the simulation, and which came when."""
+        seen: list[tuple[int, int]] = []
+
+        def camera() -> None:
+            server = serving()
+            for number in range(4):
+                sim.clock.sleep(1)
+                with server.frame(1) as frame:
+                    frame.image[:] = number
+            sim.clock.sleep(10)
+
+        def viewer() -> None:
+            client = connected()
+            while True:
+                with client.frame() as frame:
+                    seen.append((frame.frame_id, sim.clock.now_ns // S))
+                    assert frame.image.max() == frame.frame_id
+
+        with Simulation(**options) as sim:
+            sim.add(viewer)
+            sim.add(camera)
+            sim.run()
+        return sim, seen
+
+    def test_they_wait_for_each_other(self) -> None:
+        sim, seen = self.run()
+        assert seen == [(0, 1), (1, 2), (2, 3), (3, 4)]
+        sent = [message for message in sim.sent if message.endpoint == "visionipc_cam_1/image"]
+        assert [(message.kind, message.node) for message in sent] == [("frames", "camera")] * 4
+        assert [picture(message.data).frame_id for message in sent] == [0, 1, 2, 3]
+        assert sent[0].schema is not None
+        assert sent[0].schema.name == "sensor_msgs/msg/Image"
+
+    def test_faults_are_those_of_the_stream(self) -> None:
+        script = [Fault("drop", "visionipc_cam_1", message=2), Fault("delay", "visionipc_cam_1", message=3, delay=2.5)]
+        assert self.run(script=script)[1] == [(0, 1), (2, 5), (3, 5)]
+
+    def test_what_was_sent_can_be_played(self) -> None:
+        sim, seen = self.run()
+        again: list[tuple[int, bytes]] = []
+
+        def viewer() -> None:
+            client = connected()
+            while True:
+                with client.frame() as frame:
+                    again.append((frame.frame_id, bytes(frame.view)))
+
+        from msgq.simulation import Played
+
+        with Simulation() as other:
+            other.add(viewer)
+            other.play(Played(m.time_ns, m.endpoint, m.data, None, m.source, m.schema) for m in sim.sent)
+            other.run()
+        assert again == [(number, bytes([number]) * 12) for number, _ in seen]

@@ -1,0 +1,280 @@
+"""Frames on the fake backend: a topic of the bus carries whole pictures, so that simulations have frames, too.
+
+Each message of a stream's topic is the picture as recordings have it, and behind that what they leave out. So nothing
+is shared, no buffer is held, and no frame is dropped unless a simulation drops it. Times are those of the bus.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Self
+
+from msgq import naming
+from msgq.errors import (
+    ConcurrentUseError,
+    EndpointClosedError,
+    InvalidValueError,
+    MessageSizeError,
+    MultiplePublishersError,
+    StreamNotFoundError,
+)
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.publisher import PubSocket
+from msgq.impl.fake.subscriber import SubSocket
+from msgq.impl.ground.context import Context
+from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
+from msgq.units import NS_PER_MS
+from visionipc import recorded, wire
+from visionipc.buffers import VisionBuf
+from visionipc.client import VisionIpcClient
+from visionipc.formats import Geometry
+from visionipc.picture import Picture
+from visionipc.recorded import IMAGE
+from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+RING_BYTES = 1 << 30  # a fake ring takes no memory
+_BEHIND = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
+_WORD_MAX = (1 << 64) - 1
+_ID_MAX = (1 << 32) - 1
+
+
+def recorded_part(message: bytes) -> bytes:
+    """Return the picture as recordings have it."""
+    return message[: -_BEHIND.size]
+
+
+class _FakeStream:
+    """A stream of a server. See `visionipc.server._Stream`."""
+
+    def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int) -> None:
+        self.endpoint, self.type, self.geometry, self.buffers = endpoint, kind, layout, count
+        self.bus = current_bus()
+        self.published = 0
+        self.busy = False
+        self.socket = PubSocket()
+        self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE)
+        self.bus.topic(endpoint, 0, None).picture = recorded_part
+
+    def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
+        """Publish a frame."""
+        content = memoryview(data).cast("B")
+        if len(content) != self.geometry.size:
+            text = f"the frame has {len(content)} bytes, the stream's buffers {self.geometry.size}"
+            raise MessageSizeError(text, self.endpoint)
+        if not (0 <= frame_id <= _ID_MAX and 0 <= sof <= _WORD_MAX and 0 <= eof <= _WORD_MAX):
+            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
+            raise InvalidValueError(text, self.endpoint)
+        picture = recorded.image(recorded.Picture(self.geometry, frame_id, sof, content))
+        self.socket.send(picture + _BEHIND.pack(sof, eof, self.geometry.uv_offset, valid))
+        self.published += 1
+        return True
+
+    def stats(self) -> StreamStats:
+        """Return what became of its frames."""
+        return StreamStats(self.endpoint, self.geometry, self.buffers, 0, self.published, 0, [], 0)
+
+    def close(self) -> None:
+        """Publish no more."""
+        self.socket.close()
+
+
+class FakeOutgoingFrame(Picture):
+    """A picture to render into. See `OutgoingFrame`."""
+
+    def __init__(self, stream: _FakeStream) -> None:
+        self._stream = stream
+        self._bytes: bytearray | None = None
+        self._over = self.dropped = False
+        self.valid = True
+
+    @property
+    def view(self) -> Any:
+        """The picture's bytes, to write."""
+        if self._bytes is None:
+            raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
+        return memoryview(self._bytes)
+
+    def _checked_layout(self) -> Geometry:
+        return self._stream.geometry
+
+    def __enter__(self) -> Self:
+        stream = self._stream
+        if self._over or stream.busy:
+            text = "a frame is rendered in one with block, one of a stream at a time; ask the server for more"
+            raise ConcurrentUseError(text, stream.endpoint)
+        self._over = stream.busy = True
+        self._bytes = bytearray(stream.geometry.size)
+        self.frame_id = stream.published
+        self.timestamp_sof, self.timestamp_eof = stream.bus.clock.now_ns, 0
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        data, self._bytes, self._stream.busy = self._bytes, None, False
+        if kind is None and data is not None:
+            eof = self.timestamp_eof or self._stream.bus.clock.now_ns
+            self._stream.send(bytes(data), self.frame_id, self.timestamp_sof, eof, self.valid)
+
+
+class FakeServer(VisionIpcServer):
+    """A server on the bus. See `VisionIpcServer` for the contract of each method."""
+
+    _streams: dict[int, Any]
+
+    def __init__(self, name: str | bytes) -> None:
+        super().__init__(name)
+        self._bus = current_bus()
+        self._key = naming.prefix(), self._name
+
+    def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> Any:
+        return _FakeStream(endpoint, kind, layout, count)
+
+    def start_listener(self) -> None:
+        """Let clients find it."""
+        self._check_open()
+        if self._bus.frames.setdefault(self._key, self) is not self:
+            raise MultiplePublishersError("another server has this name; close it first", self._name)
+
+    def frame(self, type: int) -> OutgoingFrame:
+        """Return a picture to render into."""
+        stream: Any = self._stream(type)
+        made: Any = FakeOutgoingFrame(stream)
+        return made  # type: ignore[no-any-return]
+
+    def layout(self, kind: int) -> Geometry | None:
+        """Return how the pictures of a stream are laid out; None: there is no such stream."""
+        stream = self._streams.get(kind)
+        return None if stream is None else stream.geometry
+
+    def types(self) -> list[int]:
+        """Return the types of its streams."""
+        return list(self._streams)
+
+    def close(self) -> None:
+        """Stop."""
+        if self._bus.frames.get(self._key) is self:
+            del self._bus.frames[self._key]
+        super().close()
+
+
+class FakeBuf(VisionBuf):
+    """A frame that was received; its bytes are its own. See `VisionBuf`."""
+
+    def __init__(self, message: bytes, kind: int) -> None:
+        behind: tuple[int, int, int, bool] = _BEHIND.unpack(message[-_BEHIND.size :])
+        self._sof, self._eof, uv_offset, self._is_valid = behind
+        self._picture = recorded.picture(recorded_part(message), uv_offset)
+        self._content: memoryview[int] | None = memoryview(bytes(self._picture.data))
+        self._kind = kind
+
+    @property
+    def _record(self) -> wire.Record:
+        return wire.Record(self._picture.layout, 0, 0, self._kind)
+
+    @property
+    def _view(self) -> Any:  # type: ignore[override]
+        return self._content
+
+    @property
+    def fd(self) -> int:
+        """Nothing is mapped."""
+        return -1
+
+    @property
+    def leased(self) -> bool:
+        """Nobody else has it."""
+        return True
+
+    @property
+    def frame_id(self) -> int:
+        """As sent."""
+        return self._picture.frame_id
+
+    @property
+    def timestamp_sof(self) -> int:
+        """As sent, nanoseconds."""
+        return self._sof
+
+    @property
+    def timestamp_eof(self) -> int:
+        """As sent, nanoseconds."""
+        return self._eof
+
+    @property
+    def valid_frame(self) -> bool:
+        """As sent."""
+        return self._is_valid
+
+    def release(self) -> None:
+        """Let go of it."""
+        self._content = None
+
+
+class FakeClient(VisionIpcClient):
+    """A client on the bus. See `VisionIpcClient` for the contract of each method."""
+
+    _layout_there: Geometry | None = None
+
+    def connect(self, blocking: bool) -> bool:
+        """Find the server; frames that are published from now on will be received."""
+        bus, key = current_bus(), (naming.prefix(), self._name)
+        if self._subscriber is None:
+            socket: Any = SubSocket()
+            socket.connect(Context(), self._endpoint, conflate=self._conflate, segment_size=RING_BYTES)
+            self._subscriber = socket
+        if blocking:
+            bus.wait(lambda: key in bus.frames or self._closed.is_set(), None, f"the server of frames {self._name!r}")
+        server: FakeServer | None = bus.frames.get(key)
+        self._layout_there = None if server is None else server.layout(self._type)
+        if self._layout_there is None:
+            if blocking:
+                raise StreamNotFoundError("the server has no such stream", self._endpoint)
+            return False
+        self.connections += 1
+        return True
+
+    def is_connected(self) -> bool:
+        """Return whether the client has a stream."""
+        return self._layout_there is not None
+
+    def close(self) -> None:
+        """Leave."""
+        super().close()
+        self._layout_there = None
+
+    def _wait_in_vain(self, timeout_ms: float) -> None:
+        limit_ns = check_timeout_ms(timeout_ms, self._endpoint) * NS_PER_MS
+        current_bus().wait(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
+
+    def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
+        frame = FakeBuf(packet, self._type)
+        if frame._checked_layout() != self._layout_there:
+            self._layout_there = frame._checked_layout()
+            self.connections += 1
+        self.frame_id, self.valid = frame.frame_id, frame.valid_frame
+        self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
+        return frame
+
+    def _layout(self) -> Geometry | None:
+        return self._layout_there
+
+    @property
+    def num_buffers(self) -> int:
+        """How many the server said; 0 without a stream."""
+        server: FakeServer | None = current_bus().frames.get((naming.prefix(), self._name))
+        return 0 if server is None or self._layout_there is None else server.stats(self._type).buffers
+
+
+def fake_streams(name: str, block: bool) -> set[int]:
+    """Return the types of a server's streams. block: wait for a server that has some."""
+    bus, key = current_bus(), (naming.prefix(), name)
+
+    def there() -> set[int]:
+        server: FakeServer | None = bus.frames.get(key)
+        return set() if server is None else set(server.types())
+
+    if block:
+        bus.wait(lambda: bool(there()), None, f"streams of the server of frames {name!r}")
+    return there()
