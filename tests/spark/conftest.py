@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support import DEADLINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +38,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session("local[2]", **settings)
     yield made
     made.stop()
+    _end_java()
+
+
+def _end_java() -> None:
+    """End the Java that this process has started, which else lives until the process ends: it may be the run's own."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(DEADLINE)
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 from examples import questions
+from msgq.queue_events import Event
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from tests.command import run
 from tests.recording import logs
+from tests.spark.kind_logs import BEGIN, Told, of_queue, write_kinds
 from tests.support import ROOT, wait_until
 
 
@@ -40,6 +42,25 @@ def test_from_a_recording_to_answers_and_files(spark: Any, tmp_path: Path, recor
     assert [message.data for message in LogReader(tmp_path / "some.mcap")] == [b'{"n": %d}' % i for i in range(5)]
     rows = run("lake", "export", lake, "SELECT endpoint, lost FROM gaps", "-o", tmp_path / "gaps.csv", "--json").stdout
     assert json.loads(rows)["rows"] == 1
+
+
+def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) -> None:
+    told = [Told(Event.SENT, 1, BEGIN, 0, BEGIN, publisher="boss"), Told(Event.RECEIVED, 1, BEGIN + 9, 1, BEGIN)]
+    recording = write_kinds(tmp_path / "000000.mcap", of_queue("jobs", told))
+    lake, out = tmp_path / "lake", tmp_path / "out.mcap"
+    run("lake", "ingest", lake, recording)
+    queries = {
+        "SELECT queue, outcome, waiting_ns FROM work": {"queue": "jobs", "outcome": "received", "waiting_ns": 9},
+        "SELECT unix_micros(taken_timestamp) AS at FROM work": {"at": (BEGIN + 9) // 1000},
+        "SELECT sent, taken, backlog FROM work_totals": {"sent": 1, "taken": 1, "backlog": 0},
+        "SELECT publisher, messages FROM publishers": {"publisher": "boss", "messages": 1},
+        "SELECT kind, publishers FROM endpoints": {"kind": "queue", "publishers": 1},
+        "SELECT event FROM `silver_queue/jobs` WHERE publisher IS NULL": {"event": "received"},
+    }
+    for query, answer in queries.items():
+        assert json.loads(run("lake", "sql", lake, query, "--json").stdout) == answer
+    run("lake", "export", lake, "SELECT * FROM messages", "-o", out)
+    assert list(LogReader(out)) == list(LogReader(recording))
 
 
 def test_the_questions_have_answers(spark: Any, tmp_path: Path, recording: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from msgq.spark import tables
-from msgq.spark.tables.gaps import _islands
+from msgq.spark.tables.gaps import islands
 from tests.spark.rows import SECOND, listed, message, messages
 
 TURN, HALF = 1 << 32, 1 << 31
@@ -86,8 +86,8 @@ def test_a_stretch_of_messages_is_one_island() -> None:
     random.Random(1).shuffle(sent)
     names = ("run", "endpoint", "epoch", "sequence", "log_time")
     batch = pa.RecordBatch.from_pylist([dict(zip(names, one, strict=True)) for one in [*sent, *sent[:100]]])
-    (islands,) = _islands([batch.slice(0, 0), batch])
-    rows = sorted(islands.select(["endpoint", "base", "low", "high"]).to_pylist(), key=lambda row: row["endpoint"])
+    (found,) = islands([batch.slice(0, 0), batch], names[:3])
+    rows = sorted(found.select(["endpoint", "base", "low", "high"]).to_pylist(), key=lambda row: row["endpoint"])
     assert [tuple(row.values()) for row in rows] == [("a", TURN - 500, 0, 999), ("b", TURN - 500, 0, 999)]
 
 

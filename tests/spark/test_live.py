@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 
 import msgq
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.queue_events import HEAD_BYTES, Event
 from msgq.schema import Schema
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.live_stream import LiveStreamReader
@@ -60,6 +62,70 @@ def following(stream: LiveStreamReader, start: Any, limit: Any = ALL) -> Any:
 
 def send(pub: msgq.PubSocket, *values: int) -> None:
     pub.send_many([b"%d" % value for value in values])
+
+
+def test_what_announces_frames_is_a_topic_as_it_is_in_recordings(reader: Make) -> None:
+    with msgq.pub_sock("visionipc_front_0") as frames, msgq.pub_sock("a") as pub:
+        stream = reader()
+        start = stream.initialOffset()
+        frames.send(b"frame")
+        first = following(stream, start)
+        send(pub, 1)
+        found = rows(stream, start, first) + rows(stream, first, following(stream, first))
+        said = [(row["endpoint"], row["kind"], row["publisher"], row["key"]) for row in found]
+        assert said == [("visionipc_front_0", "topic", None, None), ("a", "topic", None, None)]
+
+
+def test_messages_of_all_kinds_say_whose_they_are(reader: Make) -> None:
+    """A channel with two publishers, a vector, a board, and a queue that tells what becomes of its jobs, made later."""
+    with ExitStack() as stack:
+        channels = [stack.enter_context(msgq.Channel("scans", node=node)) for node in ("front", "rear")]
+        front, rear = (channel.publisher() for channel in channels)
+        me = stack.enter_context(msgq.Channel("scans")).node
+        poses = stack.enter_context(msgq.SeqlockVector("poses", [("x", "<f8")], 4))
+        board = stack.enter_context(msgq.Board("limits", 4, 64))
+        poses[1] = (0.5,)
+        stream = reader()
+        at = stream.initialOffset()
+        front.send(b"f0", origin_time=77)
+        rear.send(b"r0")
+        front.send(b"f1")
+        poses[2] = (1.5,)
+        for key in ("speed", "height"):
+            board.declare(key).write(key.encode())
+        jobs = stack.enter_context(msgq.MessageQueue("jobs", events="payload"))
+        jobs.send(b"to do", priority=2)
+        job = jobs.receive(timeout=0)
+        assert job is not None
+        found: list[dict[str, Any]] = []
+        while len(found) < 9:
+            end = following(stream, at)
+            found += rows(stream, at, end)
+            at = end
+    whose = [(row["endpoint"], row["kind"], row["publisher"], row["key"]) for row in found]
+    assert sorted(whose, key=str) == [
+        ("channel/scans", "channel", "front", None),
+        ("channel/scans", "channel", "front", None),
+        ("channel/scans", "channel", "rear", None),
+        ("queue/jobs", "queue", me, None),
+        ("queue/jobs", "queue", me, None),
+        ("records/limits", "records", None, "height"),
+        ("records/limits", "records", None, "speed"),
+        ("records/poses", "records", None, None),
+        ("records/poses", "records", None, None),
+    ]
+    said = {name: [row for row in found if row["endpoint"] == name] for name in {row["endpoint"] for row in found}}
+    scans = said["channel/scans"]
+    assert [row["data"] for row in scans] == [b"f0", b"r0", b"f1"]
+    assert [row["sequence"] - scans[0]["sequence"] for row in scans] == [0, 1, 2]
+    assert [row["origin_time"] for row in scans] == [77, None, None]
+    assert {row["key"]: row["data"] for row in said["records/limits"]} == {"speed": b"speed", "height": b"height"}
+    changes = [struct.unpack("<IQqd", row["data"]) for row in said["records/poses"]]
+    assert [(index, count, x) for index, count, _, x in changes] == [(1, 1, 0.5), (2, 1, 1.5)]
+    assert [Event(row["data"][0]) for row in said["queue/jobs"]] == [Event.SENT, Event.RECEIVED]
+    assert said["queue/jobs"][0]["data"][HEAD_BYTES:] == b"to do"
+    assert {row["encoding"] for row in said["queue/jobs"]} == {"queue-event"}
+    assert (at["messages"], at["lost"]) == (9, 0)
 
 
 def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import random
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
+from msgq.queue_events import Event
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from msgq.spark.report.report import write_report
+from tests.spark.kind_logs import Said, Told, a_history, of_queue, of_vector, on_channel, write_kinds
+from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
+from tests.unit.stage_actors import record
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: apt-get install chromium")
@@ -86,6 +92,45 @@ def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any,
     assert not said
     assert backgrounds(light) == {"rgb(255, 255, 255)"}
     assert backgrounds(dark) == {"rgb(13, 17, 23)"}
+
+
+@needs_browser
+def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
+    """Two queues, of which one has hostile letters and the other one window only; publishers, state, a stage."""
+    history = a_history(random.Random(3), 150)
+    said = of_queue("jobs<b>", history.told) + of_queue("tiny", [Told(Event.SENT, 0, BEGIN, 0, BEGIN)])
+    said += [on_channel("scans", f"p{i % 2}", i, BEGIN + i) for i in range(9) if i != 4]
+    said += [of_vector("poses", i, BEGIN + i, 0, 3 * i) for i in range(5)]
+    said += [Said("timing:planner:orders", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
+    lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
+    lake.refresh()
+    assert write_report(lake, page)["lost"] == 1
+    drawn, complaints = look(page, tmp_path)
+    assert not complaints
+    found = sections(drawn)
+    assert {"Stages", "Queues", "Publishers", "Endpoints"} <= set(found)
+    assert re.findall(r'<div class="plot"( data-drawn="yes")?>', found["Queues"]) == [' data-drawn="yes"'] * 2
+    cells = re.findall(r"<td>(.*?)</td>", found["Queues"])
+    events = Counter(one.event for one in history.told)
+    taken = events[Event.TAKEN] + events[Event.RECEIVED]
+    acknowledged = events[Event.ACKNOWLEDGED] + events[Event.RECEIVED]
+    again = sum(one.deliveries > 1 for one in history.told if one.event in (Event.TAKEN, Event.RECEIVED))
+    counts = (events[Event.SENT], taken, acknowledged, events[Event.RETURNED], events[Event.REFUSED], again)
+    assert cells[:8] == ["jobs&lt;b&gt;", *map(str, counts), str(history.waits[-1][1])]
+    assert cells[14:22] == ["tiny", "1", "0", "0", "0", "0", "0", "1"]
+    assert cells[22:] == ["-"] * 6
+    assert "<td>p1</td>" in found["Publishers"]
+    assert "<td>records/poses</td><td>records</td><td>5</td><td>0</td><td>8</td>" in found["Endpoints"]
+    assert "<td>channel/scans</td><td>channel</td><td>8</td><td>1</td><td>0</td>" in found["Endpoints"]
+
+
+def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_report(full(spark, tmp_path, endpoints=1), page)
+    found = sections(page.read_text())
+    assert "Endpoints" in found
+    assert not {"Stages", "Queues", "Publishers"} & set(found)
 
 
 def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
         "encoding": "json",
         "schema": "a",
         "data": b"{}",
+        "kind": "topic",
+        "publisher": None,
+        "key": None,
     }
     placed = read(spark, str(path), columns=["offset", "file"]).collect()[0]
     assert placed.file == str(path)

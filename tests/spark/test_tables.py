@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.recording.recorder import ros_images
 from msgq.spark import tables
 from tests.spark.rows import SECOND, listed, message, messages
-from visionipc import FrameFormat
+from visionipc import FrameFormat, Geometry
+from visionipc.recorded import IMAGE, Picture, image
 
 TURN = 1 << 32
 
@@ -243,12 +242,9 @@ def test_raw_frames_as_a_recorder_writes_them_are_pictures(spark: Any, kind: Any
     pixels = np.full(shape, 200, np.uint8)
     if kind == "RGB24":
         pixels[:, :240] = np.tile([255, 0, 0], 80)  # behind it the line is padded
-    frame: Any = SimpleNamespace(
-        timestamp_sof=5, frame_id=123, height=60, width=80, stride=shape[1], format=FrameFormat[kind], view=pixels
-    )
-    row = message(
-        "camera", 0, 10, data=ros_images.message(frame, ros_images.FrameChoice("server")), schema=ros_images.IMAGE.name
-    )
+    layout = Geometry(FrameFormat[kind], 80, 60, shape[1], 60 * shape[1] if kind == "NV12" else 0, pixels.nbytes)
+    data = image(Picture(layout, 123, 5, pixels))
+    row = message("camera", 0, 10, data=data, schema=IMAGE.name)
     found = messages(spark, [row])
     pointers = tables.frames(found)
     assert listed(pointers, "format") == [("raw",)]

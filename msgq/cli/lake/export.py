@@ -23,8 +23,8 @@ def command(
 ) -> None:
     """Write the answer to a query: an MCAP file of messages, or a directory of Parquet, CSV or JSON files.
 
-    For MCAP the query must give endpoint, log_time and data; epoch, sequence, publish_time, encoding, schema and
-    schema_id are kept where it gives them: SELECT * FROM messages WHERE ...
+    For MCAP the query must give endpoint, log_time and data; epoch, sequence, publish_time, origin_time, encoding,
+    schema, schema_id, kind, publisher, key and options are kept where it gives them: SELECT * FROM messages WHERE ...
     """
     from msgq.spark.lake.export import write_log
 

@@ -82,8 +82,10 @@ def _play(
         with until_interrupted():
             player.run()
         stats = player.stats()
-    for name in player.skipped:
-        echo(f"not played: {name!r} cannot be an endpoint", err=True)
+    for name, why in player.skipped.items():
+        echo(f"not played: {name!r}: {why}", err=True)
+    for what, count in stats.unplayed.items():
+        echo(f"not played: {count} messages of {what}", err=True)
     if as_json:
         echo_json(stats)
     else:

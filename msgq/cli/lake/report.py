@@ -18,7 +18,10 @@ from msgq.cli.lake import arguments
 def command(
     lake: str, output: Path, runs: tuple[str, ...], master: str | None, table_format: str, as_json: bool
 ) -> None:
-    """Write one HTML page about LAKE: rates, losses, latency, hops, pictures, checks. It needs no network."""
+    """Write one HTML page about LAKE: rates, losses, latency, hops, stages, queues, publishers, pictures, checks.
+
+    It needs no network.
+    """
     from msgq.spark.report.report import write_report
 
     opened = arguments.open_lake(lake, master, table_format)

@@ -16,6 +16,7 @@ from msgq.recording.reader.batches import batches
 from msgq.recording.reader.decoders import Decoders, time_offset
 from msgq.schema import Schema
 from msgq.spark.decode.arrow_types import UNFIT, conformed, text_column, value_column
+from msgq.spark.decode.events import HEAD, event_heads, event_names, event_payloads, is_event, other_layout
 
 _SAMPLE = 1000
 _TIME_BYTES = 8
@@ -52,7 +53,9 @@ class Decoder:
 
     def values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
         """Give the values of messages of one schema."""
-        if schema is not None and schema.encoding == "struct":
+        if schema is not None and is_event(schema):
+            yield from self._of_events(schema, data)
+        elif schema is not None and schema.encoding == "struct":
             try:
                 dtype = struct_dtype(schema)
             except ValueError as error:
@@ -92,6 +95,22 @@ class Decoder:
             rows = np.repeat(np.arange(len(data)) if rows is None else rows, counts)
             element = np.arange(len(value)) - np.repeat(np.cumsum(counts) - counts, counts)
         yield Values(value, rows, element)
+
+    def _of_events(self, schema: Schema, data: pa.BinaryArray) -> Iterator[Values]:
+        reason = other_layout(schema)
+        if reason is not None:
+            yield self._without(data, reason)
+            return
+        whole, heads = event_heads(data)
+        if not whole.all():
+            rows = np.flatnonzero(~whole)
+            yield self._without(data.take(pa.array(rows)), "it is no event of a queue", rows)
+            data = data.filter(pa.array(whole))
+        if len(data):
+            value = event_values(heads, data)
+            if self._type is not None:
+                value = text_column(value.to_pylist()) if self._is_text else conformed(value, self._type)
+            yield Values(value, None if whole.all() else np.flatnonzero(whole))
 
     def _elements(self, array: np.ndarray[Any, Any]) -> pa.Array:
         if self._is_text:  # of Arrow's values it would be another one
@@ -144,6 +163,8 @@ def value_type(log: LogReader) -> pa.DataType | None:
         return None
     decoder = Decoder(pa.null())
     channel = log.channels[batch.column("channel")[-1].as_py()]
+    if is_event(channel.schema):
+        return event_values(np.zeros(0, HEAD), pa.array([], pa.binary())).type
     if channel.schema is not None and channel.schema.encoding == "struct":
         try:
             return arrow_array(np.zeros(0, struct_dtype(channel.schema))).type
@@ -174,6 +195,15 @@ def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
     if dtype.kind in "SV":
         return pa.array([bytes(value) for value in array.tolist()], pa.binary())
     return pa.array(np.ascontiguousarray(array).astype(dtype.newbyteorder("=")))
+
+
+def event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
+    """Return events of queues: the fields of their heads, what happened as text, and `payload`: what is behind them."""
+    names = list(heads.dtype.names or ())
+    fields = {name: arrow_array(heads[name]) for name in names}
+    number = pa.array(heads["number"].astype(np.int64))  # as in `work`, and no decimal: 63 bits are not used up
+    made = fields | {"event": event_names(heads), "number": number, "payload": event_payloads(data)}
+    return pa.StructArray.from_arrays(list(made.values()), list(made))
 
 
 def _unsigned(array: np.ndarray[Any, Any]) -> pa.Array:

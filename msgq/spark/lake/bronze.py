@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
 from msgq.recording.format.problem import Problem, valid_text
+from msgq.source import TOPIC
 from msgq.spark import tables
 from msgq.spark.lake.directory import Directory
 from msgq.spark.lake.journal import STAGED, Input, Journal
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: The columns of rows that are added.
-COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id")])
-_OPTIONAL = ("origin_time", "schema_id")  # of rows that are appended
-_UNNAMED = {"run": "", "epoch": 0}  # what messages of files of other programs have
+COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id"), PLACES.field("options")])
+_OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options")  # of rows that are appended
+#: What messages have that do not say it: those of files of other programs, and of a release without kinds.
+_UNNAMED = {"run": "", "epoch": 0, "kind": TOPIC.kind}
 _NEEDED = ("endpoint", "sequence", "log_time", "data")
 _BRONZE = pa.schema([*COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
 _TEXTS_ONCE = pa.schema(
@@ -74,7 +76,10 @@ class Bronze:
 
     def messages(self) -> DataFrame:
         """Return all messages."""
-        return self._store.read("messages", spark_schema(_BRONZE))
+        from pyspark.sql import functions as F
+
+        found = self._store.read("messages", spark_schema(_BRONZE))
+        return found.withColumn("kind", F.coalesce("kind", F.lit(_UNNAMED["kind"])))
 
     def problems(self) -> DataFrame:
         """Return what could not be read."""
@@ -206,8 +211,9 @@ def _complete(messages: DataFrame) -> DataFrame:
     """Return rows with all columns of messages; reading them fails where a message cannot have their NULL."""
     from pyspark.sql import functions as F
 
-    columns = {name: F.col(name) for name in messages.columns}
-    columns |= {name: F.lit(None).cast("long") for name in _OPTIONAL if name not in columns}
+    types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
+    missing = {name: F.lit(None).cast(types[name]) for name in _OPTIONAL if name not in messages.columns}
+    columns = {name: missing.get(name, F.col(name)) for name in COLUMNS.names}
     for name, value in _UNNAMED.items():
         columns[name] = F.coalesce(columns[name], F.lit(value))
     for name in _NEEDED:

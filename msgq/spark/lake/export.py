@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError
+from msgq.kinds import RECORDS, TOPIC, recorded_kind
+from msgq.recording.format import conventions
 from msgq.recording.format.definitions import schema_of
 from msgq.recording.format.new_log import LogWriter, new_log
 from msgq.schema import Schema
+from msgq.source import Source
 from msgq.spark.lake.directory import Directory
 from msgq.spark.lake.schema_texts import read_schemas
 
@@ -24,7 +27,10 @@ _KEPT = {
     "encoding": ("string",),
     "schema": ("string",),
     "schema_id": _INTEGER,
+    "origin_time": _INTEGER,
+    **dict.fromkeys(Source._fields, ("string",)),
 }
+_CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *Source._fields)  # of which a channel is
 _ORDER = ("log_time", "endpoint", "epoch", "sequence")
 _PART_BYTES = 64 << 20  # of rows that are on the driver at once; the next ones are fetched meanwhile
 _ROW_BYTES = 100  # without the payload
@@ -35,9 +41,10 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
 
     Parameters
     ----------
-    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, encoding, schema (its name)
-        and schema_id. Those in which one of the first three is NULL are left out. Never all collected: the driver holds
-        about 128 MiB of them.
+    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, origin_time, encoding,
+        schema (its name), schema_id, kind, publisher, key and options. Those in which one of the first three is NULL
+        are left out. A row without a kind is of the one that its endpoint's name tells. Never all collected: the driver
+        holds about 128 MiB of them.
     path : of the file, which must not exist.
     lake : the directory of the lake that has the texts of their schemas; None: names and encodings are all there is.
 
@@ -56,7 +63,8 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
             if min(time, published) < 0:
                 text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
                 raise InvalidValueError(text, values["endpoint"])
-            writer.add(channels.number(values), sequence % 2**32, time, published, bytes(values["data"]))
+            number, origin = channels.number(values), _origin(values)
+            writer.add(number, sequence % 2**32, time, published, bytes(values["data"]), origin)
     return writer.messages
 
 
@@ -83,8 +91,17 @@ def _ordered(messages: DataFrame) -> DataFrame:
     return parts.sortWithinPartitions(*(name for name in _ORDER if name in messages.columns))
 
 
+def _kind(values: dict[str, Any]) -> str:
+    return values.get("kind") or recorded_kind(values["endpoint"])
+
+
+def _origin(values: dict[str, Any]) -> int:
+    """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
+    return 0 if _kind(values) == TOPIC.name else max(0, values.get("origin_time") or 0)
+
+
 class _Channels:
-    """The channels of a file: one for each endpoint, epoch and schema."""
+    """The channels of a file: one for each endpoint, epoch, schema and source."""
 
     def __init__(self, writer: LogWriter, texts: dict[int, Schema]) -> None:
         self._writer, self._texts = writer, texts
@@ -92,10 +109,13 @@ class _Channels:
 
     def number(self, values: dict[str, Any]) -> int:
         """Return the channel of a row."""
-        key = tuple(values.get(name) for name in ("endpoint", "epoch", "encoding", "schema", "schema_id"))
+        key = tuple(values.get(name) for name in _CHANNEL)
         if key not in self._numbers:
-            schema = self._schema(values)
-            self._numbers[key] = self._writer.new_channel(values["endpoint"], schema, values.get("epoch") or 0)
+            source = Source(_kind(values), *(values.get(name) or "" for name in Source._fields[1:]))
+            counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
+            endpoint, epoch = values["endpoint"], values.get("epoch") or 0
+            number = self._writer.new_channel(endpoint, self._schema(values), epoch, counting, source=source)
+            self._numbers[key] = number
         return self._numbers[key]
 
     def _schema(self, values: dict[str, Any]) -> Schema | None:

@@ -35,20 +35,34 @@ class Gold:
         return None if columns is None else self._read(name, columns)
 
     def refresh(self, messages: DataFrame, window_ns: int, limits: tables.Limits | None, every: bool) -> int:
-        """Make the tables again of those runs that have new messages; return how many runs."""
+        """Make the tables again of those runs that have new messages; return how many runs.
+
+        All runs, where the lake has other tables than those that are made now: another release made them.
+        """
         state = self._state()
+        every = every or set(state["schemas"]) != set(tables.GOLD)
         names = self._journal.names()
         runs = self._journal.runs(names if every else set(names) - set(state["done"]))
         if not self._store.is_parquet and runs:
             runs = self._journal.runs(names)  # whole tables are written there
         if runs or not state["schemas"]:
             chosen = messages.where(messages.run.isin(sorted(runs)))
-            tables.gold(chosen, window_ns, limits, lambda name, table: self._replace(name, table, runs, state))
+            idle: set[str] = set()
+
+            def keep(name: str, table: DataFrame) -> DataFrame:
+                written = self._replace(name, table, runs, state, is_empty=name in idle)
+                if name == "windows":
+                    idle.update(_idle(written))
+                return written
+
+            tables.gold(chosen, window_ns, limits, keep)
         self._store.put(_STATE, state | {"done": names})
         return len(runs)
 
-    def _replace(self, name: str, table: DataFrame, runs: Iterable[str], state: dict[str, Any]) -> DataFrame:
-        """Write the rows of some runs in place of those that were there; return them."""
+    def _replace(
+        self, name: str, table: DataFrame, runs: Iterable[str], state: dict[str, Any], is_empty: bool
+    ) -> DataFrame:
+        """Write the rows of some runs in place of those that were there; return them. is_empty : it has none."""
         from pyspark.sql import functions as F
 
         columns = state["schemas"][name] = table.schema.jsonValue()
@@ -56,6 +70,8 @@ class Gold:
         if self._store.is_parquet:
             for run in runs:
                 self._store.remove(f"gold/{name}/run_id={_run_id(run)}")
+            if is_empty:  # to look for no rows takes as long as for a few
+                return table.where(F.lit(False))
         mode = "append" if self._store.is_parquet else "overwrite"
         self._store.save(marked, f"gold/{name}", ["run_id"], mode)
         written = self._read(name, columns)
@@ -74,3 +90,8 @@ class Gold:
 
 def _run_id(run: str) -> str:
     return hashlib.sha256(run.encode()).hexdigest()[:16]
+
+
+def _idle(windows: DataFrame) -> list[str]:
+    """Return the tables that have no rows: there are no messages of what they are about."""
+    return [name for name, there in tables.has_rows(windows).collect()[0].asDict().items() if not there]

@@ -80,10 +80,11 @@ class Lake:
             return self._bronze.ingest(files, problems)
 
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
-        """Add rows that have the columns of messages, origin_time and schema_id if they like; return how many are new.
+        """Add rows that have the columns of messages; return how many are new.
 
         Those that are in the lake already count for nothing, so that a stream may give a batch again. Waits for whoever
-        else is writing the lake. A run that is NULL becomes empty, and an epoch 0, as in files of other programs.
+        else is writing the lake. A run that is NULL becomes empty, an epoch 0, and a kind "topic", as in files of other
+        programs. Rows may be without origin_time, kind, publisher and key; they may have schema_id and options.
 
         Parameters
         ----------
@@ -97,8 +98,9 @@ class Lake:
             return self._bronze.append(messages, recordings)
 
     def messages(self) -> DataFrame:
-        """Return all messages: the columns that the source gives, `schema_id`, `bytes` of the payload, `picture`:
-        "jpeg", "png", "raw" or NULL, `date` of log_time, `class`: "large" from 64 KiB on, else "small", and timestamps.
+        """Return all messages: the columns that the source gives, `schema_id`, `options`, `bytes` of the payload,
+        `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `class`: "large" from 64 KiB on, else "small", and
+        timestamps. `kind` is "topic" where a part was written by a release without kinds.
         """
         return tables.with_timestamps(self._bronze.messages())
 

@@ -24,7 +24,7 @@ from msgq.units import NS_PER_DAY
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
-_TEXTS = ("run", "host", "endpoint", "encoding", "schema")
+_TEXTS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
 _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 LOCAL = "file://"
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -63,8 +63,8 @@ def open_path(path: str) -> tuple[FileSystem, str]:
 def write_parts(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
     """Write messages into new parts below a directory; give their ranges, `RANGES`, when all are complete.
 
-    batches : with the columns of messages, and schema_id. directory : a path or URI, in which date=.../class=.../ are
-    made.
+    batches : with the columns of messages, schema_id and options. directory : a path or URI, in which
+    date=.../class=.../ are made.
     """
     writers = _Writers(directory)
     try:

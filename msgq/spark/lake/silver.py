@@ -31,7 +31,7 @@ from msgq.spark.lake.journal import STAGED, Journal
 from msgq.spark.lake.schema_texts import read_schemas
 from msgq.spark.lake.store import Store
 from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.decoded_rows import NEEDED, UNDECODED, RowDecoder, gathered_messages
+from msgq.spark.tables.decoded_rows import NEEDED, SOURCES, UNDECODED, RowDecoder, gathered_messages
 from msgq.units import NS_PER_DAY
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ class Silver:
             tasks = store.spark.createDataFrame(pa.table({"part": parts})).repartition(min(len(parts), _TASKS))
             work = tasks.mapInArrow(lambda found: _of_parts(found, uri, staged, schemas, known), spark_schema(_WRITTEN))
         else:
-            messages = store.spark.read.format(store.format).load(store.address("messages")).select(*NEEDED.names)
+            columns = spark_schema(pa.schema([*NEEDED, *SOURCES]))
+            messages = store.read("messages", columns).select(*columns.names)
             work = messages.mapInArrow(lambda rows: _of_rows(rows, uri, staged, schemas), spark_schema(_WRITTEN))
         return work.toArrow().cast(_WRITTEN)
 
@@ -296,7 +297,7 @@ def _of_parts(
 
 def _needed(file: pq.ParquetFile, group: int) -> pa.Table:
     """Read a row group; the payloads only if something here decodes some of them."""
-    about = file.read_row_group(group, [name for name in NEEDED.names if name != "data"])
+    about = file.read_row_group(group, [name for name in (*NEEDED.names, *SOURCES.names) if name != "data"])
     if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
         return about.append_column("data", file.read_row_group(group, ["data"]).column("data"))
     return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))

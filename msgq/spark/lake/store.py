@@ -55,14 +55,22 @@ class Store(Directory):
         return re.sub(r"[\\[\]{}*?]", r"\\\g<0>", f"{self.uri}/{place}")
 
     def read(self, place: str, columns: StructType) -> DataFrame:
-        """Return a table with these columns, those of its directories among them; empty where there is none."""
+        """Return a table with these columns, those of its directories among them; empty where there is none.
+
+        A column that the table does not have yet is NULL.
+        """
+        from pyspark.sql import functions as F
+
         if not self.names(place, FileType.Directory):  # a table that holds something has some
             return self.spark.createDataFrame([], columns)
         reader = self.spark.read.format(self.format)
         if self.format in _PLAIN:
             return reader.schema(columns).load(self.address(place))
-        return reader.load(self.address(place)).select(*columns.names)
+        found = reader.load(self.address(place))
+        missing = {field.name: F.lit(None).cast(field.dataType) for field in columns if field.name not in found.columns}
+        return found.select(*(missing.get(name, F.col(name)).alias(name) for name in columns.names))
 
     def save(self, table: DataFrame, place: str, partitions: list[str], mode: str) -> None:
-        """Write a table through Spark."""
-        table.write.format(self.format).mode(mode).partitionBy(*partitions).save(f"{self.uri}/{place}")
+        """Write a table through Spark, which may have columns that the one which is there has not."""
+        writer = table.write.format(self.format).option("mergeSchema", "true").mode(mode)
+        writer.partitionBy(*partitions).save(f"{self.uri}/{place}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import plotly.graph_objects as go
 
 _Rows = Sequence[dict[str, Any]]
+_MARKED = "lines+markers"  # a single window is seen, too
 
 
 def rates(rows: _Rows) -> str | None:
@@ -69,6 +70,35 @@ def stages(rows: _Rows) -> str | None:
         for title in ("p50", "p99")
     ]
     return _json(bars, yaxis={"title": "us", "type": "log"})
+
+
+def work(rows: _Rows) -> str | None:
+    """Draw how long messages of queues waited, and were worked on: queue, step in ns, waiting_p50 ... in ns."""
+    if not rows:
+        return None
+    lines = [
+        go.Scatter(x=times, y=[_us(row[name]) for row in mine], name=f"{queue} {name.replace('_', ' ')}", mode=_MARKED)
+        for queue, mine, times in _by_queue(rows)
+        for name in ("waiting_p50", "waiting_p99", "service_p50", "service_p99")
+    ]
+    return _json(lines, yaxis={"title": "us", "type": "log"})
+
+
+def backlogs(rows: _Rows) -> str | None:
+    """Draw how many messages waited in queues: queue, step in ns, backlog."""
+    if not rows:
+        return None
+    lines = [
+        go.Scatter(x=times, y=[row["backlog"] for row in mine], name=queue, mode=_MARKED, line={"shape": "hv"})
+        for queue, mine, times in _by_queue(rows)
+    ]
+    return _json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
+
+
+def _by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
+    for queue in dict.fromkeys(row["queue"] for row in rows):
+        mine = [row for row in rows if row["queue"] == queue]
+        yield queue, mine, [_time(row["step"]) for row in mine]
 
 
 def _us(duration_ns: int | None) -> float | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 40  # endpoints with a line of their own
 _LISTED = 1000  # endpoints in the table
+_QUEUES = 10  # with lines of their own, four each
 _CHECKS = 200  # that failed
 _WINDOWS = 240
 _OTHERS = "(others)"
@@ -51,12 +52,10 @@ def write_report(lake: Lake, path: Path, runs: Sequence[str] = ()) -> dict[str, 
         ("Latency of each endpoint", plots.distribution(_totals(gold["latency_totals"], shown))),
         ("Hops", plots.hops(_hops(gold["hops"]))),
     ]
-    handled = _stages(gold["stage_totals"]) if "stage_totals" in gold else []  # lakes may be from before there were any
-    drawn.append(("Stages", plots.stages(handled)))
     parts = [_head(summary), _checks(gold["checks"])]
-    parts += [_figure(title, figure) for title, figure in drawn]
-    parts += [f"<section>{_html_table(handled)}</section>"] if handled else []
-    parts += [_pictures(_of_runs(lake.messages(), runs), gold["frames"]), _table(gold["endpoints"])]
+    parts += [_section(title, _plot(figure)) for title, figure in drawn]
+    parts += [_stages(gold), _queues(gold, step), _pictures(_of_runs(lake.messages(), runs), gold["frames"])]
+    parts += [_publishers(gold), _table(gold["endpoints"])]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
     return summary
 
@@ -131,13 +130,31 @@ def _hops(hops: DataFrame) -> list[dict[str, Any]]:
     return _rows(found.orderBy(F.desc("messages")).limit(_SHOWN))
 
 
-def _stages(totals: DataFrame) -> list[dict[str, Any]]:
+def _stage_rows(totals: DataFrame) -> list[dict[str, Any]]:
     """Return the stages that worked longest, of all runs together."""
     merged = tables.stage_totals(totals.withColumn("run", F.lit("")))
     worked = F.desc(F.col("work_p50") * F.col("messages"))
     figures = [f"{name}_{title}" for name in ("wait", "work", "age") for title in ("p50", "p99", "max")]
     chosen = merged.select("stage", "endpoint", "messages", "malformed", *figures)
     return _rows(chosen.orderBy(worked, "stage", "endpoint").limit(_SHOWN))
+
+
+def _queue_rows(work_windows: DataFrame) -> list[dict[str, Any]]:
+    """Return the queues with most messages, of all runs together."""
+    merged = tables.work_totals(work_windows.withColumn("run", F.lit("")))
+    figures = [f"{name}_{title}" for name in ("waiting", "service") for title in ("p50", "p99", "max")]
+    counts = ("sent", "taken", "acknowledged", "returned", "refused", "redelivered", "backlog")
+    chosen = merged.select("queue", *counts, *figures)
+    return _rows(chosen.orderBy(F.desc("sent"), "queue").limit(_SHOWN))
+
+
+def _queue_steps(work_windows: DataFrame, queues: Sequence[str], step: int) -> list[dict[str, Any]]:
+    """Return what happened to some queues in each window of the page."""
+    mine = work_windows.where(F.col("queue").isin(list(queues))).withColumn("run", F.lit(""))
+    merged = tables.work_totals(mine.withColumn("step", tables.window_start("time", step)), "step")
+    figures = [f"{name}_{title}" for name in ("waiting", "service") for title in ("p50", "p99")]
+    newest = merged.select("queue", "step", "backlog", *figures).orderBy(F.desc("step")).limit(len(queues) * _WINDOWS)
+    return _rows(newest.orderBy("queue", "step"))
 
 
 # ---- the page ----
@@ -149,12 +166,39 @@ def _page(body: str) -> str:
     return template.replace("{{plotly}}", script).replace("{{body}}", body)
 
 
-def _figure(title: str, figure: str | None) -> str:
-    heading = f"<section><h2>{html.escape(title)}</h2>"
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
+
+
+def _plot(figure: str | None) -> str:
     if figure is None:
-        return f"{heading}<p>There is nothing to show.</p></section>"
+        return "<p>There is nothing to show.</p>"
     data = figure.replace("</", "<\\/")
-    return f'{heading}<div class="plot"><script type="application/json">{data}</script></div></section>'
+    return f'<div class="plot"><script type="application/json">{data}</script></div>'
+
+
+def _stages(gold: dict[str, DataFrame]) -> str:
+    """Return the section of stages; nothing where there are none: lakes may be from before there were any."""
+    rows = _stage_rows(gold["stage_totals"]) if "stage_totals" in gold else []
+    return _section("Stages", _plot(plots.stages(rows)), _html_table(rows)) if rows else ""
+
+
+def _queues(gold: dict[str, DataFrame], step: int) -> str:
+    """Return the section of work queues; nothing where there are none."""
+    rows = _queue_rows(gold["work_windows"]) if "work_windows" in gold else []
+    if not rows:
+        return ""
+    steps = _queue_steps(gold["work_windows"], [row["queue"] for row in rows[:_QUEUES]], step)
+    return _section("Queues", _plot(plots.work(steps)), _plot(plots.backlogs(steps)), _html_table(rows))
+
+
+def _publishers(gold: dict[str, DataFrame]) -> str:
+    """Return the section of those who publish where others do, too; nothing where there are none."""
+    columns = ("endpoint", "publisher", "messages", "rate", "bytes", "bytes_max", "p50", "p99", "max", "run")
+    if "publishers" not in gold:
+        return ""
+    rows = _rows(gold["publishers"].orderBy(F.desc("messages"), "endpoint").select(*columns).limit(_LISTED))
+    return _section("Publishers", _html_table(rows)) if rows else ""
 
 
 def _head(summary: dict[str, Any]) -> str:
@@ -179,9 +223,11 @@ def _checks(checks: DataFrame) -> str:
 
 
 def _table(endpoints: DataFrame) -> str:
-    columns = ("endpoint", "messages", "lost", "rate", "bytes", "bytes_max", "epochs", "schema", "encoding", "run")
-    rows = _rows(endpoints.orderBy(F.desc("lost"), F.desc("messages")).select(*columns).limit(_LISTED))
-    return f"<section><h2>Endpoints</h2>{_html_table(rows)}</section>"
+    figures = ("messages", "lost", "overwritten", "rate", "bytes", "bytes_max", "epochs", "publishers")
+    columns = ("endpoint", "kind", *figures, "schema", "encoding", "run")
+    there = [name for name in columns if name in endpoints.columns]  # a release without kinds made fewer
+    rows = _rows(endpoints.orderBy(F.desc("lost"), F.desc("messages")).select(*there).limit(_LISTED))
+    return _section("Endpoints", _html_table(rows))
 
 
 def _pictures(messages: DataFrame, frames: DataFrame) -> str:

@@ -25,7 +25,7 @@ _ORIGIN = "origin_time"
 _ROWS = 65536
 _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
-#: What there is of each message. Times are ns since the epoch.
+#: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
 MESSAGES = pa.schema(
     [
         ("run", pa.string()),
@@ -39,10 +39,16 @@ MESSAGES = pa.schema(
         ("encoding", pa.string()),
         ("schema", pa.string()),
         ("data", pa.binary()),
+        ("kind", pa.string()),
+        ("publisher", pa.string()),
+        ("key", pa.string()),
     ]
 )
-#: What there is for those who ask: the file, where in it the message's chunk is, and which text its schema has.
-PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64())])
+#: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
+#: its endpoint needs to be made anew.
+PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())])
+#: What says where a message came from, beside its endpoint's name.
+SOURCES = ("kind", "publisher", "key")
 #: What was skipped, where, and why.
 PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
 
@@ -63,6 +69,10 @@ _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
     "schema": lambda channel: channel.schema.name if channel.schema else None,
     "schema_id": lambda channel: schema_id(channel.schema) if channel.schema else None,
+    "kind": lambda channel: channel.source.kind,
+    "publisher": lambda channel: channel.source.publisher or None,
+    "key": lambda channel: channel.source.key or None,
+    "options": lambda channel: channel.source.options or None,
 }
 _OF_FILE: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
@@ -78,7 +88,8 @@ def decoded_schema(value: pa.DataType) -> pa.Schema:
     """
     more = [("element", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
-    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in more])
+    sources = [MESSAGES.field(name) for name in SOURCES]
+    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in more] + sources)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgq import backend, naming
-from msgq.errors import CorruptSegmentError, InvalidValueError, SegmentSizeError
+from msgq.errors import InvalidValueError, SegmentError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import ChannelRecords, channel_records
@@ -104,12 +104,9 @@ class RingFeed:
         full = False
         try:
             full = self._capture.run(chunk, seconds)
-        except (CorruptSegmentError, SegmentSizeError) as error:
+        except SegmentError as error:
             _log.warning("%s", error)
-        for number, source, epoch, counted, tracked in self._capture.channels(len(self.channels) + 1):
-            found = self._sources.all[source]
-            counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-            self.channels[number] = channel_records(number, found.endpoint, found.schema, epoch, counting, tracked)
+        self.channels.update(self._sources.new_channels(len(self.channels) + 1))
         return full
 
     def lost(self) -> int | None:

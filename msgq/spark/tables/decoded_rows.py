@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from msgq.kinds import FRAMES, TOPIC
 from msgq.recording.reader.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.schema import Schema
 from msgq.spark.decode.arrow_types import distinct_names
@@ -35,6 +36,10 @@ UNDECODED = pa.schema(
 NEEDED = pa.schema(
     [*(MESSAGES.field(name) for name in (*FIXED.names[:-1], "endpoint", "encoding", "data")), PLACES.field("schema_id")]
 )
+#: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
+SOURCES = pa.schema([MESSAGES.field(name) for name in ("kind", "publisher", "key")])
+_OF_SOURCE = ("publisher", "key")
+_TOPICS = (None, TOPIC.name, FRAMES)
 _TAKEN = (*FIXED.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 
@@ -43,7 +48,7 @@ class Decoded(NamedTuple):
 
     Attributes
     ----------
-    rows : `FIXED`, and the fields of what was decoded.
+    rows : `FIXED`, publisher and key of what is no topic, and the fields of what was decoded.
     undecoded : `UNDECODED`.
     """
 
@@ -61,7 +66,10 @@ class RowDecoder:
         self._decoder = Decoder(value)
 
     def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
-        """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are."""
+        """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are.
+
+        What has none of `SOURCES`, as a part that a release without kinds wrote, is a topic.
+        """
         for group in _groups(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
             if not encoding:
@@ -121,21 +129,29 @@ def _of_values(group: pa.Table, values: Values) -> Decoded:
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
-    names = field_names(value.type)
+    sources = _source_names(group)
+    names = field_names(value.type, sources)
     arrays = value.flatten() if pa.types.is_struct(value.type) else [value] * len(names)
-    columns = [*(group.column(name) for name in FIXED.names[:-1]), pa.array(element), *arrays]
-    return Decoded(endpoint, pa.table(columns, [*FIXED.names, *names]), undecoded)
+    columns = [*(group.column(name) for name in FIXED.names[:-1]), pa.array(element)]
+    columns += [group.column(name) for name in sources]
+    return Decoded(endpoint, pa.table([*columns, *arrays], [*FIXED.names, *sources, *names]), undecoded)
 
 
-def field_names(value: pa.DataType) -> list[str]:
-    """Return the names of the columns that a value becomes: its fields, or itself."""
+def _source_names(group: pa.Table) -> Sequence[str]:
+    """Return which columns of `SOURCES` the rows of one endpoint have."""
+    is_topic = "kind" not in group.column_names or set(group.column("kind").unique().to_pylist()) <= set(_TOPICS)
+    return () if is_topic else _OF_SOURCE
+
+
+def field_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
+    """Return the names of the columns that a value becomes: its fields, or itself. sources : that are there already."""
     if pa.types.is_null(value):
         return []
     if not pa.types.is_struct(value):
         return ["value"]
-    return distinct_names([field.name for field in value], _TAKEN)
+    return distinct_names([field.name for field in value], (*_TAKEN, *sources))
 
 
 def gathered_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Give messages as they come through Spark, `NEEDED`, in larger pieces: each has groups of its own."""
+    """Give messages as they come through Spark in larger pieces: each has groups of its own."""
     return gathered(batches, 4 * _ROWS, 4 * _BYTES)

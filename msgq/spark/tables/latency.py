@@ -17,16 +17,19 @@ RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 def latency(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return percentiles of log_time - publish_time in each window of `window_ns` of log_time.
 
-    Input: `windows` as the function of this name makes them, of which whole numbers are in `window_ns`.
+    Input: `windows` as the function of this name makes them, of which whole numbers are in `window_ns`. Records have no
+    latency: see there.
 
     Output: run, endpoint, time: the window's beginning, ns; messages: whose latency is known, one or more; min, max,
     p50, p90, p99, p999: ns, negative where clocks disagree; sketch: a KLL sketch of bigint, which
     `kll_merge_agg_bigint` merges. Ranks are right to about 1 %.
     """
-    known = windows.where(F.col("known") > 0).withColumns(
-        {"messages": F.col("known"), "time": window_start("time", window_ns)}
-    )
-    return latency_totals(known, "time")
+    return latency_totals(of_windows(windows).withColumn("time", window_start("time", window_ns)), "time")
+
+
+def of_windows(windows: DataFrame) -> DataFrame:
+    """Return the windows that `latency_totals` takes: those in which a latency is known, `messages` counting these."""
+    return windows.where(F.col("known") > 0).withColumn("messages", F.col("known"))
 
 
 def latency_totals(latency: DataFrame, *by: str) -> DataFrame:

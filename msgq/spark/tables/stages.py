@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from msgq import timing
+from msgq.spark.tables.spreads import merged, spreads, with_percentiles
 from msgq.spark.tables.windows import NS, window_start
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 DURATIONS = ("wait", "work", "age")
-_RANKS = {"p50": 0.5, "p99": 0.99}
 _TOPIC = rf"\A{timing.PREFIX}([^:]*):([^:]*)\z"  # of Java
 
 
@@ -47,9 +47,9 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     found = known.groupBy("run", "stage", "endpoint", "time").agg(
         F.count_if("whole").alias("messages"),
         F.count_if(~F.col("whole")).alias("malformed"),
-        *(column for name in DURATIONS for column in _spread(name)),
+        *spreads(DURATIONS),
     )
-    return _with_percentiles(found, "time")
+    return found.select("run", "stage", "endpoint", "time", "messages", "malformed", *with_percentiles(DURATIONS))
 
 
 def stage_totals(stages: DataFrame, *by: str) -> DataFrame:
@@ -61,9 +61,9 @@ def stage_totals(stages: DataFrame, *by: str) -> DataFrame:
     found = stages.groupBy("run", "stage", "endpoint", *by).agg(
         F.sum("messages").alias("messages"),
         F.sum("malformed").alias("malformed"),
-        *(column for name in DURATIONS for column in _merged(name)),
+        *merged(DURATIONS),
     )
-    return _with_percentiles(found, *by)
+    return found.select("run", "stage", "endpoint", *by, "messages", "malformed", *with_percentiles(DURATIONS))
 
 
 def _unquoted(name: Column) -> Column:
@@ -78,31 +78,3 @@ def _time(number: int) -> Column:
     digits = [f"substr(hex(data), {16 * number + 2 * byte + 1}, 2)" for byte in reversed(range(8))]
     size = f"octet_length(data) = {timing.RECORD_BYTES}"
     return F.expr(f"CASE WHEN {size} THEN CAST(conv(concat({', '.join(digits)}), 16, -10) AS BIGINT) END")
-
-
-def _spread(name: str) -> tuple[Column, ...]:
-    return (
-        F.count(name).alias(f"{name}_known"),
-        F.max(name).alias(f"{name}_max"),
-        F.kll_sketch_agg_bigint(name).alias(f"{name}_sketch"),
-    )
-
-
-def _merged(name: str) -> tuple[Column, ...]:
-    return (
-        F.sum(f"{name}_known").alias(f"{name}_known"),
-        F.max(f"{name}_max").alias(f"{name}_max"),
-        F.kll_merge_agg_bigint(f"{name}_sketch").alias(f"{name}_sketch"),
-    )
-
-
-def _with_percentiles(found: DataFrame, *by: str) -> DataFrame:
-    columns: list[Column] = []
-    for name in DURATIONS:
-        known, sketch = F.col(f"{name}_known"), F.col(f"{name}_sketch")
-        columns.append(known)
-        for title, rank in _RANKS.items():
-            quantile = F.kll_sketch_get_quantile_bigint(sketch, F.lit(rank))
-            columns.append(F.when(known > 0, quantile).alias(f"{name}_{title}"))
-        columns += [F.col(f"{name}_max"), sketch]
-    return found.select("run", "stage", "endpoint", *by, "messages", "malformed", *columns)

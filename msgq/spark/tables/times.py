@@ -9,15 +9,18 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TIMES = ("publish_time", "log_time", "origin_time", "time", "first_time", "last_time", "from_time", "to_time")
+_TIMES = (
+    *("publish_time", "log_time", "origin_time", "time", "first_time", "last_time", "from_time", "to_time"),
+    *("sent_time", "taken_time", "ended_time"),
+)
 
 
 def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     """Return a table with a timestamp beside each time, at the end.
 
     Input: any of the columns `times`, long ns since the epoch; none named: publish_time, log_time, origin_time, time,
-    first_time, last_time, from_time, to_time. Output: the same columns, then for each of them one more: log_timestamp
-    of log_time, timestamp of time: a timestamp, in microseconds, rounded down.
+    first_time, last_time, from_time, to_time, sent_time, taken_time, ended_time. Output: the same columns, then for
+    each of them one more: log_timestamp of log_time, timestamp of time: a timestamp, in microseconds, rounded down.
     """
     there = [name for name in times or _TIMES if name in table.columns]
     return table.withColumns({f"{name}stamp": F.timestamp_micros(F.expr(f"{name} div 1000")) for name in there})

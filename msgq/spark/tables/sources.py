@@ -1,0 +1,32 @@
+"""Where messages come from, beside their endpoints' names: for messages that say it, and those that do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from msgq.kinds import RECORDS, TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def kind(messages: DataFrame) -> Column:
+    """Return the kind of each message: "topic" where nothing is said."""
+    return F.coalesce("kind", F.lit(TOPIC.name)) if "kind" in messages.columns else F.lit(TOPIC.name)
+
+
+def said(messages: DataFrame, name: str) -> Column:
+    """Return the column `publisher` or `key`; NULL where there is none."""
+    return F.col(name) if name in messages.columns else F.lit(None).cast("string")
+
+
+def state(messages: DataFrame) -> DataFrame:
+    """Return the messages of records: values that take the place of former ones."""
+    return messages.where(kind(messages) == RECORDS.name)
+
+
+def not_state(messages: DataFrame) -> DataFrame:
+    """Return all messages but those of records."""
+    return messages.where(kind(messages) != RECORDS.name)

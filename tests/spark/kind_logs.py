@@ -1,0 +1,169 @@
+"""Logs of all kinds of endpoints, written as recorders write them; and random histories of work queues."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from msgq.dtypes import struct_schema
+from msgq.queue_events import FORMAT, SCHEMA, Event
+from msgq.recording.format import conventions
+from msgq.recording.format.new_log import new_log
+from msgq.schema import Schema
+from msgq.source import TOPIC, Source
+from tests.spark.rows import SECOND
+
+RUN = "ab" * 16
+BEGIN = 1_700_000_000 * SECOND
+ITEM = np.dtype([("x", "<f8"), ("origin_time", "<i8")])
+CHANGE = np.dtype([("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"), ("value", ITEM)])
+OPTIONS = {
+    "channel": json.dumps({"capacity": 64, "slot_bytes": 256, "stamps": True}),
+    "vector": json.dumps({"form": "vector", "length": 4, "copies": 2, "exclusive": False}),
+    "board": json.dumps({"form": "board", "keys": 8, "value_bytes": 64}),
+    "queue": json.dumps({"max_messages": 16, "max_message_size": 64}),
+}
+
+
+class Said(NamedTuple):
+    """A message of a log."""
+
+    endpoint: str
+    sequence: int
+    log_time: int
+    data: bytes
+    source: Source = TOPIC
+    schema: Schema | None = None
+    epoch: int = 1
+    publish_time: int | None = None
+    origin_time: int = 0
+
+
+def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
+    """Write a log in the order of log_time; messages of one endpoint, epoch, schema and source have one channel."""
+    numbers: dict[Any, int] = {}
+    with new_log(path, recording={"run": run, "host": "h"}) as writer:
+        for said in sorted(messages, key=lambda said: said.log_time):
+            key = (said.endpoint, said.epoch, said.schema, said.source)
+            if key not in numbers:
+                state = said.source.kind == "records"
+                counting = conventions.RECEIVED if state else conventions.PUBLISHED
+                numbers[key] = writer.new_channel(said.endpoint, said.schema, said.epoch, counting, source=said.source)
+            published = said.log_time if said.publish_time is None else said.publish_time
+            number = said.sequence % 2**32
+            writer.add(numbers[key], number, said.log_time, published, said.data, said.origin_time)
+    return path
+
+
+def on_channel(name: str, publisher: str, sequence: int, log_time: int, data: bytes = b"data", **more: Any) -> Said:
+    return Said(
+        f"channel/{name}", sequence, log_time, data, Source("channel", publisher, "", OPTIONS["channel"]), **more
+    )
+
+
+def of_vector(name: str, number: int, log_time: int, index: int, count: int, epoch: int = 1) -> Said:
+    data = np.array((index, count, log_time, (index + count / 10, 0)), CHANGE).tobytes()
+    source = Source("records", options=OPTIONS["vector"])
+    return Said(f"records/{name}", number, log_time, data, source, struct_schema(CHANGE), epoch)
+
+
+def of_board(name: str, key: str, count: int, log_time: int, epoch: int, data: bytes = b'{"key": 5}') -> Said:
+    source = Source("records", key=key, options=OPTIONS["board"])
+    return Said(f"records/{name}", count, log_time, data, source, Schema("Limit", "json", b"{}"), epoch)
+
+
+class Told(NamedTuple):
+    """An event of a queue."""
+
+    event: Event
+    number: int
+    time: int
+    deliveries: int = 0
+    sent_time: int = 0
+    taken_time: int = 0
+    row: int = 0
+    pid: int = 0
+    publisher: str = ""
+    priority: int = 0
+    size: int = 5
+    epoch: int = 1
+
+    def data(self, payload: bytes = b"") -> bytes:
+        """Return the message of the event."""
+        fields = (self.event, self.row, self.priority, self.deliveries, self.number, self.time)
+        return struct.pack(FORMAT, *fields, self.sent_time, self.taken_time, self.size, self.pid) + payload
+
+
+def of_queue(name: str, told: Sequence[Told], late: Iterable[int] | None = None, payload: bytes = b"") -> list[Said]:
+    """Return the messages of events, numbered in their order; late : how long after each one it was recorded, ns."""
+    return [
+        Said(
+            f"queue/{name}",
+            sequence,
+            one.time + delay,
+            one.data(payload),
+            Source("queue", one.publisher, "", OPTIONS["queue"]),
+            SCHEMA,
+            one.epoch,
+            one.time,
+        )
+        for sequence, (one, delay) in enumerate(zip(told, late or [1000] * len(told), strict=True))
+    ]
+
+
+class History(NamedTuple):
+    """What happened to a queue.
+
+    Attributes
+    ----------
+    told : every event, in the order in which it happened.
+    waits : how many messages waited after each time, by that time.
+    """
+
+    told: list[Told]
+    waits: list[tuple[int, int]]
+
+
+def a_history(rng: random.Random, steps: int, room: int = 8) -> History:
+    """Let a queue be used: its messages sent, refused, taken, received, acknowledged, returned, by four rows."""
+    time, number = BEGIN, 0
+    waiting: list[tuple[int, int, int, int, int]] = []  # priority, number, sent, size, deliveries so far
+    held: list[tuple[tuple[int, int, int, int, int], int, int]] = []  # message, taken, row
+    told: list[Told] = []
+    waits = []
+    for _ in range(steps):
+        time += rng.choice((1, 50, 1000, SECOND // 7, 2 * SECOND))
+        row = rng.randrange(4)
+        who: dict[str, Any] = {"row": row, "pid": 100 + row, "publisher": f"node{row % 2}"}
+        doing = rng.choice(("send", "send", "take", "take", "receive", "end", "end"))
+        if doing == "send" and len(waiting) + len(held) >= room:
+            told.append(Told(Event.REFUSED, 0, time, **who, size=7))
+        elif doing == "send":
+            one = (rng.randrange(3), number, time, rng.randrange(60), 0)
+            waiting.append(one)
+            told.append(Told(Event.SENT, number, time, 0, time, **who, priority=one[0], size=one[3]))
+            number += 1
+        elif doing in ("take", "receive") and waiting:
+            one = min(waiting, key=lambda one: (-one[0], one[1]))
+            waiting.remove(one)
+            one = (*one[:4], one[4] + 1)
+            event = Event.TAKEN if doing == "take" else Event.RECEIVED
+            told.append(Told(event, one[1], time, one[4], one[2], time, **who, priority=one[0], size=one[3]))
+            if doing == "take":
+                held.append((one, time, row))
+        elif doing == "end" and held:
+            one, taken, by = held.pop(rng.randrange(len(held)))
+            event = rng.choice((Event.ACKNOWLEDGED, Event.ACKNOWLEDGED, Event.RETURNED))
+            taker: dict[str, Any] = {"row": by, "pid": 100 + by, "publisher": f"node{by % 2}"}
+            about: dict[str, Any] = {"priority": one[0], "size": one[3]}
+            told.append(Told(event, one[1], time, one[4], one[2], taken, **(who if event == 4 else taker), **about))
+            if event == Event.RETURNED:
+                waiting.append(one)
+        waits.append((time, len(waiting)))
+    return History(told, waits)

@@ -1,0 +1,155 @@
+"""The demo, which uses all kinds of endpoints: what Spark makes of its recording is what the demo itself counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.recording import LogReader
+from msgq.spark.lake import Lake
+from msgq.spark.pipeline import run_pipeline
+from tests.leftovers import new_token
+from tests.spark.pages import sections, table
+from tests.support import SHM
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEADLINE_S = 300
+
+
+class Demo(NamedTuple):
+    """A demo that has ended.
+
+    Attributes
+    ----------
+    summary : what it says of itself.
+    recording : the directory.
+    lake, page : what the recording became.
+    figures : of the report.
+    """
+
+    summary: dict[str, Any]
+    recording: Path
+    lake: Lake
+    page: Path
+    figures: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Four seconds of it, recorded, in a lake, and on a page."""
+    where = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "4", "--output", str(where / "recording")]
+    prefix = f"p{new_token(os.environ['TMPDIR'])}"
+    env = {**os.environ, "OPENPILOT_PREFIX": prefix}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    for directory in SHM.glob(f"msgq*_{prefix}"):
+        shutil.rmtree(directory)
+    summary = json.loads(done.stdout)
+    assert (summary["failures"], done.returncode) == ([], 0)
+    figures = run_pipeline(where / "recording", where / "lake", where / "report.html", spark)
+    return Demo(summary, where / "recording", Lake(spark, where / "lake"), where / "report.html", figures)
+
+
+def published(demo: Demo, topic: str) -> int:
+    """Return how many messages the demo says that it published."""
+    (found,) = [one["messages"] for one in demo.summary["topics"] if one["topic"] == topic]
+    return int(found)
+
+
+def endpoint(demo: Demo, name: str) -> str:
+    """Return the endpoint of what the demo calls so."""
+    (found,) = [one for one in LogReader(demo.recording).endpoints if re.fullmatch(rf"(\w+/)?demo-[^:]*-{name}", one)]
+    return found
+
+
+def row(demo: Demo, of: str, condition: str) -> Any:
+    """Return the one row of a table that a condition chooses."""
+    (found,) = demo.lake.table(of).where(condition).collect()
+    return found
+
+
+def test_each_endpoint_has_its_messages_its_losses_and_its_kind(demo: Demo) -> None:
+    recorded = LogReader(demo.recording).endpoints
+    found = {one.endpoint: one for one in demo.lake.table("endpoints").collect()}
+    assert {name: (one.kind, one.messages, one.lost, one.bytes) for name, one in found.items()} == {
+        name: (info.kind, info.messages, info.lost or 0, info.bytes) for name, info in recorded.items()
+    }
+    assert {one.kind for one in found.values()} == {"topic", "frames", "channel", "records", "queue"}
+    assert demo.figures["messages"] == sum(info.messages for info in recorded.values())
+    for topic in ("cpu", "sensor", "estimate", "command", "pulse"):
+        assert found[endpoint(demo, topic)].messages == published(demo, topic)
+
+
+def test_each_publisher_of_the_channel_has_its_messages(demo: Demo) -> None:
+    found = {one.publisher: one for one in demo.lake.table("publishers").where("endpoint LIKE 'channel/%'").collect()}
+    for name in ("heat", "fill"):
+        assert found.pop(name).messages == published(demo, name) > 0
+    assert found == {}
+
+
+def test_values_of_the_vector_were_recorded_or_overwritten(demo: Demo) -> None:
+    gauges = endpoint(demo, "gauges")
+    one = row(demo, "endpoints", f"endpoint = '{gauges}'")
+    first = demo.lake.silver(gauges).groupBy("index").agg({"count": "min"}).collect()
+    before = sum(count - 1 for _, count in first)  # that were overwritten before the recorder's first look
+    assert one.messages + one.overwritten + before == published(demo, "gauges") > 0
+    assert one.lost == 0
+
+
+def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
+    """A worker was killed at work: what it had taken came back, and was taken again."""
+    work = demo.summary["work"]
+    total = row(demo, "work_totals", "queue LIKE 'demo-%-jobs'")
+    assert (total.sent, total.acknowledged, total.returned) == (work["sent"], work["acknowledged"], work["returned"])
+    assert total.sent == published(demo, "jobs")
+    assert total.redelivered == total.returned >= 1
+    assert total.taken == total.sent + total.returned
+    assert (total.refused, total.backlog) == (0, work["waiting"] + work["taken"]) == (0, 0)
+    assert total.waiting_known == total.taken
+    assert total.service_known == total.acknowledged + total.returned
+    (killed,) = work["killed"]
+    returned = demo.lake.table("work").where("outcome = 'returned'").collect()
+    assert {one.pid for one in returned} == {killed["pid"]}
+    assert {one.deliveries for one in returned} == {1}
+
+
+def test_stages_have_what_the_loop_told(demo: Demo) -> None:
+    told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
+    stages = {one.stage: one for one in demo.lake.table("stage_totals").collect()}
+    for name, cause in (("estimate", "sensor"), ("command", "estimate")):
+        one = stages.pop(name)
+        assert one.endpoint.endswith(f"-{cause}")
+        assert (one.messages, one.malformed) == (told[f"{name} handles {cause}"], 0)
+        assert one.work_known == one.age_known == one.messages > 0
+    assert stages == {}
+
+
+def test_the_page_shows_these_figures(demo: Demo) -> None:
+    found = sections(demo.page.read_text())
+    work = demo.summary["work"]
+    (jobs,) = table(found["Queues"])
+    counts = {name: jobs[name] for name in ("sent", "acknowledged", "returned", "redelivered", "refused", "backlog")}
+    expected = {name: work[name] for name in ("sent", "acknowledged", "returned")}
+    expected |= {"redelivered": work["returned"], "refused": 0, "backlog": 0}
+    assert counts == {name: f"{count:,}" for name, count in expected.items()}
+    stages = {one["stage"]: one for one in table(found["Stages"])}
+    assert set(stages) == {"estimate", "command"}
+    told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
+    assert stages["estimate"]["messages"] == f"{told['estimate handles sensor']:,}"
+    publishers = {one["publisher"]: one for one in table(found["Publishers"])}
+    for name in ("heat", "fill"):
+        assert publishers[name]["messages"] == f"{published(demo, name):,}"
+    kinds = {one["endpoint"]: one["kind"] for one in table(found["Endpoints"])}
+    assert kinds == {name: info.kind for name, info in LogReader(demo.recording).endpoints.items()}
+    assert "Pictures" in found

@@ -1,0 +1,110 @@
+"""Events of queues as Arrow values, and heads of payloads of any size; without a Spark."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.queue_events import ENCODING, HEAD_BYTES, SCHEMA, Event
+from msgq.schema import Schema
+from msgq.spark.decode.heads import heads
+from msgq.spark.decode.payloads import Decoder
+from msgq.spark.report import plots
+from msgq.spark.source.data_source import RecordingSource
+from tests.spark.kind_logs import BEGIN, Told, a_history, of_queue, write_kinds
+
+PAIR = np.dtype([("a", "<u2"), ("b", "|u1")])
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [2], [3], [3, 3], [3, 0, 9, 2, 3, None, 5], [None]])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_heads_of_what_is_long_enough(sizes: list[int | None], cut: int) -> None:
+    rng = random.Random(1)
+    payloads = [None if size is None else rng.randbytes(size) for size in sizes]
+    whole, found = heads(pa.array(payloads, pa.binary()).slice(cut), PAIR)
+    long = [one for one in payloads[cut:] if one is not None and len(one) >= 3]
+    assert whole.tolist() == [one is not None and len(one) >= 3 for one in payloads[cut:]]
+    assert found.tolist() == [(int.from_bytes(one[:2], "little"), one[2]) for one in long]
+    large, same = heads(pa.array(payloads, pa.large_binary()).slice(cut), PAIR)
+    assert (large.tolist(), same.tolist()) == (whole.tolist(), found.tolist())
+
+
+def decoded(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list[tuple[int, Any, Any]]:
+    """Return of each payload its row, value and reason."""
+    found = []
+    for values in Decoder(value).values(schema, pa.array(payloads, pa.binary())):
+        rows = range(len(values.value)) if values.rows is None else values.rows.tolist()
+        reasons = [None] * len(values.value) if values.reason is None else values.reason.to_pylist()
+        found += list(zip(rows, values.value.to_pylist(), reasons, strict=True))
+    return sorted(found, key=lambda row: row[0])
+
+
+def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
+    history = a_history(random.Random(2), 300).told
+    payloads = [one.data(b"x" * (number % 4)) for number, one in enumerate(history)]
+    rows = decoded(None, SCHEMA, *payloads)
+    assert {one.event for one in history} == set(Event)
+    for (number, value, reason), one in zip(rows, history, strict=True):
+        assert reason is None
+        assert value == {
+            "event": one.event.name.lower(),
+            "row": one.row,
+            "priority": one.priority,
+            "deliveries": one.deliveries,
+            "number": one.number,
+            "publish_time": one.time,
+            "sent_time": one.sent_time,
+            "taken_time": one.taken_time,
+            "size": one.size,
+            "pid": one.pid,
+            "payload": b"x" * (number % 4),
+        }
+
+
+def test_what_is_no_event_has_a_reason() -> None:
+    good = Told(Event.SENT, 3, BEGIN).data(b"do")
+    bad = [b"", good[: HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
+    rows = decoded(None, SCHEMA, *bad[:2], good, *bad[2:])
+    assert [reason for _, _, reason in rows] == [
+        *["it is no event of a queue"] * 2,
+        None,
+        *["it is no event of a queue"] * 2,
+    ]
+    assert rows[2][1]["payload"] == b"do"
+    assert [value for _, value, reason in rows if reason] == [None] * 4
+    other = Schema("QueueEvent", ENCODING, b'[["event", "|u1"]]')
+    assert decoded(None, other, good) == [
+        (0, None, "its schema describes a head of events that this release does not know")
+    ]
+    assert decoded(None, Schema("QueueEvent", ENCODING), good)[0][1]["number"] == 3, "without a text it is this one"
+
+
+def test_events_as_what_somebody_wants_of_them() -> None:
+    data = Told(Event.RETURNED, 3, BEGIN).data()
+    wanted = pa.struct([("number", pa.int64()), ("event", pa.string()), ("missing", pa.int32())])
+    assert decoded(wanted, SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
+    assert '"event": "returned"' in decoded(pa.string(), SCHEMA, data)[0][1]
+
+
+def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:
+    path = write_kinds(tmp_path / "a.mcap", of_queue("jobs", [Told(Event.SENT, 1, BEGIN, publisher="boss")]))
+    source = RecordingSource({"path": str(path), "decode": "queue/jobs"})
+    reader = source.reader(source.schema())
+    (row,) = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert (row["value"]["event"], row["publisher"], row["kind"], row["key"]) == ("sent", "boss", "queue", None)
+
+
+def test_plots_of_queues_have_a_line_for_each() -> None:
+    figures = dict.fromkeys(("waiting_p50", "waiting_p99", "service_p50", "service_p99"), 2000)
+    rows = [{"queue": queue, "step": BEGIN, "backlog": 3, **figures, "service_p99": None} for queue in ("a", "b")]
+    drawn = plots.work(rows)
+    assert drawn is not None
+    assert all(f'"name":"{queue} {name.replace("_", " ")}"' in drawn for queue in "ab" for name in figures)
+    assert (plots.backlogs(rows) or "").count('"shape":"hv"') == 2
+    assert (plots.work([]), plots.backlogs([])) == (None, None)

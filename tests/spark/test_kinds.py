@@ -1,0 +1,336 @@
+"""Messages of all kinds of endpoints: whose they are, what was lost of them, and what was overwritten."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError
+from msgq.queue_events import Event
+from msgq.recording import LogReader
+from msgq.recording.format.writer import channel_records
+from msgq.source import TOPIC, Source
+from msgq.spark import read, tables
+from msgq.spark.lake import Lake, follow
+from msgq.spark.lake.export import write_log
+from msgq.spark.source import live_stream
+from msgq.spark.source.data_source import RecordingSource
+from tests.spark.kind_logs import (
+    BEGIN,
+    OPTIONS,
+    RUN,
+    Said,
+    Told,
+    of_board,
+    of_queue,
+    of_vector,
+    on_channel,
+    write_kinds,
+)
+from tests.spark.rows import SECOND, listed, message, messages
+from tests.support import wait_until
+from tests.unit.stage_actors import record
+
+TURN = 1 << 32
+TOLD = [
+    Told(Event.SENT, 0, BEGIN + 10, 0, BEGIN + 10, publisher="boss", pid=7, priority=2),
+    Told(Event.TAKEN, 0, BEGIN + 20, 1, BEGIN + 10, publisher="worker", pid=8, priority=2),
+]
+
+
+def one_of_each() -> list[Said]:
+    """Return messages of each kind, and topics, at different times; those of queues last."""
+    said = [
+        Said("imu", 0, BEGIN, b"plain"),
+        Said("visionipc_camera_0/image", 0, BEGIN + 1, b"frame", Source("frames")),
+        on_channel("scans", "front", 0, BEGIN + 2, origin_time=BEGIN - 5),
+        on_channel("scans", "rear", 1, BEGIN + 3),
+        of_vector("poses", 0, BEGIN + 4, 2, 9),
+        of_vector("poses", 1, BEGIN + 5, 3, 9),
+        of_board("limits", "speed", 4, BEGIN + 6, 1),
+        of_board("limits", "height", 4, BEGIN + 7, 2),
+    ]
+    return said + of_queue("jobs", TOLD, payload=b"to do")
+
+
+WHOSE = [
+    ("channel/scans", 0, "channel", "front", None),
+    ("channel/scans", 1, "channel", "rear", None),
+    ("imu", 0, "topic", None, None),
+    ("queue/jobs", 0, "queue", "boss", None),
+    ("queue/jobs", 1, "queue", "worker", None),
+    ("records/limits", 4, "records", None, "height"),
+    ("records/limits", 4, "records", None, "speed"),
+    ("records/poses", 0, "records", None, None),
+    ("records/poses", 1, "records", None, None),
+    ("visionipc_camera_0/image", 0, "frames", None, None),
+]
+COLUMNS = ("endpoint", "sequence", "kind", "publisher", "key")
+
+
+def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
+    write_kinds(tmp_path / "000000.mcap", one_of_each())
+    assert listed(read(spark, str(tmp_path)), *COLUMNS) == WHOSE
+    asked = read(spark, str(tmp_path), endpoints=["records/*"], columns=["key", "options", "sequence"])
+    assert listed(asked, "key", "options") == [
+        *[(None, OPTIONS["vector"])] * 2,
+        ("height", OPTIONS["board"]),
+        ("speed", OPTIONS["board"]),
+    ]
+    decoded = read(spark, str(tmp_path), decode="queue/jobs")
+    assert listed(decoded, "kind", "publisher", "value.event", "value.number", "value.payload") == [
+        ("queue", "boss", "sent", 0, b"to do"),
+        ("queue", "worker", "taken", 0, b"to do"),
+    ]
+    rows = spark.readStream.format("msgq").load(str(tmp_path))
+    query = rows.writeStream.format("memory").queryName("kinds").trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    assert listed(spark.table("kinds"), *COLUMNS) == WHOSE
+
+
+def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feed's channels say it, as those of a recording do."""
+
+    class Feed:
+        """Gives one message of each of two publishers."""
+
+        largest = 100
+
+        def __init__(self, _: Any) -> None:
+            sources = [Source("channel", "front"), Source("records", key="speed")]
+            names = ["channel/scans", "records/limits"]
+            self.channels = {
+                number: channel_records(number, name, None, 1, "published", source=source)
+                for number, (name, source) in enumerate(zip(names, sources, strict=True), 1)
+            }
+            self.left = [1, 2]
+
+        def take(self, chunk: Any, seconds: float) -> bool:
+            while self.left:
+                chunk.append(self.left.pop(), 0, BEGIN, BEGIN, b"data")
+            return False
+
+        def lost(self) -> int:
+            return 0
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(live_stream, "open_feed", Feed)
+    source: Any = RecordingSource({"live": "true"})
+    stream = source.streamReader(source.schema())
+    try:
+        start = {**stream.initialOffset(), "messages": 0}
+        limit = stream.getDefaultReadLimit()
+        end = wait_until(lambda: (found := stream.latestOffset(start, limit))["messages"] == 2 and found)
+        batches = [batch for piece in stream.partitions(start, end) for batch in stream.read(piece)]
+        rows = [tuple(row[name] for name in COLUMNS) for batch in batches for row in batch.to_pylist()]
+    finally:
+        stream.stop()
+    assert sorted(rows) == [
+        ("channel/scans", 0, "channel", "front", None),
+        ("records/limits", 0, "records", None, "speed"),
+    ]
+
+
+def some_channels(rng: random.Random) -> tuple[list[Said], dict[str, list[int]]]:
+    """Return what two or three publishers of some channels said in turn, some of it missing, late or twice; and of each
+    channel the positions that came.
+    """
+    said, came = [], {}
+    for name in ("a", "b", "c", "d"):
+        first, time = rng.choice((0, TURN - 20)), BEGIN
+        mine = []
+        for position in range(first, first + rng.choice((1, 5, 60))):
+            time += rng.choice((1, 1000, SECOND))
+            publisher = rng.choice(("one", "two", "three")[: rng.choice((2, 3))])
+            more = {"publish_time": time - rng.randrange(10_000)}
+            if rng.random() < 0.8:
+                mine.append(on_channel(name, publisher, position, time, bytes(rng.randrange(50)), **more))
+        said += mine + rng.sample(mine, len(mine) // 4)
+        came[f"channel/{name}"] = [one.sequence for one in mine]
+    return said, came
+
+
+def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    known: list[Any] = []
+    each: dict[Any, list[Said]] = defaultdict(list)
+    for run in range(10):
+        said, came = some_channels(rng)
+        write_kinds(tmp_path / f"{run}.mcap", said, f"run{run}")
+        for endpoint, positions in came.items():
+            pairs = itertools.pairwise(positions)
+            known += [
+                (f"run{run}", endpoint, one % TURN, other % TURN, other - one - 1)
+                for one, other in pairs
+                if other - one > 1
+            ]
+        for one in said:
+            each[f"run{run}", one.endpoint, one.source.publisher].append(one)
+    table = read(spark, str(tmp_path))
+    gaps = tables.gaps(table.repartition(3))
+    assert known
+    assert listed(gaps, "run", "endpoint", "before", "after", "lost") == sorted(known)
+    windows = tables.windows(table)
+    found = tables.publishers(windows).collect()
+    assert {(row["run"], row["endpoint"], row["publisher"]) for row in found} == set(each)
+    for row in found:
+        mine = each[row["run"], row["endpoint"], row["publisher"]]
+        late = [one.log_time - (one.publish_time or 0) for one in mine if one.log_time != one.publish_time]
+        times = [one.log_time for one in mine]
+        assert (row["messages"], row["bytes"]) == (len(mine), sum(len(one.data) for one in mine))
+        assert (row["first_time"], row["last_time"]) == (min(times), max(times))
+        assert (row["known"], row["min"], row["max"]) == (len(late), min(late, default=None), max(late, default=None))
+        assert row["p50"] is None or min(late) <= row["p50"] <= max(late)
+    endpoints = tables.endpoints(windows, gaps).collect()
+    assert len(endpoints) == len({key[:2] for key in each}), "an endpoint has one row, however many publish on it"
+    for row in endpoints:
+        names = {key[2] for key in each if key[:2] == (row["run"], row["endpoint"])}
+        assert (row["kind"], row["publishers"]) == ("channel", len(names))
+
+
+def test_state_is_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
+    """Of each index and key the values between the counts that came, however they come."""
+    rng = random.Random(6)
+    known: list[Any] = []
+    for run, (epoch, start) in enumerate([(1, 0), (2, 5), (1, TURN - 30)]):
+        mine, number = [], 0
+        for cell in range(4):
+            count, time, before = start, BEGIN, 0
+            for turn in range(50):
+                step, time = rng.choice((1, 1, 1, 2, 9)), time + rng.choice((1, SECOND))
+                count += step
+                if turn and step > 1:
+                    about = (None, cell) if cell < 2 else (f"key{cell}", None)
+                    name = "records/v" if cell < 2 else "records/b"
+                    known.append((f"run{run}", name, *about, before % TURN, count % TURN, step - 1))
+                before = count
+                if cell < 2:
+                    mine.append(of_vector("v", number, time, cell, count, epoch))
+                else:
+                    mine.append(of_board("b", f"key{cell}", count, time, 10 * epoch + cell))
+                number += 1
+        short = mine[0]._replace(sequence=900, data=b"short")
+        write_kinds(tmp_path / f"{run}.mcap", [*mine, *rng.sample(mine, 50), short], f"run{run}")
+    table = read(spark, str(tmp_path)).repartition(3)
+    found = tables.overwrites(table)
+    columns = ("run", "endpoint", "key", "index", "before", "after", "overwritten")
+    in_order = sorted(known, key=lambda row: [(value is not None, value) for value in row])
+    assert listed(found, *columns) == in_order
+    assert tables.gaps(table).count() == 0
+    endpoints = tables.endpoints(tables.windows(table), tables.gaps(table), found)
+    sums: dict[Any, int] = defaultdict(int)
+    for run, name, *_, passed in known:
+        sums[run, name] += passed
+    assert listed(endpoints, "run", "endpoint", "kind", "lost", "overwritten") == [
+        (*key, "records", 0, passed) for key, passed in sorted(sums.items())
+    ]
+
+
+def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
+    """A recorder finds values that were written long before it looked."""
+    old: dict[str, Any] = {"publish_time": BEGIN - 3600 * SECOND}
+    said = [of_vector("v", 0, BEGIN, 0, 1)._replace(**old), of_board("b", "k", 1, BEGIN, 2)._replace(**old)]
+    said += [on_channel("c", "p", 0, BEGIN, publish_time=BEGIN - 7)]
+    windows = tables.windows(read(spark, str(write_kinds(tmp_path / "000000.mcap", said))))
+    assert listed(windows, "endpoint", "messages", "known", "min", "max") == [
+        ("channel/c", 1, 1, 7, 7),
+        ("records/b", 1, 0, None, None),
+        ("records/v", 1, 0, None, None),
+    ]
+    assert listed(tables.latency(windows), "endpoint", "messages") == [("channel/c", 1)]
+
+
+OF_KINDS = {"overwrites", "publishers", "stages", "stage_totals", "work", "work_windows", "work_totals"}
+
+
+def test_tables_of_what_a_lake_does_not_have_are_not_made(spark: Any, tmp_path: Path) -> None:
+    """They are there, empty, with all their columns, and no job was run; new messages fill them, and only theirs."""
+    lake = Lake(spark, tmp_path / "lake")
+
+    def written() -> set[str]:
+        return {name for name in OF_KINDS if (tmp_path / "lake" / "gold" / name).exists()}
+
+    other = "b" * 32
+    lake.ingest([write_kinds(tmp_path / "0.mcap", of_queue("jobs", TOLD), other)])
+    assert lake.refresh() == 1
+    assert written() == {"publishers", "work", "work_windows", "work_totals"}
+    assert set(lake.names()) == set(tables.GOLD)
+    missing = OF_KINDS - written()
+    assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
+    columns = {name: lake.table(name).columns for name in missing}
+    said = [of_vector("v", i, BEGIN + i, 0, 3 * i) for i in range(2)]
+    said += [Said("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    lake.ingest([write_kinds(tmp_path / "1.mcap", said, RUN)])
+    assert lake.refresh() == 1
+    assert written() == OF_KINDS
+    assert {name: lake.table(name).columns for name in missing} == columns
+    assert listed(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
+    assert listed(lake.table("stages"), "run", "stage", "messages") == [(RUN, "planner", 1)]
+    assert listed(lake.table("work"), "run", "queue") == [(other, "jobs")], "no new messages: as before"
+
+
+def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: Any, tmp_path: Path) -> None:
+    """Two recordings that overlap, by the file and by a stream; what is exported is what was recorded."""
+    said = one_of_each()
+    (tmp_path / "log").mkdir()
+    write_kinds(tmp_path / "log" / "000000.mcap", said)
+    write_kinds(tmp_path / "some.mcap", said[::2])
+    lake = Lake(spark, tmp_path / "lake")
+    assert lake.ingest([tmp_path / "some.mcap"]).messages == len(said[::2])
+    assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(240)
+    assert listed(lake.messages(), *COLUMNS) == WHOSE
+    assert lake.ingest([tmp_path / "log"]).messages == 0
+    assert write_log(lake.ask("SELECT * FROM messages"), tmp_path / "out.mcap", lake.uri) == len(said)
+    exported = LogReader(tmp_path / "out.mcap")
+    assert list(exported) == list(LogReader(tmp_path / "log"))
+    for info in exported.endpoints.values():
+        assert info.lost == LogReader(tmp_path / "log").endpoints[info.endpoint].lost == 0
+    bare = "SELECT endpoint, log_time, data FROM messages"
+    write_log(lake.ask(bare), tmp_path / "bare.mcap", lake.uri)
+    kinds = {(one.endpoint, one.kind) for one in LogReader(tmp_path / "bare.mcap")}
+    assert kinds == {(endpoint, kind) for endpoint, _, kind, *_ in WHOSE}, "the names tell"
+
+
+def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    bad = of_queue("jobs", TOLD)[0]._replace(sequence=7, data=b"no event")
+    lake.ingest([write_kinds(tmp_path / "000000.mcap", [*one_of_each(), bad])])
+    lake.decode()
+    assert lake.endpoints() == ["queue/jobs", "records/limits", "records/poses"]
+    asked = lake.ask("SELECT event, number, priority, pid, publisher, payload FROM `silver_queue/jobs` ORDER BY event")
+    assert [tuple(row) for row in asked.collect()] == [
+        ("sent", 0, 2, 7, "boss", b"to do"),
+        ("taken", 0, 2, 8, "worker", b"to do"),
+    ]
+    poses = lake.ask("SELECT index, count, publish_time_, value.x FROM `silver_records/poses`")
+    assert listed(poses, "index", "count", "x") == [(2, 9, 2.9), (3, 9, 3.9)]
+    assert [row.publish_time_ for row in poses.collect()] == [BEGIN + 4, BEGIN + 5]
+    limits = lake.ask("SELECT key, key_ FROM `silver_records/limits`")
+    assert listed(limits, "key", "key_") == [("height", 5), ("speed", 5)]
+    assert listed(lake.undecoded(), "endpoint", "sequence", "reason", "data") == [
+        ("queue/jobs", 7, "it is no event of a queue", b"no event")
+    ]
+    with pytest.raises(InvalidValueError, match="has no decoded messages of 'channel/scans'"):
+        lake.silver("channel/scans")
+
+
+def test_rows_that_are_appended_may_say_it_or_not(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    plain = messages(spark, [message("a", 0, 1), message("queue/b", 0, 2)])
+    lake.append(plain)
+    lake.append(messages(spark, [message("a", 1, 3)]).selectExpr("*", "'channel' AS kind", "'p' AS publisher"))
+    lake.append(messages(spark, [message("a", 2, 4)]).selectExpr("*", "string(NULL) AS kind"))
+    assert listed(lake.messages(), *COLUMNS) == [
+        ("a", 0, TOPIC.kind, None, None),
+        ("a", 1, "channel", "p", None),
+        ("a", 2, TOPIC.kind, None, None),
+        ("queue/b", 0, TOPIC.kind, None, None),
+    ]
