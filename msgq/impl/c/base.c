@@ -1,0 +1,232 @@
+/* Errors, this process, names and users, the wait for a word. See file.h. To be compiled as C11. */
+#define _GNU_SOURCE
+#include <grp.h>
+#include <pwd.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/random.h>
+
+#include "c/file.h"
+
+/* ---- errors ---- */
+
+static _Thread_local char mqc_text[1024];
+static _Thread_local bool mqc_text_kept;
+
+const char *msgq_error_text(void) { return mqc_text; }
+
+const char *msgq_strerror(int error) { return strerror(error < 0 ? -error : error); }
+
+void mqc_keep_text(bool keep) { mqc_text_kept = keep; }
+
+int mqc_fail(int error, const char *format, ...) {
+    va_list arguments;
+    if (mqc_text_kept)
+        return -error;
+    va_start(arguments, format);
+    vsnprintf(mqc_text, sizeof mqc_text, format, arguments);
+    va_end(arguments);
+    return -error;
+}
+
+int mqc_broken(const mqc_place *place, int error, const char *format, ...) {
+    va_list arguments;
+    if (mqc_text_kept)
+        return -error;
+    va_start(arguments, format);
+    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", place->noun, place->name);
+    if (length > 0 && (size_t)length < sizeof mqc_text)
+        vsnprintf(mqc_text + length, sizeof mqc_text - (size_t)length, format, arguments);
+    va_end(arguments);
+    return -error;
+}
+
+/* ---- this process ---- */
+
+static int mqc_forks;
+
+static void mqc_forked(void) { mqc_forks++; }
+static void mqc_count_forks(void) { pthread_atfork(NULL, NULL, mqc_forked); }
+
+int mqc_generation(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mqc_count_forks);
+    return mqc_forks;
+}
+
+int mqc_check_process(const mqc_place *place, int generation) {
+    if (mq_likely(generation == mqc_forks))
+        return 0;
+    return mqc_broken(place, ECHILD, "was opened by the parent process; close it here, and open another one");
+}
+
+int mqc_identify(mq_self *self) {
+    if (mq_read_self(self) != 0)
+        return mqc_fail(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive", strerror(errno));
+    return 0;
+}
+
+uint32_t mqc_random(void) {
+    uint32_t word = 0;
+    while (getrandom(&word, sizeof word, 0) < 0 && errno == EINTR)
+        continue;
+    return word;
+}
+
+uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random() << 32 | mqc_random() | 1; }
+
+/* Whether a newcomer's membarrier reaches this process; registered once a process. */
+bool mqc_orders_stores(void) {
+    static _Atomic int known = -1; /* the generation << 1 | whether it does */
+    int generation = mqc_generation(), now = known;
+    if (now < 0 || now >> 1 != generation)
+        known = now = generation << 1 | mq_membarrier_register();
+    return now & 1;
+}
+
+/* ---- names ---- */
+
+/* Is it UTF-8, as all names are? */
+static bool mqc_is_utf8(const char *name) {
+    const unsigned char *at = (const unsigned char *)name;
+    while (*at) {
+        unsigned first = *at++;
+        int more = first < 0x80 ? 0 : first >= 0xc2 && first < 0xe0 ? 1 : first >= 0xe0 && first < 0xf0 ? 2 : -1;
+        if (first >= 0xf0 && first < 0xf5)
+            more = 3;
+        if (more < 0 || (first == 0xe0 && *at < 0xa0) || (first == 0xed && *at > 0x9f) ||
+            (first == 0xf0 && *at < 0x90) || (first == 0xf4 && *at > 0x8f))
+            return false;
+        for (; more; more--)
+            if ((*at++ & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
+
+static int mqc_check_name(const char *what, const char *name, size_t most, char *to) {
+    size_t size = name ? strlen(name) : 0;
+    if (size == 0 || size > most)
+        return mqc_fail(EINVAL, "%s %.40s has %zu bytes; allowed are 1 to %zu", what, name ? name : "(null)", size,
+                        most);
+    if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") || !mqc_is_utf8(name))
+        return mqc_fail(EINVAL, "%s %s cannot name a file: UTF-8 without '/', and not '.' or '..'", what, name);
+    memcpy(to, name, size + 1);
+    return 0;
+}
+
+/* The permissions that are asked for, or those of MSGQ_MODE, or 0600. */
+static int mqc_find_mode(mqc_place *place, int asked) {
+    const char *said = getenv("MSGQ_MODE");
+    char *end = NULL;
+    long mode = asked ? asked : said && *said ? strtol(said, &end, 8) : 0600;
+    if ((end && *end) || mode & ~0666L || (mode & 0600) != 0600)
+        return mqc_broken(
+            place, EINVAL,
+            "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, the owner's included, as 0660", mode);
+    place->mode = (mode_t)mode;
+    return 0;
+}
+
+static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
+
+/* Users by name or id, with commas. */
+static int mqc_find_trusted(mqc_place *place, const char *asked) {
+    const char *said = asked ? asked : getenv("MSGQ_TRUST");
+    char names[1024], *rest = NULL;
+    if (!said || !*said)
+        return 0;
+    if (snprintf(names, sizeof names, "%s", said) >= (int)sizeof names)
+        return mqc_broken(place, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
+    for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        name += strspn(name, " ");
+        name[strcspn(name, " ")] = '\0';
+        struct passwd *user = mqc_is_number(name) ? NULL : getpwnam(name);
+        if (!user && !mqc_is_number(name))
+            return mqc_broken(place, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
+        if (place->trusted_count == MQC_TRUSTED)
+            return mqc_broken(place, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
+        place->trusted[place->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
+    }
+    return 0;
+}
+
+static int mqc_find_spin(mqc_place *place, int64_t spin_us) {
+    const char *said = getenv("MSGQ_SPIN_US");
+    if (said && *said && (!mqc_is_number(said) || strlen(said) > 7 || atol(said) > 1000000))
+        return mqc_broken(place, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
+    place->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
+    return 0;
+}
+
+int mqc_place_begin(mqc_place *place, const char *noun, const char *name, size_t most, const msgq_options *options,
+                    int64_t spin_us) {
+    static const msgq_options defaults;
+    const msgq_options *asked = options ? options : &defaults;
+    memset(place, 0, sizeof *place);
+    place->noun = noun;
+    place->create = asked->create;
+    const char *prefix = asked->prefix ? asked->prefix : getenv("OPENPILOT_PREFIX");
+    int status = mqc_check_name(noun, name, most, place->name);
+    if (!status && prefix && *prefix)
+        status = mqc_check_name("prefix", prefix, MQC_NAME_MAX, place->prefix);
+    if (!status)
+        status = mqc_find_mode(place, asked->mode);
+    if (!status)
+        status = mqc_find_trusted(place, asked->trust);
+    if (!status)
+        status = mqc_find_spin(place, spin_us);
+    if (!status && (asked->create < MSGQ_OPEN_OR_MAKE || asked->create > MSGQ_MAKE))
+        status =
+            mqc_broken(place, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE", asked->create);
+    mqc_generation();
+    return status;
+}
+
+void mqc_path(const mqc_place *place, const char *start, const char *file, char *path) {
+    if (*place->prefix)
+        snprintf(path, MQC_PATH, "/dev/shm/%s%s/%s", start, place->prefix, file);
+    else
+        snprintf(path, MQC_PATH, "/dev/shm/%s%s", start, file);
+}
+
+/* ---- waiting ---- */
+
+int64_t mqc_deadline(double timeout) {
+    if (!(timeout >= 0) || timeout > 9e9)
+        return -1;
+    return mq_now_ns() + (int64_t)(timeout * MQ_NS_PER_S);
+}
+
+/* Look again and again for as long as is wanted. */
+static bool mqc_spin(const mqc_waiter *waiter, int64_t deadline_ns) {
+    if (!waiter->spin_ns)
+        return false;
+    int64_t until = mq_now_ns() + waiter->spin_ns;
+    until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
+    while (mq_now_ns() < until)
+        if (waiter->has_more(waiter->reader))
+            return true;
+    return false;
+}
+
+int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
+    int64_t started = mq_now_ns();
+    if (mqc_spin(waiter, deadline_ns))
+        return 1;
+    for (;;) {
+        int64_t now = mq_now_ns(), until = now + waiter->nap_ns(waiter->reader, now - started);
+        until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
+        uint32_t expected = waiter->announce(waiter->reader);
+        bool there = waiter->has_more(waiter->reader);
+        bool interrupted = !there && mq_futex_wait(mq_futex_word(waiter->word), expected, until) != 0 && errno == EINTR;
+        if (waiter->awake)
+            waiter->awake(waiter->reader);
+        if (there || waiter->has_more(waiter->reader))
+            return 1;
+        if (interrupted)
+            return mqc_fail(EINTR, "a handler of a signal ran while it waited");
+        if (deadline_ns >= 0 && mq_now_ns() >= deadline_ns)
+            return 0;
+    }
+}

@@ -1,0 +1,164 @@
+/* Boards: the same steps as in impl/records/board.pyx. To be compiled as C11. */
+#define _GNU_SOURCE
+#include "c/recordfile.h"
+
+enum { MQC_KEYS = 256, MQC_KEYS_MAX = 65536, MQC_VALUE_BYTES = 1008 };
+
+struct msgq_board {
+    mqc_records r;
+};
+
+int msgq_board_open(msgq_board **board, const char *name, const msgq_board_options *options) {
+    static const msgq_board_options defaults;
+    const msgq_board_options *asked = options ? options : &defaults;
+    msgq_board *b = *board = NULL;
+    if (!(b = calloc(1, sizeof *b)))
+        return mqc_fail(ENOMEM, "no memory for a board");
+    b->r.wanted =
+        (mq_record_shape){.length = asked->keys ? asked->keys : MQC_KEYS,
+                          .item_bytes = sizeof(mq_u64) + (asked->value_bytes ? asked->value_bytes : MQC_VALUE_BYTES),
+                          .copies = MQC_COPIES,
+                          .flags = MQ_RECORD_BOARD};
+    if (asked->schema)
+        b->r.schema = *asked->schema;
+    if (b->r.schema.name && !b->r.schema.encoding)
+        b->r.schema.encoding = "";
+    bool makes = asked->open.create != MSGQ_OPEN && b->r.wanted.length <= MQC_KEYS_MAX;
+    int status = mqc_records_open(&b->r, name, &asked->open, makes);
+    if (!status && ((asked->keys && asked->keys != b->r.length) ||
+                    (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
+        status = mqc_broken(&b->r.place, EEXIST,
+                            "has %llu keys of %llu bytes, and %u of %u were asked for; give 0 to take "
+                            "what is there",
+                            (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
+                            asked->keys, asked->value_bytes);
+    if (status) {
+        mqc_records_end(&b->r);
+        return status;
+    }
+    *board = b;
+    return 0;
+}
+
+static int mqc_board_check_key(const mqc_records *r, const char *key) {
+    size_t bytes = key ? strlen(key) : 0;
+    if (bytes > 0 && bytes < MQ_RECORD_KEY)
+        return 0;
+    return mqc_broken(&r->place, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY - 1, bytes);
+}
+
+/* Have a key's element, under the lock, and own it. */
+static int64_t mqc_board_claim(mqc_records *r, const char *key) {
+    size_t bytes = strlen(key);
+    uint64_t index = mq_board_find(&r->w.parts, key, bytes, 0);
+    if (index == MQ_NO_KEY)
+        index = mq_board_name(&r->w.parts, key, bytes);
+    if (index == MQ_NO_KEY)
+        return mqc_broken(&r->place, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
+    mq_u64 *owner = &r->w.parts.keys[index].owner;
+    if (!mq_record_claim(&r->w, owner))
+        return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
+    return (int64_t)index;
+}
+
+int64_t msgq_board_declare(msgq_board *board, const char *key) {
+    mqc_records *r = &board->r;
+    int status = mqc_board_check_key(r, key);
+    if (!status)
+        status = mqc_records_need_row(r);
+    int fd = status ? status : mqc_lock(&r->place, &r->segment);
+    if (fd < 0)
+        return fd;
+    int64_t index = mqc_board_claim(r, key);
+    mqc_unlock_file(fd);
+    status = mqc_records_check_whole(r);
+    return status ? status : index;
+}
+
+static int mqc_board_check_index(const mqc_records *r, int64_t index) {
+    int status = mqc_check_process(&r->place, r->generation);
+    if (!status && (uint64_t)index >= r->length)
+        status = mqc_broken(&r->place, EINVAL, "has no key of index %lld", (long long)index);
+    return status;
+}
+
+int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t size) {
+    mqc_records *r = &board->r;
+    int status = mqc_board_check_index(r, index);
+    if (status)
+        return status;
+    if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.who)
+        return mqc_broken(&r->place, EPERM, "this handle has not declared the key of index %lld", (long long)index);
+    if (size > mq_board_value_bytes(&r->w.parts))
+        return mqc_broken(&r->place, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
+                          (unsigned long long)mq_board_value_bytes(&r->w.parts));
+    mq_board_write(&r->w, (uint64_t)index, data, size, mq_now_ns() + r->clock_offset);
+    return mqc_records_check_whole(r);
+}
+
+int64_t msgq_board_find(msgq_board *board, const char *key) {
+    mqc_records *r = &board->r;
+    int status = mqc_check_process(&r->place, r->generation);
+    if (!status)
+        status = mqc_board_check_key(r, key);
+    if (status)
+        return status;
+    uint64_t index = mq_board_find(&r->w.parts, key, strlen(key), 0);
+    return index == MQ_NO_KEY ? mqc_broken(&r->place, ENOENT, "nobody has declared %s", key) : (int64_t)index;
+}
+
+/* What was read, and stands: a size, or why it is none. */
+static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value, size_t room, msgq_value *about) {
+    int status = mqc_records_check_whole(r);
+    if (!status && !value->times)
+        status = mqc_broken(&r->place, ENOENT, "the key was never written");
+    else if (!status && value->nonsense)
+        status = mqc_broken(&r->place, EPROTO, "a value has a length that none can have: foreign bytes; remove it");
+    if (status)
+        return status;
+    if (about)
+        *about = (msgq_value){.size = value->length, .count = value->times, .time = value->written};
+    if (value->length > room)
+        return mqc_broken(&r->place, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
+                          (unsigned long long)value->length, room);
+    return (int64_t)value->length;
+}
+
+int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about) {
+    mqc_records *r = &board->r;
+    mq_board_value value;
+    int64_t deadline = 0;
+    int status = mqc_board_check_index(r, index);
+    if (status)
+        return status;
+    for (;;) {
+        const uint8_t *at = mq_board_look(&r->w.parts, (uint64_t)index, &value);
+        if (value.length <= room)
+            mq_copy_out(buffer, at, value.length);
+        if (!value.times || mq_board_stands(&r->w.parts, (uint64_t)index, &value))
+            return mqc_board_value(r, &value, room, about);
+        deadline = deadline ? deadline : mqc_records_limit();
+        if (mq_now_ns() > deadline)
+            return mqc_broken(&r->place, ETIMEDOUT, "the value was written again and again for 1 s");
+        sched_yield();
+    }
+}
+
+static bool mqc_board_more(void *reader) {
+    mqc_records *r = reader;
+    return mqc_records_check_whole(r) ||
+           mq_cell_times(mq_load_acquire_u64(mq_cell_version(&r->w.parts, r->index))) != r->count;
+}
+
+int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout) {
+    int status = mqc_board_check_index(&board->r, index);
+    if (status)
+        return status;
+    board->r.index = (uint64_t)index, board->r.count = count;
+    return mqc_records_wait(&board->r, mqc_board_more, timeout);
+}
+
+void msgq_board_close(msgq_board *board) {
+    if (board)
+        mqc_records_end(&board->r);
+}

@@ -1,0 +1,229 @@
+/* A channel's subscriber: the same steps as in impl/channel/membership.pyx, pool.pyx and subscriber.pyx. To be
+ * compiled as C11. */
+#define _GNU_SOURCE
+#include "c/hub.h"
+
+static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
+
+struct msgq_channel_subscriber {
+    mqc_hub hub;
+    mq_channel_subscriber c;
+    mqc_segment *pools[MQ_PUBLISHERS];
+    void *listed;
+    uint64_t uid;
+};
+
+/* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
+static int mqc_check_listeners(const mqc_hub *hub) {
+    uint64_t most = mq_geometry_of(mq_load_acquire_u64(&hub->hub->geometry)).subscribers, living = 0;
+    if (most == 0 || most > MQ_LISTENERS)
+        return 0;
+    mq_inquiry inquiry = mq_inquire(&hub->segment.roll);
+    for (int i = 0; i < MQ_LISTENERS; i++)
+        living += mq_identity_life(&inquiry, &hub->hub->listeners[i].who, MQ_LISTENER_BYTE + i) != MQ_DEAD;
+    mq_inquiry_end(&inquiry);
+    if (living < most)
+        return 0;
+    return mqc_broken(&hub->place, ENFILE, "has as many subscribers as it may (%llu)", (unsigned long long)most);
+}
+
+/* Be listed, if there is room. */
+static int mqc_list(msgq_channel_subscriber *s) {
+    mqc_hub *hub = &s->hub;
+    mq_self self;
+    mq_roster roster = mq_hub_listeners(hub->hub, MQ_LISTENERS);
+    int status = mqc_identify(&self), fd = status ? status : mqc_hub_lock(hub, true);
+    if (fd < 0)
+        return fd;
+    status = mqc_check_listeners(hub);
+    int row = status ? MQ_NO_ROW : mq_roster_find(&roster, &hub->segment.roll, &s->listed);
+    if (row != MQ_NO_ROW) {
+        s->c.row = &hub->hub->listeners[row];
+        s->uid = mqc_new_uid();
+        mq_hub_list(s->c.row, &self, s->uid, s->listed != NULL, hub->node);
+    }
+    mqc_unlock_file(fd);
+    return status;
+}
+
+int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
+                                 const msgq_channel_options *options) {
+    static const msgq_channel_options defaults;
+    const msgq_channel_options *asked = options ? options : &defaults;
+    msgq_channel_subscriber *s = *subscriber = NULL;
+    if (!(s = calloc(1, sizeof *s)))
+        return mqc_fail(ENOMEM, "no memory for a subscriber");
+    int status = mqc_hub_begin(&s->hub, channel, asked);
+    if (!status)
+        status = mqc_hub_open(&s->hub, asked, false);
+    if (!status)
+        status = mqc_list(s);
+    if (status) {
+        mqc_hub_end(&s->hub);
+        free(s);
+        return status;
+    }
+    s->c.hub = s->hub.hub, s->c.whole = s->hub.segment.whole;
+    s->c.conflate = asked->conflate, s->c.history = asked->history;
+    mq_channel_show_joined(&s->c);
+    mq_channel_join(&s->c, true);
+    *subscriber = s;
+    return 0;
+}
+
+static void mqc_pool_forget(msgq_channel_subscriber *s, unsigned row) {
+    if (s->pools[row])
+        mqc_unmap(s->pools[row]);
+    free(s->pools[row]);
+    s->pools[row] = NULL;
+    s->c.pools[row] = (mq_slots){0};
+}
+
+void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
+    if (!subscriber)
+        return;
+    if (subscriber->hub.generation == mqc_generation() && subscriber->c.row)
+        mq_identity_leave(&subscriber->c.row->who, subscriber->uid, &subscriber->listed);
+    for (unsigned row = 0; row < MQ_PUBLISHERS; row++)
+        mqc_pool_forget(subscriber, row);
+    mqc_hub_end(&subscriber->hub);
+    free(subscriber);
+}
+
+/* ---- finding messages ---- */
+
+/* Map a publisher's pool to read it. -ENOENT: there is no such file. */
+static int mqc_pool_open(const mqc_hub *hub, uint64_t uid, mqc_segment *segment, mq_slots *slots) {
+    char path[MQC_PATH];
+    struct stat found;
+    mqc_pool_path(hub, uid, path);
+    int fd = mqc_open_file(&hub->place, path, O_RDONLY);
+    if (fd < 0)
+        return fd;
+    int status = mqc_check_file(&hub->place, fd, path, &found);
+    if (!status && (uint64_t)found.st_size < sizeof(mq_pool))
+        status = mqc_broken(&hub->place, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
+    if (!status)
+        status = mqc_map(&hub->place, fd, &found, false, path, segment);
+    close(fd);
+    if (status)
+        return status;
+    const char *wrong =
+        mq_pool_check((mq_pool *)(void *)segment->address, segment->size, hub->segment.inode, uid, slots);
+    if (!wrong)
+        return 0;
+    mqc_unmap(segment);
+    return mqc_broken(&hub->place, EPROTO, "%s %s", path, wrong);
+}
+
+/* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
+static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *message) {
+    mq_slots slots;
+    mqc_segment *segment = calloc(1, sizeof *segment);
+    if (!segment)
+        return mqc_broken(&s->hub.place, ENOMEM, "no memory for a pool");
+    int status = mqc_pool_open(&s->hub, message->pool_uid, segment, &slots);
+    if (!status) {
+        mqc_pool_forget(s, message->row);
+        s->pools[message->row] = segment;
+        s->c.pools[message->row] = slots;
+        return 0;
+    }
+    free(segment);
+    bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM; /* then the next call finds it again */
+    if (!passes)
+        mq_channel_pass(&s->c, message);
+    return status == -ENOENT ? 0 : status;
+}
+
+/* 1: the message at the cursor; 0: there is none. */
+static int mqc_channel_look(msgq_channel_subscriber *s, mq_channel_message *message) {
+    for (;;) {
+        mq_channel_status found = mq_channel_next(&s->c, message);
+        if (found == MQ_CHANNEL_OK)
+            return 1;
+        int status = mqc_check_whole(&s->hub.place, &s->hub.segment);
+        if (found == MQ_CHANNEL_EMPTY || status)
+            return status;
+        if (found == MQ_CHANNEL_UNMAPPED) {
+            if ((status = mqc_pool_map(s, message)))
+                return status;
+            continue;
+        }
+        mq_channel_pass(&s->c, message); /* so that the next call goes on */
+        return mqc_broken(&s->hub.place, EPROTO, "at position %llu is no message: another program wrote there",
+                          (unsigned long long)message->position);
+    }
+}
+
+/* ---- waiting ---- */
+
+static bool mqc_channel_more(void *reader) {
+    msgq_channel_subscriber *s = reader;
+    mq_channel_outlook outlook = {.hub = s->c.hub, .cursor = &s->c.cursor, .whole = s->c.whole};
+    return mq_channel_has_more(&outlook);
+}
+static uint32_t mqc_channel_announce(void *reader) {
+    return mq_attention_announce_many(&((msgq_channel_subscriber *)reader)->hub.hub->attention);
+}
+static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
+    (void)reader;
+    return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
+}
+
+/* 1: a message; or why there is none. */
+static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
+    mqc_waiter waiter = {.has_more = mqc_channel_more,
+                         .announce = mqc_channel_announce,
+                         .nap_ns = mqc_channel_nap,
+                         .word = &s->hub.hub->attention,
+                         .reader = s,
+                         .spin_ns = s->hub.place.spin_ns};
+    int found = mqc_channel_look(s, message);
+    int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
+    while (!found && timeout != 0) {
+        int ready = mqc_wait(&waiter, deadline);
+        found = ready < 0 ? ready : mqc_channel_look(s, message);
+        if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))
+            break; /* also if what woke us was withdrawn */
+    }
+    return found ? found : mqc_broken(&s->hub.place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+}
+
+static void mqc_channel_tell(const msgq_channel_subscriber *s, const mq_channel_message *message, msgq_message *about) {
+    const mq_pool *pool = s->c.pools[message->row].pool;
+    *about = (msgq_message){.size = message->length,
+                            .publish_time = (int64_t)message->publish_time,
+                            .origin_time = (int64_t)message->origin_time,
+                            .position = message->position,
+                            .publisher_pid = (int)mq_load_relaxed_u64(&pool->pid)}; /* relaxed: constant; for people */
+    mq_copy_out(about->publisher, pool->node, sizeof about->publisher - 1);
+}
+
+int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
+                             msgq_message *about) {
+    mqc_hub *hub = &subscriber->hub;
+    mq_channel_message message;
+    int status = mqc_check_process(&hub->place, hub->generation);
+    while (!status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0) {
+        if (about)
+            mqc_channel_tell(subscriber, &message, about);
+        if (message.length > room)
+            return mqc_broken(&hub->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+                              (unsigned long long)message.length, room);
+        mq_copy_out(buffer, mq_slot_payload(message.slot), message.length);
+        status = mqc_check_whole(&hub->place, subscriber->pools[message.row]);
+        if (status)
+            mq_channel_pass(&subscriber->c, &message);
+        else if (mq_channel_accept(&subscriber->c, &message))
+            return (int64_t)message.length;
+    }
+    return status;
+}
+
+void msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+    if (received)
+        *received = subscriber->c.received;
+    if (lost)
+        *lost = subscriber->c.lost;
+}

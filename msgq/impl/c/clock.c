@@ -1,0 +1,168 @@
+/* The host's clock, and origins that nobody else has: the same files as ground/clock.pyx and origin.pyx. To be
+ * compiled as C11. Whatever is wrong with the files, there is a clock: this user's own, or this process's. */
+#define _GNU_SOURCE
+#include "c/file.h"
+#include "ground/origin.h"
+
+enum { MQC_CLOCK_TRIES = 5 };
+static const int64_t MQC_LATEST_NS = 1ll << 62; /* a time beyond is nonsense */
+static const int64_t MQC_NO_OFFSET = INT64_MIN;
+
+static _Thread_local int64_t mqc_origin;
+
+void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : origin_time; }
+int64_t msgq_origin(void) { return mqc_origin; }
+int64_t msgq_time_ns(void) { return mq_now_ns() + mqc_clock_offset(); }
+
+/* A place of the process's own, without a prefix: root's files are used, a trusted user's as well. */
+static int mqc_clock_place(mqc_place *place, const char *noun, bool alone) {
+    msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
+    return mqc_place_begin(place, noun, noun, MQC_NAME_MAX, &options, 0);
+}
+
+/* ---- the clock ---- */
+
+/* CLOCK_REALTIME less CLOCK_MONOTONIC: of some readings the one that took least. */
+static int64_t mqc_wall_offset(void) {
+    int64_t narrowest = -1, offset = 0;
+    for (int i = 0; i < MQC_CLOCK_TRIES; i++) {
+        int64_t before = mq_now_ns(), wall = mq_clock_ns(CLOCK_REALTIME), after = mq_now_ns();
+        if (narrowest < 0 || after - before < narrowest) {
+            narrowest = after - before;
+            offset = wall - (before + narrowest / 2);
+        }
+    }
+    return offset;
+}
+
+/* How far CLOCK_MONOTONIC of this time namespace is ahead of the first one's. False: nobody can tell. */
+static bool mqc_ahead(int64_t *ahead) {
+    char ours[64] = "", childrens[64] = "", text[512];
+    long long seconds = 0, nanoseconds = 0;
+    *ahead = 0;
+    if (readlink("/proc/self/ns/time", ours, sizeof ours - 1) < 0)
+        return errno == ENOENT; /* a kernel without time namespaces */
+    if (!strcmp(ours, "time:[4026531834]"))
+        return true;
+    const char *line = NULL;
+    if (readlink("/proc/self/ns/time_for_children", childrens, sizeof childrens - 1) > 0 &&
+        mq_read_proc("/proc/self/timens_offsets", text, sizeof text) > 0)
+        line = strstr(text, "monotonic");
+    if (!line || strcmp(ours, childrens) != 0 || sscanf(line, "monotonic %lld %lld", &seconds, &nanoseconds) != 2)
+        return false;
+    *ahead = seconds * MQ_NS_PER_S + nanoseconds;
+    return true;
+}
+
+/* The offset that a file has; MQC_NO_OFFSET: there is none. *status: what is wrong with it. */
+static int64_t mqc_clock_read(const mqc_place *place, const char *path, int64_t ahead, int *status) {
+    uint64_t words[9] = {0};
+    struct stat found;
+    int fd = mqc_open_file(place, path, O_RDONLY);
+    *status = fd < 0 && fd != -ENOENT ? fd : 0;
+    if (fd < 0)
+        return MQC_NO_OFFSET;
+    *status = mqc_check_file(place, fd, path, &found);
+    if (!*status && found.st_mode & (S_IWGRP | S_IWOTH))
+        *status = -EACCES;
+    ssize_t n = pread(fd, words, sizeof words, 0);
+    close(fd);
+    int64_t offset = (int64_t)words[2];
+    if (!*status && (n != sizeof(mq_clock) || words[0] != MQ_CLOCK_MAGIC || words[1] != MQ_CLOCK_VERSION ||
+                     (uint64_t)mq_now_ns() - (uint64_t)ahead + (uint64_t)offset >= (uint64_t)MQC_LATEST_NS))
+        *status = -EPROTO;
+    return *status ? MQC_NO_OFFSET : offset;
+}
+
+static int mqc_words_make(const mqc_place *place, const char *path, const uint64_t *words, mode_t mode) {
+    int fd = mqc_create_file(place, path, 0, mode);
+    if (fd < 0)
+        return fd;
+    int status = pwrite(fd, words, 64, 0) == 64 ? mqc_name_file(place, fd, path) : -ENOSPC;
+    close(fd);
+    return status;
+}
+
+/* The offset of a file, made if there is none: from the other file if that can be believed. */
+static int64_t mqc_clock_agree(const mqc_place *place, const char *path, const char *other, int64_t ahead) {
+    for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
+        int status, ignored;
+        int64_t offset = mqc_clock_read(place, path, ahead, &status);
+        if (status || offset != MQC_NO_OFFSET)
+            return offset;
+        offset = mqc_clock_read(place, other, ahead, &ignored);
+        if (offset == MQC_NO_OFFSET)
+            offset = mqc_wall_offset() + ahead;
+        uint64_t words[8] = {MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, (uint64_t)offset};
+        status = mqc_words_make(place, path, words, 0444);
+        if (status == 1)
+            return offset;
+        if (status < 0)
+            return MQC_NO_OFFSET;
+    }
+    return MQC_NO_OFFSET;
+}
+
+static int64_t mqc_offset;
+
+static void mqc_find_offset(void) {
+    mqc_place place;
+    char own[MQC_PATH];
+    int64_t ahead, found = MQC_NO_OFFSET;
+    const char *shared = "/dev/shm/msgqclock";
+    snprintf(own, sizeof own, "/dev/shm/msgqclock_%u", (unsigned)geteuid());
+    if (mqc_ahead(&ahead) && mqc_clock_place(&place, "clock", false) == 0) {
+        found = mqc_clock_agree(&place, shared, own, ahead);
+        if (found == MQC_NO_OFFSET)
+            found = mqc_clock_agree(&place, own, shared, ahead);
+    }
+    mqc_offset = found == MQC_NO_OFFSET ? mqc_wall_offset() : found - ahead;
+}
+
+int64_t mqc_clock_offset(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mqc_find_offset);
+    return mqc_offset;
+}
+
+/* ---- origins ---- */
+
+static mq_origin mqc_own_origins; /* when there is no file to be had */
+static mq_u64 *mqc_last;
+
+static mq_u64 *mqc_origin_map(const mqc_place *place, const char *path) {
+    static mqc_segment segment; /* mapped to the end */
+    struct stat found;
+    int fd = mqc_open_file(place, path, O_RDWR);
+    if (fd < 0)
+        return NULL;
+    int status = mqc_check_file(place, fd, path, &found);
+    if (!status && found.st_size == sizeof(mq_origin))
+        status = mqc_map(place, fd, &found, true, path, &segment);
+    else
+        status = -EPROTO;
+    close(fd);
+    mq_origin *origin = status ? NULL : (mq_origin *)(void *)segment.address;
+    bool ours = origin && mq_load_acquire_u64(&origin->magic) == MQ_ORIGIN_MAGIC &&
+                mq_load_acquire_u64(&origin->version) == MQ_ORIGIN_VERSION;
+    return ours ? mq_origin_last(origin) : NULL;
+}
+
+static void mqc_find_origins(void) {
+    mqc_place place;
+    char path[MQC_PATH];
+    const uint64_t words[8] = {MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION};
+    snprintf(path, sizeof path, "/dev/shm/msgqorigin_%u", (unsigned)geteuid());
+    bool tries = mqc_clock_place(&place, "origins", true) == 0;
+    for (int i = 0; tries && !mqc_last && i < MQC_CLOCK_TRIES; i++)
+        if (!(mqc_last = mqc_origin_map(&place, path)) && mqc_words_make(&place, path, words, 0600) < 0)
+            break;
+    if (!mqc_last)
+        mqc_last = mq_origin_last(&mqc_own_origins);
+}
+
+mq_u64 *mqc_origins(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mqc_find_origins);
+    return mqc_last;
+}

@@ -1,0 +1,132 @@
+/* What the units of the C library have in common: names, files, the lock of joiners, waiting, errors.  The same rules
+ * as in ground/segment.pyx, piecefile.pyx, naming.py and sharing.py: a file is complete before it has a name, nothing
+ * found in one is believed before it was checked, and whoever joins or leaves holds flock of the file. All functions
+ * return a negative errno with a text for msgq_error_text, unless they say otherwise. */
+#ifndef MQC_FILE_H
+#define MQC_FILE_H
+
+#include "ground/futex.h"
+#include "ground/roster.h"
+#include "ground/schema.h"
+#include "msgq/common.h"
+
+enum {
+    MQC_NAME = 256,
+    MQC_PATH = 640, /* directory, a prefix's directory, file */
+    MQC_TRUSTED = 32,
+    MQC_NAME_MAX = 246, /* of an endpoint, bytes: naming.py, NAME_BYTES_MAX */
+    MQC_OPEN_TRIES = 5, /* when others remove it, or the directory of its prefix, at the same time */
+    MQC_DATA_MARKS = 144,
+};
+
+/* What is opened, for whom, and whose files are used. */
+typedef struct {
+    const char *noun; /* of its kind: "topic" */
+    char name[MQC_NAME], prefix[MQC_NAME];
+    mode_t mode; /* of what is made */
+    int create;
+    uid_t trusted[MQC_TRUSTED];
+    int trusted_count;
+    int64_t spin_ns;
+} mqc_place;
+
+/* A mapped file. It stays where it is, for `roll` points into it. */
+typedef struct {
+    uint8_t *address;
+    uint64_t size, inode;
+    mode_t mode;
+    int fd; /* -1: closed */
+    mq_roll roll;
+    void *guard;
+    const mq_u64 *whole; /* 1 as long as nothing was cut off */
+    char path[MQC_PATH];
+} mqc_segment;
+
+#define MQC_HIDDEN __attribute__((visibility("hidden")))
+
+/* ---- errors, this process ---- */
+
+MQC_HIDDEN int mqc_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+MQC_HIDDEN int mqc_broken(const mqc_place *place, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Whether errors of this thread leave the text of the last one as it is: those of what a call does beside its task. */
+MQC_HIDDEN void mqc_keep_text(bool keep);
+/* 0, or -ECHILD: the handle was opened by a parent process. */
+MQC_HIDDEN int mqc_check_process(const mqc_place *place, int generation);
+MQC_HIDDEN int mqc_generation(void);
+MQC_HIDDEN int mqc_identify(mq_self *self);
+MQC_HIDDEN uint32_t mqc_random(void);
+MQC_HIDDEN uint64_t mqc_new_uid(void);
+MQC_HIDDEN bool mqc_orders_stores(void);
+
+/* ---- the host's clock and origins ---- */
+
+MQC_HIDDEN int64_t mqc_clock_offset(void);
+MQC_HIDDEN mq_u64 *mqc_origins(void);
+
+/* ---- names ---- */
+
+MQC_HIDDEN int mqc_place_begin(mqc_place *place, const char *noun, const char *name, size_t most,
+                               const msgq_options *options, int64_t spin_us);
+MQC_HIDDEN void mqc_path(const mqc_place *place, const char *start, const char *file, char *path);
+MQC_HIDDEN int mqc_make_directory(const mqc_place *place, const char *start, mode_t mode);
+
+/* ---- files ---- */
+
+/* -ENOENT, without a text: there is none. */
+MQC_HIDDEN int mqc_open_file(const mqc_place *place, const char *path, int flags);
+MQC_HIDDEN int mqc_create_file(const mqc_place *place, const char *path, uint64_t bytes, mode_t mode);
+/* 1: it has its name; 0: another process was faster. */
+MQC_HIDDEN int mqc_name_file(const mqc_place *place, int fd, const char *path);
+/* 1: removed; 0: there was none. */
+MQC_HIDDEN int mqc_remove_file(const mqc_place *place, const char *path);
+MQC_HIDDEN int mqc_check_file(const mqc_place *place, int fd, const char *path, struct stat *found);
+MQC_HIDDEN int mqc_allocate(const mqc_place *place, int fd, uint64_t bytes, const char *path);
+MQC_HIDDEN int mqc_map(const mqc_place *place, int fd, const struct stat *found, bool writable, const char *path,
+                       mqc_segment *segment);
+MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
+MQC_HIDDEN int mqc_check_whole(const mqc_place *place, const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock_file(const mqc_place *place, int fd, const char *path);
+MQC_HIDDEN void mqc_unlock_file(int fd);
+
+/* ---- pieces of one file ---- */
+
+/* What a kind says of its file. */
+typedef struct {
+    const char *start; /* of the file's name */
+    uint64_t least, bytes;
+    int (*check)(void *handle); /* what is mapped */
+    void (*fill)(void *handle); /* what is new */
+    void *handle;
+} mqc_kind;
+
+/* Open it, or make it, as place->create says. The file stays open. */
+MQC_HIDDEN int mqc_obtain(const mqc_place *place, const mqc_kind *kind, mqc_segment *segment);
+/* Hold off all who come; returns what mqc_unlock_file takes. */
+MQC_HIDDEN int mqc_lock(const mqc_place *place, const mqc_segment *segment);
+MQC_HIDDEN bool mqc_has_name(const mqc_segment *segment);
+
+/* Describe the messages, under the lock, or in a file that has no name. `marked`: as ground/descriptor.pyx does for
+ * all but topics; the marks are zeros, for which readers have defaults. */
+MQC_HIDDEN int mqc_describe(const mqc_place *place, const mq_schema_parts *at, const msgq_schema *schema, bool marked);
+/* Is there a description? */
+MQC_HIDDEN bool mqc_is_described(const mq_schema_parts *at);
+
+/* ---- waiting ---- */
+
+typedef struct {
+    bool (*has_more)(void *reader);
+    uint32_t (*announce)(void *reader);
+    void (*awake)(void *reader); /* NULL: nobody needs it */
+    int64_t (*nap_ns)(void *reader, int64_t slept_ns);
+    mq_u32 *word;
+    void *reader;
+    int64_t spin_ns;
+} mqc_waiter;
+
+/* In how many ns; negative: never. */
+MQC_HIDDEN int64_t mqc_deadline(double timeout);
+/* 1: there may be something; 0: the time is over; -EINTR. */
+MQC_HIDDEN int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns);
+
+#endif

@@ -1,0 +1,486 @@
+/* Work queues: the same steps as in impl/workqueue/queuefile.pyx, handle.pyx, queue.pyx and job.pyx. To be compiled
+ * as C11. */
+#define _GNU_SOURCE
+#include "c/queueevents.h"
+#include "workqueue/repair.h"
+
+enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
+static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as time-outs of Python's */
+_Static_assert((int)MSGQ_EVENTS == MQ_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_EVENTS_PAYLOAD,
+               "an option is what the file says");
+
+struct msgq_queue {
+    mqc_place place;
+    mqc_segment segment;
+    mq_queue_handle h;
+    mqc_outlet outlet; /* of a queue with events */
+    uint64_t uid, max_messages, max_message_size;
+    int events; /* of a new one */
+    void *hold;
+    int64_t lease_ends_ns;
+    mq_queue_sleep sleeps; /* what it waits for */
+    int generation;
+};
+
+/* ---- the file ---- */
+
+static int mqc_queue_check(void *handle) {
+    msgq_queue *q = handle;
+    mq_queue_kind kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
+    if (kind == MQ_QUEUE_VERSION)
+        return mqc_broken(&q->place, EPROTO, "has another layout than this library, which has version %d",
+                          MQ_QUEUE_MAJOR);
+    return kind == MQ_QUEUE_SOUND ? 0 : mqc_broken(&q->place, EPROTO, "is not a queue of msgq; remove it");
+}
+
+static void mqc_queue_fill(void *handle) {
+    msgq_queue *q = handle;
+    mq_self self;
+    char creator[MQ_QUEUE_CREATOR] = "";
+    mqc_identify(&self); /* it succeeded before */
+    memcpy(creator, self.name, sizeof self.name);
+    mq_queue_write((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
+                   (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events)q->events);
+}
+
+/* Taking a message writes to the file, so half of a right is none. */
+static int mqc_queue_mode(mqc_place *place, int asked) {
+    for (int shift = 0; shift <= 3; shift += 3) {
+        mode_t both = (mode_t)6 << shift, has = place->mode & both;
+        if (has && has != both && asked)
+            return mqc_broken(place, EINVAL,
+                              "mode %#o parts the right to read from that to write, but who sends or receives "
+                              "does both; give 6 or 0 for each",
+                              asked);
+        if (has != both) /* MSGQ_MODE is meant for topics, too */
+            place->mode &= ~both;
+    }
+    return 0;
+}
+
+static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *options) {
+    const mq_queue_parts *parts = &q->h.parts;
+    static const char *const events[] = {"no events", "events", "events with payload"};
+    if (options->events && options->events != (int)parts->events)
+        return mqc_broken(&q->place, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
+                          events[parts->events], events[options->events]);
+    if ((!options->max_messages || options->max_messages == parts->max_messages) &&
+        (!options->max_message_size || options->max_message_size == parts->max_message_size))
+        return 0;
+    return mqc_broken(&q->place, EEXIST,
+                      "has max_messages %llu and max_message_size %llu, and %u and %u were asked for; "
+                      "give 0 to take what is there",
+                      (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
+                      options->max_messages, options->max_message_size);
+}
+
+/* ---- coming and going ---- */
+
+static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
+    mq_queue_forget_all(&q->h); /* a stranger may have put back what we remember a block by */
+    q->lease_ends_ns = now + mq_queue_look(&q->h, now);
+    mqc_outlet_tell_noted(&q->outlet);
+}
+
+static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
+    mq_self self;
+    mq_roster roster = mq_queue_roster(q->h.parts.queue);
+    mq_schema_parts at = mq_schema_parts_of(&q->h.parts.queue->schema, MQ_QUEUE_SCHEMA_DATA);
+    int status = mqc_identify(&self), row = MQ_NO_ROW;
+    int fd = status ? status : mqc_lock(&q->place, &q->segment);
+    if (fd < 0)
+        return fd;
+    if (schema && !mqc_is_described(&at))
+        status = mqc_describe(&q->place, &at, schema, true);
+    if (!status)
+        row = mq_roster_find(&roster, q->h.roll, &q->hold);
+    if (row != MQ_NO_ROW)
+        mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->hold != NULL);
+    else if (!status)
+        status = mqc_broken(&q->place, ENFILE, "has %d handles open, as many as it may; close some", MQ_QUEUE_ROWS);
+    mqc_unlock_file(fd);
+    if (!status) {
+        q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
+        mqc_outlet_join(&q->outlet, &q->h, self.pid);
+        mqc_queue_sweep(q, mq_now_ns());
+    }
+    return status;
+}
+
+static void mqc_queue_leave(msgq_queue *q) {
+    mq_queue_leave(&q->h, q->uid, &q->hold);
+    mqc_outlet_tell_noted(&q->outlet); /* jobs that went back */
+}
+
+static void mqc_queue_unmap(msgq_queue *q) {
+    mqc_outlet_end(&q->outlet);
+    free(q->h.blocks);
+    q->h.blocks = NULL;
+    mqc_unmap(&q->segment);
+}
+
+static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
+    mqc_kind kind = {.start = "msgqjobs_",
+                     .least = sizeof(mq_queue),
+                     .bytes = mq_queue_bytes(q->max_messages, q->max_message_size),
+                     .check = mqc_queue_check,
+                     .fill = mqc_queue_fill,
+                     .handle = q};
+    int status = mqc_obtain(&q->place, &kind, &q->segment);
+    if (status)
+        return status;
+    status = mqc_queue_agree(q, options);
+    q->h.roll = &q->segment.roll;
+    q->h.clock_offset = mqc_clock_offset();
+    q->h.blocks = calloc(q->h.parts.blocks, sizeof *q->h.blocks);
+    if (!status && !q->h.blocks)
+        status = mqc_broken(&q->place, ENOMEM, "no memory for a handle");
+    if (!status && q->h.parts.events)
+        status = mqc_outlet_begin(&q->outlet, &q->place, &q->segment, &q->h.parts);
+    if (!status)
+        status = mqc_queue_join(q, options->schema);
+    if (status)
+        mqc_queue_unmap(q);
+    return status;
+}
+
+static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_options *options) {
+    mq_self self;
+    if (name && *name == '/') /* as POSIX has it */
+        name++;
+    q->generation = mqc_generation();
+    q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
+    q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
+    q->events = options->events;
+    int status = mqc_place_begin(&q->place, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
+    if (!status)
+        status = mqc_identify(&self);
+    if (!status)
+        status = mqc_queue_mode(&q->place, options->open.mode);
+    if (!status && !mq_queue_sizes_make_sense(q->max_messages, q->max_message_size))
+        status = mqc_broken(&q->place, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
+                            MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
+    if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
+        status =
+            mqc_broken(&q->place, EINVAL, "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
+                       options->events);
+    return status || !options->events ? status : mqc_outlet_check(&q->place);
+}
+
+int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options) {
+    static const msgq_queue_options defaults;
+    const msgq_queue_options *asked = options ? options : &defaults;
+    msgq_queue *q = *queue = NULL;
+    if (!(q = calloc(1, sizeof *q)))
+        return mqc_fail(ENOMEM, "no memory for a queue");
+    int status = mqc_queue_begin(q, name, asked);
+    while (!status && !(status = mqc_queue_adopt(q, asked)) && !mqc_has_name(&q->segment)) {
+        mqc_queue_leave(q); /* it was removed before anybody could see that we have it open */
+        mqc_queue_unmap(q);
+    }
+    if (status) {
+        free(q);
+        return status;
+    }
+    *queue = q;
+    return 0;
+}
+
+void msgq_queue_close(msgq_queue *queue) {
+    if (!queue)
+        return;
+    if (queue->generation == mqc_generation())
+        mqc_queue_leave(queue);
+    mqc_queue_unmap(queue);
+    free(queue);
+}
+
+/* ---- waiting ---- */
+
+static bool mqc_queue_more(void *reader) {
+    msgq_queue *q = reader;
+    if (mqc_check_whole(&q->place, &q->segment) != 0)
+        return true; /* there is an error to be had */
+    return q->sleeps == MQ_RECEIVING ? mq_queue_has_ready(&q->h.parts) : mq_queue_has_free(&q->h.parts);
+}
+static uint32_t mqc_queue_announce(void *reader) {
+    msgq_queue *q = reader;
+    return mq_queue_lie_down(&q->h, q->sleeps);
+}
+static void mqc_queue_awake(void *reader) {
+    msgq_queue *q = reader;
+    mq_queue_get_up(&q->h, q->sleeps);
+}
+
+/* How long to sleep at most; before that, look for the dead if it is time. */
+static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
+    msgq_queue *q = reader;
+    int64_t now = mq_now_ns();
+    (void)slept_ns;
+    if (mq_queue_sweep_due(&q->h, now))
+        mqc_queue_sweep(q, now);
+    else if (q->h.met)
+        return MQ_QUEUE_MET_NS; /* then it is time, and we know when the first lease ends */
+    int64_t left = q->lease_ends_ns - now;
+    left = left > MQ_QUEUE_MET_NS ? left : MQ_QUEUE_MET_NS;
+    return left < MQ_QUEUE_LOOK_NS ? left : MQ_QUEUE_LOOK_NS;
+}
+
+/* 1: there may be a message, or room; 0: the time is over; or an error. */
+static int mqc_queue_sleep(msgq_queue *q, mq_queue_sleep sleeps, int64_t deadline) {
+    mqc_waiter waiter = {.has_more = mqc_queue_more,
+                         .announce = mqc_queue_announce,
+                         .awake = mqc_queue_awake,
+                         .nap_ns = mqc_queue_nap,
+                         .word = mq_queue_sleep_word(&q->h, sleeps),
+                         .reader = q,
+                         .spin_ns = q->place.spin_ns};
+    q->sleeps = sleeps;
+    if (deadline >= 0 && mq_now_ns() >= deadline)
+        return 0; /* there may always be something that others take before us */
+    return mqc_wait(&waiter, deadline);
+}
+
+/* ---- sending ---- */
+
+/* Wait for a place to fill; MQ_NO_PLACE: *status says why there is none. */
+static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
+    int64_t deadline = mqc_deadline(timeout), place = MQ_NO_PLACE;
+    int in_time = 1;
+    while (place == MQ_NO_PLACE && in_time > 0) {
+        in_time = mqc_queue_sleep(q, MQ_SENDING, deadline);
+        *status = in_time < 0 ? in_time : mqc_check_whole(&q->place, &q->segment);
+        if (*status) {
+            mq_queue_pass_on_room(&q->h); /* the wake may have been for us */
+            return MQ_NO_PLACE;
+        }
+        place = mq_queue_hold(&q->h);
+        q->h.met = true;
+    }
+    return place;
+}
+
+static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
+    int64_t place = mq_queue_hold(&q->h), now;
+    if (mq_likely(place != MQ_NO_PLACE) || (*status = mqc_check_whole(&q->place, &q->segment)))
+        return place;
+    q->h.met = true; /* every place is somebody's */
+    now = mq_now_ns();
+    if (mq_queue_sweep_due(&q->h, now)) {
+        mqc_queue_sweep(q, now);
+        place = mq_queue_hold(&q->h);
+    }
+    if (place == MQ_NO_PLACE && timeout != 0)
+        place = mqc_queue_await_room(q, timeout, status);
+    return place;
+}
+
+/* There was no room in time. */
+static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double timeout) {
+    mq_queue_count(&q->h.row->counts.refused, 1);
+    if (mqc_has_events(&q->h))
+        mqc_outlet_tell_refused(&q->outlet, (uint64_t)priority, size, msgq_origin());
+    return mqc_broken(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                      "holds %llu messages, as many as it may, those that "
+                      "were taken and not acknowledged included. Nothing was sent",
+                      (unsigned long long)q->h.parts.max_messages);
+}
+
+/* Make READY what was filled, and tell it. Returns what is wrong with the file. */
+static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t place, int priority) {
+    mq_queue_handle *h = &q->h;
+    int64_t sent_time = mq_now_ns() + h->clock_offset, origin = msgq_origin();
+    uint64_t key = mq_queue_commit(h, place, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
+    int status = mqc_check_whole(&q->place, &q->segment); /* a page that was cut off is found when it is touched */
+    if (mqc_has_events(h) && !status)
+        mqc_outlet_tell_sent(&q->outlet, key, place, data, size, sent_time, origin);
+    mq_queue_wake_receivers(h->parts.queue, 1);
+    return status;
+}
+
+int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout) {
+    mq_queue_handle *h = &queue->h;
+    int status = mqc_check_process(&queue->place, queue->generation);
+    if (mq_unlikely(status))
+        return status;
+    if (priority < 0 || priority > MQ_QUEUE_PRIORITY_MAX)
+        return mqc_broken(&queue->place, EINVAL, "priority is %d; give 0 to %d", priority, MQ_QUEUE_PRIORITY_MAX);
+    if (size > h->parts.max_message_size)
+        return mqc_broken(&queue->place, EMSGSIZE,
+                          "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
+                          (unsigned long long)h->parts.max_message_size);
+    if (mqc_has_events(&queue->h))
+        mqc_outlet_prepare(&queue->outlet, true);
+    int64_t place = mqc_queue_find_room(queue, timeout, &status);
+    if (place == MQ_NO_PLACE)
+        return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
+    mq_copy_in(mq_queue_payload(h, (uint64_t)place), data, size);
+    return mqc_queue_commit(queue, data, size, (uint64_t)place, priority);
+}
+
+/* ---- receiving ---- */
+
+/* 1: the best message is taken; 0: there is none. */
+static int mqc_queue_look(msgq_queue *q, mq_queue_taken *taken) {
+    int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
+    if (mqc_has_events(&q->h))
+        mqc_outlet_prepare_to_take(&q->outlet);
+    if (mq_queue_sweep_due(&q->h, now))
+        mqc_queue_sweep(q, now);
+    mq_queue_status status = mq_queue_take(&q->h, taken);
+    if (status == MQ_QUEUE_EMPTY && mq_queue_sweep_due(&q->h, now)) {
+        mqc_queue_sweep(q, now);
+        status = mq_queue_take(&q->h, taken);
+    }
+    if (mq_likely(status == MQ_QUEUE_OK))
+        return 1;
+    int cut = mqc_check_whole(&q->place, &q->segment);
+    if (cut || status == MQ_QUEUE_EMPTY)
+        return cut;
+    if (!taken->word)
+        return mqc_broken(&q->place, EPROTO, "its words change without end: another program writes there");
+    if (mq_queue_free(&q->h, taken) && mqc_has_events(&q->h))
+        mqc_outlet_tell_taken(&q->outlet, &q->h, MQ_EVENT_RECEIVED, taken);
+    return mqc_broken(&q->place, EPROTO,
+                      "a message of %llu bytes was there, more than it can hold: another program wrote "
+                      "there",
+                      (unsigned long long)taken->length);
+}
+
+/* 1: a message is taken; 0: none came in time. */
+static int mqc_queue_await(msgq_queue *q, mq_queue_taken *taken, double timeout) {
+    int64_t deadline = mqc_deadline(timeout);
+    for (int found = 0, in_time = 1; in_time;) {
+        mq_queue_owe(q->h.row, 1); /* what comes while we wait is left to us */
+        in_time = mqc_queue_sleep(q, MQ_RECEIVING, deadline);
+        found = in_time < 0 ? in_time : mqc_queue_look(q, taken);
+        if (found > 0)
+            mq_queue_tell_of_rest(&q->h.parts);
+        if (found < 0)
+            mq_queue_pass_on_message(&q->h); /* the wake may have been for us */
+        mq_queue_owe_no_more(q->h.row, 1);
+        if (found)
+            return found;
+        mq_queue_forget_all(&q->h); /* if it is still there, what we remember is wrong: a stranger wrote there */
+    }
+    return 0;
+}
+
+/* Return a message that nobody has seen. */
+static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken *taken) {
+    mq_u64 *deliveries = &q->h.parts.heads[taken->place].deliveries;
+    if (mqc_has_events(&q->h))
+        mq_queue_note_taken(&q->h, MQ_EVENT_TAKEN, taken);
+    mq_store_relaxed_u64(deliveries, taken->deliveries - 1); /* relaxed: released with the word */
+    mq_queue_return(&q->h, taken->place, taken->word);
+    mqc_outlet_tell_noted(&q->outlet);
+}
+
+/* Take a message, and copy it; 0, or why there is none. */
+static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_taken *taken,
+                         msgq_message *about) {
+    int found = mqc_check_process(&q->place, q->generation);
+    found = found ? found : mqc_queue_look(q, taken);
+    if (found == 0 && timeout != 0)
+        found = mqc_queue_await(q, taken, timeout);
+    if (found == 0)
+        return mqc_broken(&q->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+    if (found < 0)
+        return found;
+    if (about)
+        *about = (msgq_message){.size = taken->length,
+                                .publish_time = (int64_t)taken->sent_time,
+                                .origin_time = (int64_t)taken->origin_time,
+                                .deliveries = taken->deliveries,
+                                .priority = (int)mq_word_priority(taken->key)};
+    if (taken->length > room) {
+        mqc_queue_put_back(q, taken);
+        return mqc_broken(&q->place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays in the queue",
+                          (unsigned long long)taken->length, room);
+    }
+    mq_copy_out(buffer, mq_queue_payload(&q->h, taken->place), taken->length);
+    return mqc_check_whole(&q->place, &q->segment);
+}
+
+int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
+    mq_queue_taken taken;
+    int status;
+    do
+        status = mqc_queue_get(queue, buffer, room, timeout, &taken, about);
+    while (!status && !mq_queue_free(&queue->h, &taken)); /* somebody took us for dead: then it is another's */
+    if (status)
+        return status;
+    if (mqc_has_events(&queue->h))
+        mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_RECEIVED, &taken);
+    return (int64_t)taken.length;
+}
+
+int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
+                        msgq_message *about) {
+    mq_queue_taken taken;
+    *job = (msgq_job){0};
+    if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
+        return mqc_broken(&queue->place, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f", lease,
+                          MQC_LEASE_MAX_S);
+    int status = mqc_queue_get(queue, buffer, room, timeout, &taken, about);
+    if (status)
+        return status;
+    if (mqc_has_events(&queue->h))
+        mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_TAKEN, &taken);
+    if (lease > 0) {
+        int64_t until = mq_now_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_LEASE_TICK_NS;
+        mq_queue_lease(&queue->h, &taken, mq_lease_tick((uint64_t)(until + queue->h.clock_offset)) + 1);
+        queue->lease_ends_ns = end < queue->lease_ends_ns ? end : queue->lease_ends_ns;
+    }
+    *job = (msgq_job){taken.place,      taken.key,       taken.word,        taken.length,
+                      taken.deliveries, taken.sent_time, taken.origin_time, taken.taken_time};
+    return (int64_t)taken.length;
+}
+
+/* What was taken, if the job is not over; the words of the place are checked by the exchange. */
+static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken *taken) {
+    int status = mqc_check_process(&q->place, q->generation);
+    if (!status && (!job->word || job->place >= q->h.parts.max_messages))
+        status = mqc_broken(&q->place, EINVAL, "a job ends once; this one is over, or was never taken");
+    *taken = (mq_queue_taken){job->place,      job->key,       job->word,        job->length,
+                              job->deliveries, job->sent_time, job->origin_time, job->taken_time};
+    if (status)
+        return status;
+    job->word = 0;
+    if (mqc_has_events(&q->h))
+        mqc_outlet_prepare(&q->outlet, false);
+    return 0;
+}
+
+int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
+    mq_queue_taken taken;
+    int status = mqc_queue_job(queue, job, &taken);
+    if (status)
+        return status;
+    if (mq_queue_free(&queue->h, &taken)) {
+        if (mqc_has_events(&queue->h))
+            mqc_outlet_tell_taken(&queue->outlet, &queue->h, MQ_EVENT_ACKNOWLEDGED, &taken);
+        return 0;
+    }
+    status = mqc_check_whole(&queue->place, &queue->segment);
+    return status ? status
+                  : mqc_broken(&queue->place, ESTALE, "the lease was over, and the message went back to the queue");
+}
+
+int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
+    mq_queue_taken taken;
+    int status = mqc_queue_job(queue, job, &taken);
+    if (status)
+        return status;
+    mq_queue_return(&queue->h, taken.place, taken.word); /* unless its lease did */
+    mqc_outlet_tell_noted(&queue->outlet);
+    return 0;
+}
+
+int64_t msgq_queue_waiting(msgq_queue *queue) {
+    int64_t count = 0;
+    int status = mqc_check_process(&queue->place, queue->generation);
+    for (uint64_t i = 0; !status && i < queue->h.parts.max_messages; i++) /* relaxed: only counted */
+        count += mq_word_is_ready(mq_load_relaxed_u64(&queue->h.parts.words[i]));
+    return status ? status : count;
+}

@@ -1,0 +1,47 @@
+/* What publishes the events of a queue's handle; as impl/workqueue/events.pyx. An event that cannot be published counts
+ * in the handle's row, and no call fails for it. An outlet of zeros is that of a queue without events: nothing is done by
+ * what ends it, and by what tells of noted events; for the others one asks mqc_has_events. */
+#ifndef MQC_QUEUEEVENTS_H
+#define MQC_QUEUEEVENTS_H
+
+#include "c/hub.h"
+#include "msgq/queue.h"
+#include "workqueue/receiver.h"
+
+typedef struct {
+    const mqc_place *place; /* of the queue, and so are the next two */
+    const mqc_segment *segment;
+    const mq_queue_parts *parts;       /* NULL: it has no events */
+    mq_queue_log log;                  /* what was noted so far */
+    msgq_channel_publisher *publisher; /* NULL: none so far, or it could not be had */
+    bool roomy;                        /* its slots have room for a head and a payload */
+    int64_t again_ns;                  /* when to try again to open it; CLOCK_MONOTONIC */
+} mqc_outlet;
+
+static inline bool mqc_has_events(const mq_queue_handle *h) { return mq_unlikely(h->log != NULL); }
+
+/* Whether a queue of this name may have events: -EINVAL, that of their channel would be too long. */
+MQC_HIDDEN int mqc_outlet_check(const mqc_place *place);
+/* Get the memory, for a queue with events whose fields stay where they are. */
+MQC_HIDDEN int mqc_outlet_begin(mqc_outlet *outlet, const mqc_place *place, const mqc_segment *segment,
+                                const mq_queue_parts *parts);
+/* The handle has a row from now on, and notes what it does. */
+MQC_HIDDEN void mqc_outlet_join(mqc_outlet *outlet, mq_queue_handle *h, uint64_t pid);
+/* Publish no more. In a forked child the publisher stays the parent's. */
+MQC_HIDDEN void mqc_outlet_end(mqc_outlet *outlet);
+
+/* Open the channel if there is need, for events of sending or only for the others. To be called before what they tell
+ * of, so that little time is left to be killed between that and its event. */
+MQC_HIDDEN void mqc_outlet_prepare(mqc_outlet *outlet, bool sends);
+/* The same for a call that takes: who finds nothing takes no place among the publishers. */
+MQC_HIDDEN void mqc_outlet_prepare_to_take(mqc_outlet *outlet);
+/* Publish what the handle noted. */
+MQC_HIDDEN void mqc_outlet_tell_noted(mqc_outlet *outlet);
+/* Publish that a message was sent, that there was no room for one, or what was done to one that was taken. */
+MQC_HIDDEN void mqc_outlet_tell_sent(mqc_outlet *outlet, uint64_t key, uint64_t place, const void *data, size_t size,
+                                     int64_t sent_time, int64_t origin_time);
+MQC_HIDDEN void mqc_outlet_tell_refused(mqc_outlet *outlet, uint64_t priority, size_t size, int64_t origin_time);
+MQC_HIDDEN void mqc_outlet_tell_taken(mqc_outlet *outlet, const mq_queue_handle *h, mq_queue_event_kind kind,
+                                      const mq_queue_taken *taken);
+
+#endif

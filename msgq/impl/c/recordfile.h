@@ -1,0 +1,42 @@
+/* What vectors and boards have in common: their file, their row, waiting; as in impl/records/recordfile.pyx and
+ * handle.pyx. */
+#ifndef MQC_RECORDFILE_H
+#define MQC_RECORDFILE_H
+
+#include "c/file.h"
+#include "msgq/records.h"
+#include "records/board.h"
+
+enum { MQC_COPIES = 2 };
+
+/* A vector, or a board: an open file of records. */
+typedef struct {
+    mqc_place place;
+    mqc_segment segment;
+    mq_record_writer w;
+    mq_record_shape wanted;
+    msgq_schema schema; /* of a new one; name NULL: none */
+    uint64_t uid, length;
+    void *hold;
+    uint64_t *seen;
+    int64_t clock_offset;
+    uint64_t index, count; /* of a board: what it waits for */
+    int generation;
+} mqc_records;
+
+/* Open what `wanted` says; `makes`: or make it. */
+MQC_HIDDEN int mqc_records_open(mqc_records *r, const char *name, const msgq_options *options, bool makes);
+/* Leave, and free `r`. */
+MQC_HIDDEN void mqc_records_end(mqc_records *r);
+/* Take a row under the lock, which each write needs. */
+MQC_HIDDEN int mqc_records_need_row(mqc_records *r);
+/* The error for what somebody else writes, who is named in a word. */
+MQC_HIDDEN int mqc_records_taken(mqc_records *r, uint64_t who, const char *what);
+MQC_HIDDEN int mqc_records_wait(mqc_records *r, bool (*has_more)(void *), double timeout);
+
+/* How long a reader tries, while others write faster. */
+static inline int64_t mqc_records_limit(void) { return mq_now_ns() + MQ_NS_PER_S; }
+
+static inline int mqc_records_check_whole(const mqc_records *r) { return mqc_check_whole(&r->place, &r->segment); }
+
+#endif

@@ -1,0 +1,380 @@
+/* Topics: publishing, subscribing. The same steps as in impl/ring/publisher.pyx,
+ * connection.pyx and subscriber.pyx. To be compiled as C11. */
+#define _GNU_SOURCE
+#include "c/topicfile.h"
+#include "ground/origin.h"
+#include "ring/helper.h"
+
+enum {
+    MQC_UNHEARD_SEND_US = 2000,
+    MQC_CHECK_US = 50,
+};
+static const int64_t MQC_SEND_IN_PROGRESS_NS = MQ_NS_PER_S;
+static const int64_t MQC_UNHEARD_NS = 50 * MQ_NS_PER_MS; /* stock publishers cannot be noticed */
+static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS;     /* no slot is left, so the stock publisher does not know us */
+static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
+
+/* ---- publishing ---- */
+
+struct msgq_publisher {
+    mqc_topic topic;
+    mq_publisher p;
+    int64_t clock_offset;
+    int generation;
+};
+
+static int mqc_wrong_tracking(const mqc_topic *t) {
+    return mqc_broken(&t->place, EINVAL, "is %stracked, which is settled since its first message; open it as it is",
+                      mq_side_tracked(mqc_side(t)) ? "" : "not ");
+}
+
+/* Let a send of the former publisher end; it sees write_uid and starts no other. */
+static int mqc_await_former(msgq_publisher *publisher, uint64_t former) {
+    mq_publisher *p = &publisher->p;
+    const mq_publisher_entry *busy;
+    int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
+    bool unheard = p->after_stock && mq_thread_life(mq_uid_thread(former)) != MQ_DEAD;
+    if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
+        usleep(MQC_UNHEARD_SEND_US);
+    while ((busy = mq_other_send_in_progress(p, mq_now_ns() > deadline))) {
+        if (mq_now_ns() > deadline)
+            return mqc_broken(&publisher->topic.place, EADDRINUSE,
+                              "process %llu has been in the middle of a send for 1 s",
+                              (unsigned long long)mq_publisher_pid(busy));
+        usleep(MQC_CHECK_US);
+    }
+    return 0;
+}
+
+static void mqc_publisher_fill(msgq_publisher *publisher, int tracked) {
+    mqc_topic *t = &publisher->topic;
+    publisher->p = (mq_publisher){
+        .ring = mqc_ring(t),
+        .side = mqc_side(t),
+        .roll = &t->side.roll,
+        .data = t->ring.address + MQ_RING_HEADER,
+        .whole = t->whole,
+        .data_bytes = t->data_bytes,
+        .fences = !mqc_orders_stores(),
+        .track = tracked == MSGQ_TRACKED ? MQ_TRACK_YES
+                 : tracked               ? MQ_TRACK_NO
+                                         : MQ_TRACK_AS_IT_IS,
+    };
+}
+
+/* Become the topic's publisher, under the lock. */
+static int mqc_publisher_start(msgq_publisher *publisher, const msgq_topic_options *options) {
+    mqc_topic *t = &publisher->topic;
+    mq_publisher *p = &publisher->p;
+    mq_self self;
+    int status = mqc_identify(&self);
+    if (status)
+        return status;
+    mqc_publisher_fill(publisher, options->tracked);
+    publisher->clock_offset = mqc_clock_offset();
+    if (!mq_can_track(p->ring, p->side, p->track))
+        return mqc_wrong_tracking(t);
+    int row = mq_publisher_row_take(p->roll, p->ring, p->side, &p->hold);
+    if (row == MQ_NO_ROW)
+        return mqc_broken(&t->place, EADDRINUSE, "%d publishers of it are open in living processes; close some",
+                          MQ_RING_PUBLISHERS);
+    uint64_t former = mq_publisher_claim(p, &self, mqc_random(), row);
+    status = mqc_await_former(publisher, former);
+    mq_status started = status ? MQ_OK : mq_publisher_start(p, &self);
+    if (started == MQ_UNTRACKED)
+        status = mqc_wrong_tracking(t);
+    else if (started != MQ_OK)
+        status = !mq_is_whole(&t->whole)
+                     ? mqc_resized(t)
+                     : mqc_broken(&t->place, EPROTO, "its write pointer makes no sense: foreign bytes. Remove it");
+    if (status)
+        mq_publisher_unclaim(p, former);
+    return status;
+}
+
+int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options) {
+    static const msgq_topic_options defaults;
+    const msgq_topic_options *asked = options ? options : &defaults;
+    msgq_publisher *made = *publisher = NULL;
+    if (!(made = calloc(1, sizeof *made)))
+        return mqc_fail(ENOMEM, "no memory for a publisher");
+    made->generation = mqc_generation();
+    int status = mqc_topic_open(&made->topic, topic, asked);
+    if (!status) {
+        status = mqc_publisher_start(made, asked);
+        mq_schema_parts at = mq_side_schema(mqc_side(&made->topic));
+        if (!status && asked->schema && (status = mqc_describe(&made->topic.place, &at, asked->schema, false)))
+            mq_publisher_close(&made->p);
+        if (status)
+            mqc_topic_end(&made->topic);
+        mqc_topic_unlock(&made->topic);
+    }
+    if (status) {
+        free(made);
+        return status;
+    }
+    *publisher = made;
+    return 0;
+}
+
+/* What a message begins with that is published now, on a tracked topic. */
+static mq_stamps mqc_stamps(const msgq_publisher *publisher) {
+    mq_stamps stamps = {.publish_time = mq_now_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
+    if (!stamps.origin_time) /* it is one itself */
+        stamps.publish_time = stamps.origin_time = mq_origin_next(mqc_origins(), stamps.publish_time, 1);
+    return stamps;
+}
+
+/* Stock subscribers abort on an empty message. */
+static int mqc_check_empty(msgq_publisher *publisher) {
+    mq_publisher_survey(&publisher->p);
+    if (!publisher->p.stock_count)
+        return 0;
+    return mqc_broken(&publisher->topic.place, EMSGSIZE,
+                      "an empty message would abort the stock subscriber that is attached");
+}
+
+static int mqc_not_sent(msgq_publisher *publisher, mq_status status, size_t size) {
+    mqc_topic *t = &publisher->topic;
+    if (status == MQ_TOO_LARGE)
+        return mqc_broken(&t->place, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u",
+                          size, (unsigned long long)(mq_need_max(t->data_bytes) - 8 - publisher->p.stamps),
+                          t->data_bytes);
+    if (!mq_is_whole(&t->whole))
+        return mqc_resized(t);
+    uint64_t pid = mq_publisher_current_pid(publisher->p.ring, publisher->p.side);
+    return mqc_broken(&t->place, EADDRINUSE,
+                      "another publisher took over: process %llu (0: a stock program, or nobody any "
+                      "more); nothing was sent",
+                      (unsigned long long)pid);
+}
+
+int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
+    mq_publisher *p = &publisher->p;
+    int error = mqc_check_process(&publisher->topic.place, publisher->generation);
+    if (!error && mq_unlikely(!size) && !p->stamps)
+        error = mqc_check_empty(publisher);
+    if (mq_unlikely(error))
+        return error;
+    mq_status status;
+    if (p->stamps) {
+        mq_stamps stamps = mqc_stamps(publisher);
+        status = mq_publisher_send_tracked(p, data, size, &stamps);
+    } else
+        status = mq_publisher_send(p, data, size);
+    if (mq_likely(status == MQ_OK))
+        return 0;
+    if (status != MQ_NOTIFY)
+        return mqc_not_sent(publisher, status, size);
+    mq_publisher_notify(p);
+    return 0;
+}
+
+int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
+    int present = 0, current = 0;
+    int status = mqc_check_process(&publisher->topic.place, publisher->generation);
+    if (status)
+        return status;
+    if (!mq_is_whole(&publisher->topic.whole))
+        return mqc_resized(&publisher->topic);
+    mq_readers_count(&publisher->p, &present, &current);
+    if (attached)
+        *attached = present;
+    if (updated)
+        *updated = current;
+    return 0;
+}
+
+void msgq_publisher_close(msgq_publisher *publisher) {
+    if (!publisher)
+        return;
+    if (publisher->generation == mqc_generation())
+        mq_publisher_close(&publisher->p);
+    else
+        mq_publisher_forget_stock(&publisher->p); /* the descriptors were inherited */
+    mqc_topic_end(&publisher->topic);
+    free(publisher);
+}
+
+/* ---- subscribing ---- */
+
+struct msgq_subscriber {
+    mqc_topic topic;
+    mq_subscriber s;
+    bool conflate, watched, watch_failed;
+    uint32_t helper;
+    int generation;
+};
+
+static int mqc_subscriber_join(msgq_subscriber *subscriber) {
+    mqc_topic *t = &subscriber->topic;
+    mq_subscriber *s = &subscriber->s;
+    mq_self self;
+    int status = mqc_identify(&self);
+    if (status)
+        return status;
+    *s = (mq_subscriber){.ring = mqc_ring(t),
+                         .side = mqc_side(t),
+                         .roll = &t->side.roll,
+                         .data = t->ring.address + MQ_RING_HEADER,
+                         .whole = t->whole,
+                         .path = t->ring.path,
+                         .inode = t->ring.inode,
+                         .data_bytes = t->data_bytes};
+    if (mq_subscriber_join(s, &self, mqc_random()) == MQ_OK)
+        return 0;
+    mq_subscriber_leave(s);
+    if (!mq_is_whole(&t->whole))
+        return mqc_resized(t);
+    return mqc_broken(&t->place, EPROTO,
+                      "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
+}
+
+int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {
+    static const msgq_topic_options defaults;
+    const msgq_topic_options *asked = options ? options : &defaults;
+    msgq_subscriber *made = *subscriber = NULL;
+    if (!(made = calloc(1, sizeof *made)))
+        return mqc_fail(ENOMEM, "no memory for a subscriber");
+    made->generation = mqc_generation();
+    made->conflate = asked->conflate;
+    int status = mqc_topic_open(&made->topic, topic, asked);
+    if (!status) {
+        status = mqc_subscriber_join(made);
+        if (status)
+            mqc_topic_end(&made->topic);
+        mqc_topic_unlock(&made->topic);
+    }
+    if (status) {
+        free(made);
+        return status;
+    }
+    *subscriber = made;
+    return 0;
+}
+
+/* ---- waiting for messages ---- */
+
+static bool mqc_subscriber_more(void *reader) { return mq_subscriber_has_more(&((msgq_subscriber *)reader)->s); }
+static uint32_t mqc_subscriber_announce(void *reader) {
+    return mq_subscriber_announce_sleep(&((msgq_subscriber *)reader)->s);
+}
+
+/* See to it that somebody can wake us, stock publishers as well; how long to sleep at most. */
+static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
+    msgq_subscriber *subscriber = reader;
+    mq_subscriber *s = &subscriber->s;
+    if (!subscriber->watched && !subscriber->watch_failed) {
+        subscriber->helper = mq_helper_watch(s->ring, s->side, s->whole, subscriber->topic.ring.path, s->publisher_uid);
+        subscriber->watched = subscriber->helper != 0;
+        subscriber->watch_failed = !subscriber->watched;
+    }
+    mq_subscriber_refresh_survey(s);
+    if (!s->announced && subscriber->watched && s->signal_thread != subscriber->helper)
+        mq_subscriber_take_signals(s, subscriber->helper);
+    if (!s->announced && s->slot < 0)
+        return MQC_SLOTLESS_NS;
+    int64_t longer = 2 * slept_ns > MQC_LOOK_AGAIN_NS ? 2 * slept_ns : MQC_LOOK_AGAIN_NS;
+    return subscriber->watched ? longer : MQC_UNHEARD_NS;
+}
+
+static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
+    mqc_waiter waiter = {.has_more = mqc_subscriber_more,
+                         .announce = mqc_subscriber_announce,
+                         .nap_ns = mqc_subscriber_nap,
+                         .word = mq_subscriber_attention(&subscriber->s),
+                         .reader = subscriber,
+                         .spin_ns = subscriber->topic.place.spin_ns};
+    return mqc_wait(&waiter, deadline);
+}
+
+static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
+    mq_subscriber *s = &subscriber->s;
+    uint64_t cursor = s->cursor;
+    if (!mq_subscriber_whole(s))
+        return mqc_resized(&subscriber->topic);
+    mq_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
+    return mqc_broken(&subscriber->topic.place, EPROTO,
+                      "no message at offset %u, lap %u: somebody wrote nonsense there", mq_offset(cursor),
+                      mq_cycle(cursor));
+}
+
+/* ---- receiving ---- */
+
+/* 0: the message at the cursor; else why there is none. */
+static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_message *message, double timeout) {
+    int64_t deadline = 0;
+    for (;;) {
+        mq_status status = mq_subscriber_next(&subscriber->s, subscriber->conflate, message);
+        if (status == MQ_OK)
+            return 0;
+        if (status != MQ_EMPTY)
+            return mqc_subscriber_corrupt(subscriber);
+        if (timeout == 0)
+            return mqc_broken(&subscriber->topic.place, EAGAIN, "there is no message");
+        deadline = deadline ? deadline : mqc_deadline(timeout);
+        int ready = mqc_subscriber_wait(subscriber, deadline);
+        if (ready < 0)
+            return ready;
+        if (!ready)
+            return mqc_broken(&subscriber->topic.place, ETIMEDOUT, "no message came in %g s", timeout);
+    }
+}
+
+/* It does not fit: is that so, or was it overwritten? 0: look again. */
+static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_message *message, size_t room) {
+    mq_status status = mq_subscriber_doubt(&subscriber->s);
+    if (status == MQ_EMPTY)
+        return 0;
+    if (status != MQ_OK)
+        return mqc_subscriber_corrupt(subscriber);
+    return mqc_broken(&subscriber->topic.place, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+                      (unsigned long long)message->size, room);
+}
+
+int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
+                                msgq_message *about) {
+    mq_subscriber *s = &subscriber->s;
+    mq_message message;
+    int status = mqc_check_process(&subscriber->topic.place, subscriber->generation);
+    while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
+        mq_stamps stamps = {0, 0};
+        if (mq_unlikely(message.size > room)) {
+            if (about)
+                *about = (msgq_message){.size = message.size};
+            status = mqc_subscriber_too_large(subscriber, &message, room);
+            continue;
+        }
+        mq_copy_out(buffer, message.payload, message.size);
+        if (s->stamps)
+            mq_stamps_get(&stamps, message.payload);
+        if (mq_likely(mq_subscriber_accept(s, &message))) {
+            if (about)
+                *about = (msgq_message){
+                    .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
+            return (int64_t)message.size;
+        }
+        if (!subscriber->conflate && mq_subscriber_reset(s) != MQ_OK) /* overwritten while it was copied */
+            status = mqc_subscriber_corrupt(subscriber);
+    }
+    return status;
+}
+
+int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+    if (received)
+        *received = subscriber->s.received;
+    if (lost)
+        *lost = subscriber->s.lost;
+    return subscriber->s.lost_unknown;
+}
+
+void msgq_subscriber_close(msgq_subscriber *subscriber) {
+    if (!subscriber)
+        return;
+    if (subscriber->generation == mqc_generation()) {
+        mq_helper_unwatch(subscriber->s.ring);
+        mq_subscriber_leave(&subscriber->s);
+    }
+    mqc_topic_end(&subscriber->topic);
+    free(subscriber);
+}

@@ -1,0 +1,223 @@
+/* Both files of a topic. See topicfile.h. To be compiled as C11. */
+#define _GNU_SOURCE
+#include "c/topicfile.h"
+
+enum { MQC_DATA_MIN = 128, MQC_PREFIX_TRIES = 100 };
+
+void mqc_topic_unlock(mqc_topic *t) {
+    if (t->lock >= 0)
+        mqc_unlock_file(t->lock);
+    t->lock = -1;
+}
+
+void mqc_topic_end(mqc_topic *t) {
+    mqc_topic_unlock(t);
+    mqc_unmap(&t->side);
+    mqc_unmap(&t->ring);
+}
+
+static bool mqc_cut(const mqc_segment *segment) {
+    return mq_load_relaxed_u64(segment->whole) != 1; /* relaxed: it changes once, before what was read does */
+}
+
+int mqc_resized(const mqc_topic *t) {
+    return mqc_broken(&t->place, ESTALE,
+                      "was opened with segment_size %u, which another process has since changed: a stock "
+                      "process sets the file to its own size. Give all the same; close this and open it again",
+                      t->data_bytes);
+}
+
+/* ---- the ring ---- */
+
+static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const char *path) {
+    int status = 0;
+    if ((int64_t)found->st_blocks * 512 < found->st_size) /* made by a stock process, with holes */
+        status = mqc_allocate(&t->place, fd, (uint64_t)found->st_size, path);
+    if (!status)
+        status = mqc_map(&t->place, fd, found, true, path, &t->ring);
+    t->data_bytes = (uint32_t)(found->st_size - MQ_RING_HEADER);
+    return status;
+}
+
+static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t asked) {
+    int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
+    if (data_bytes < MQC_DATA_MIN || data_bytes > UINT32_MAX)
+        return mqc_broken(&t->place, EPROTO, "has %lld bytes, which is no ring; remove it when nobody uses it",
+                          (long long)found->st_size);
+    if (asked && asked != data_bytes)
+        return mqc_broken(&t->place, EEXIST,
+                          "exists with segment_size %lld, but %u was asked for; ask for 0 to take it",
+                          (long long)data_bytes, asked);
+    return 0;
+}
+
+/* Lock and map the ring that is there. 1: it is ours to use; 0: there is none. */
+static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
+    struct stat found;
+    for (;;) {
+        int fd = mqc_open_file(&t->place, path, O_RDWR);
+        if (fd < 0)
+            return fd == -ENOENT ? 0 : fd;
+        t->lock = fd;
+        int status = mqc_lock_file(&t->place, fd, path);
+        if (!status)
+            status = mqc_check_file(&t->place, fd, path, &found);
+        if (!status && !found.st_nlink) { /* removed between open and lock */
+            mqc_topic_unlock(t);
+            continue;
+        }
+        if (!status &&
+            found.st_size == 0) { /* a stock process opens first and sizes the file afterwards: do it for it */
+            status = mqc_allocate(&t->place, fd, MQ_RING_HEADER + (asked ? asked : MQ_DEFAULT_DATA_BYTES), path);
+            if (!status)
+                status = mqc_check_file(&t->place, fd, path, &found);
+        }
+        if (!status)
+            status = mqc_ring_size(t, &found, asked);
+        if (!status)
+            status = mqc_ring_map(t, fd, &found, path);
+        return status ? status : 1;
+    }
+}
+
+/* Create the ring, locked and mapped before it has a name. 1: it is ours; 0: another process was faster. */
+static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
+    struct stat found;
+    int fd = mqc_create_file(&t->place, path, MQ_RING_HEADER + (asked ? asked : MQ_DEFAULT_DATA_BYTES), t->place.mode);
+    if (fd < 0)
+        return fd;
+    t->lock = fd;
+    int status = mqc_lock_file(&t->place, fd, path);
+    if (!status)
+        status = mqc_check_file(&t->place, fd, path, &found);
+    if (!status)
+        status = mqc_ring_map(t, fd, &found, path);
+    int named = status ? status : mqc_name_file(&t->place, fd, path);
+    if (named == 0) {
+        mqc_unmap(&t->ring);
+        mqc_topic_unlock(t);
+    }
+    return named;
+}
+
+/* ---- the side segment ---- */
+
+/* 1: it is mapped, and new; 0: somebody without the lock was faster. */
+static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
+    struct stat found;
+    int fd = mqc_create_file(&t->place, path, MQ_SIDE_BYTES, t->place.mode);
+    if (fd < 0)
+        return fd;
+    int status = mqc_check_file(&t->place, fd, path, &found);
+    if (!status)
+        status = mqc_map(&t->place, fd, &found, true, path, &t->side);
+    if (!status) {
+        mq_side_init(mqc_side(t), mqc_ring(t), t->ring.inode, t->data_bytes, (uint64_t)msgq_time_ns(), tracked);
+        status = mqc_name_file(&t->place, fd, path);
+        if (status != 1)
+            mqc_unmap(&t->side);
+    }
+    close(fd);
+    return status;
+}
+
+/* 1: it is mapped; 0: there is none, or a stale one that was removed. *tracked: it said that messages are. */
+static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
+    struct stat found;
+    int fd = mqc_open_file(&t->place, path, O_RDWR);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    int status = mqc_check_file(&t->place, fd, path, &found);
+    if (!status && found.st_size != MQ_SIDE_BYTES)
+        status = mqc_broken(&t->place, EPROTO, "%s has %lld bytes, not %d; remove it", path, (long long)found.st_size,
+                            MQ_SIDE_BYTES);
+    if (!status)
+        status = mqc_map(&t->place, fd, &found, true, path, &t->side);
+    close(fd);
+    if (status)
+        return status;
+    int check = mq_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
+    if (check == MQ_SIDE_GOOD && !mq_ring_wiped(mqc_ring(t), mqc_side(t), t->data_bytes))
+        return 1;
+    if (check == MQ_SIDE_GOOD || check == MQ_SIDE_STALE) {
+        *tracked |= mq_ring_was_tracked(mqc_side(t), t->ring.inode);
+        mq_ring_shorten(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
+        status = mqc_remove_file(&t->place, path);
+        status = status < 0 ? status : 0;
+    } else if (check == MQ_SIDE_VERSION_DIFFERS)
+        status = mqc_broken(&t->place, EPROTO, "has another layout version than this library; use one version of msgq");
+    else
+        status = mqc_broken(&t->place, EPROTO, "%s is not a side segment of msgq; remove it", path);
+    mqc_unmap(&t->side);
+    return status;
+}
+
+/* Have the side segment of the ring, which is locked. */
+static int mqc_side_have(mqc_topic *t) {
+    char path[MQC_PATH];
+    bool tracked = false;
+    int status = 0;
+    mqc_path(&t->place, "msgqside_", t->place.name, path);
+    while (status == 0) {
+        status = mqc_side_open(t, path, &tracked);
+        /* Not before: a tail that is missing tells what befell the ring. */
+        mq_ring_sign(mqc_ring(t), t->data_bytes, mqc_random() | 1);
+        if (status == 0)
+            status = mqc_side_make(t, path, tracked);
+    }
+    if (status < 0)
+        return status;
+    mq_side_follow(mqc_side(t), mqc_ring(t), t->data_bytes);
+    t->whole = mq_whole_ring(mqc_ring(t), t->data_bytes, t->ring.whole);
+    return mqc_cut(&t->ring) ? mqc_resized(t) : 0;
+}
+
+/* Remove a ring that we made and cannot use, if its header says that no stock process came either. */
+static void mqc_ring_abandon(mqc_topic *t) {
+    static const char zeros[MQ_RING_HEADER];
+    if (!mqc_cut(&t->ring) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
+        mqc_remove_file(&t->place, t->ring.path);
+}
+
+/* ---- opening ---- */
+
+static int mqc_topic_open_once(mqc_topic *t, uint32_t asked) {
+    char path[MQC_PATH];
+    int taken = 0, made = 0;
+    int status = mqc_make_directory(&t->place, "msgq_", t->place.mode);
+    if (!status)
+        status = mqc_make_directory(&t->place, "msgqside_", t->place.mode);
+    if (status)
+        return status;
+    mqc_path(&t->place, "msgq_", t->place.name, path);
+    while (taken == 0 && made == 0) {
+        taken = mqc_ring_take(t, path, asked);
+        if (taken == 0)
+            made = mqc_ring_make(t, path, asked);
+    }
+    if (taken < 0 || made < 0)
+        return taken < 0 ? taken : made;
+    status = mqc_side_have(t);
+    if (status && made)
+        mqc_ring_abandon(t);
+    return status;
+}
+
+int mqc_topic_open(mqc_topic *t, const char *name, const msgq_topic_options *options) {
+    memset(t, 0, sizeof *t);
+    t->lock = -1;
+    int status = mqc_place_begin(&t->place, "topic", name, MQC_NAME_MAX, &options->open, 0);
+    if (!status && (options->open.create || (options->segment_size && options->segment_size < MQC_DATA_MIN)))
+        status = mqc_broken(&t->place, EINVAL,
+                            "a topic is opened or made (create 0), with a segment_size of 0 or from %d", MQC_DATA_MIN);
+    for (int tries = *t->place.prefix ? MQC_PREFIX_TRIES : 1; !status;
+         tries--) { /* others may remove the prefix's directories */
+        status = mqc_topic_open_once(t, options->segment_size);
+        if (!status)
+            return 0;
+        mqc_topic_end(t);
+        if (status == -ENOENT && tries > 1)
+            status = 0;
+    }
+    return status;
+}

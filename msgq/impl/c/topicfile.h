@@ -1,0 +1,28 @@
+/* Both files of a topic: opened, made, checked, mapped, as in impl/ring/topic.pyx. */
+#ifndef MQC_TOPICFILE_H
+#define MQC_TOPICFILE_H
+
+#include "c/file.h"
+#include "msgq/topic.h"
+#include "ring/registry.h"
+
+/* Both files of a topic. */
+typedef struct {
+    mqc_place place;
+    mqc_segment ring, side;
+    mq_whole whole;
+    uint32_t data_bytes;
+    int lock; /* the ring's file, locked; -1: not */
+} mqc_topic;
+
+/* Open or create both files, and lock the topic. */
+MQC_HIDDEN int mqc_topic_open(mqc_topic *t, const char *name, const msgq_topic_options *options);
+MQC_HIDDEN void mqc_topic_unlock(mqc_topic *t);
+MQC_HIDDEN void mqc_topic_end(mqc_topic *t);
+/* The error for a ring of which something was cut off. */
+MQC_HIDDEN int mqc_resized(const mqc_topic *t);
+
+static inline mq_ring_header *mqc_ring(const mqc_topic *t) { return (mq_ring_header *)(void *)t->ring.address; }
+static inline mq_side *mqc_side(const mqc_topic *t) { return (mq_side *)(void *)t->side.address; }
+
+#endif

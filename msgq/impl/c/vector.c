@@ -1,0 +1,189 @@
+/* Vectors: the same steps as in impl/records/vector.pyx. To be compiled as C11. */
+#define _GNU_SOURCE
+#include "c/recordfile.h"
+
+struct msgq_vector {
+    mqc_records r;
+};
+
+/* Is it the same text but for spaces? */
+static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
+    const char *end = other + bytes;
+    for (;; one++, other++) {
+        one += strspn(one, " \t\n");
+        while (other < end && strchr(" \t\n", *other))
+            other++;
+        if (!*one || other == end)
+            return !*one && other == end;
+        if (*one != *other)
+            return false;
+    }
+}
+
+/* Compare the dtype with that of the header. */
+static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
+    mq_schema_parts at = mq_schema_parts_of(&r->w.parts.record->schema, MQ_RECORD_SCHEMA_DATA);
+    char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_DATA];
+    uint64_t bytes = 0;
+    return mq_schema_read(&at, name, encoding, data, &bytes) && bytes >= MQC_DATA_MARKS &&
+           mqc_same_text(json, data + MQC_DATA_MARKS, bytes - MQC_DATA_MARKS);
+}
+
+static int mqc_vector_agree(mqc_records *r, const msgq_vector_options *options, const char *json) {
+    const mq_record_shape *shape = &r->w.parts.shape;
+    bool exclusive = shape->flags & MQ_RECORD_EXCLUSIVE;
+    if ((options->item_bytes && options->item_bytes != shape->item_bytes) || options->length > shape->length ||
+        (options->copies && (uint64_t)options->copies != shape->copies) || (options->exclusive && !exclusive) ||
+        (*json && !mqc_vector_has_dtype(r, json)))
+        return mqc_broken(&r->place, EEXIST,
+                          "has %llu items of %llu bytes in %llu copies%s, and other ones, or another "
+                          "dtype, were asked for; leave out what shall be as it is",
+                          (unsigned long long)shape->length, (unsigned long long)shape->item_bytes,
+                          (unsigned long long)shape->copies, exclusive ? ", exclusive" : "");
+    r->length = options->length ? options->length : shape->length;
+    return 0;
+}
+
+int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_options *options) {
+    static const msgq_vector_options defaults;
+    const msgq_vector_options *asked = options ? options : &defaults;
+    const char *dtype = asked->dtype ? asked->dtype : "";
+    bool plain = *dtype && *dtype != '[' && *dtype != '"';
+    msgq_vector *v = *vector = NULL;
+    char *json = malloc(strlen(dtype) + 3);
+    if (!json || !(v = calloc(1, sizeof *v))) {
+        free(json);
+        return mqc_fail(ENOMEM, "no memory for a vector");
+    }
+    sprintf(json, plain ? "\"%s\"" : "%s", dtype);
+    v->r.schema = (msgq_schema){.name = "Record", .encoding = "struct", .data = json, .bytes = strlen(json)};
+    v->r.wanted = (mq_record_shape){.length = asked->length,
+                                    .item_bytes = asked->item_bytes,
+                                    .copies = asked->copies ? (uint64_t)asked->copies : MQC_COPIES,
+                                    .flags = asked->exclusive ? MQ_RECORD_EXCLUSIVE : 0};
+    bool makes = *dtype && asked->item_bytes && asked->length && asked->open.create != MSGQ_OPEN;
+    int status = mqc_records_open(&v->r, name, &asked->open, makes);
+    if (!status)
+        status = mqc_vector_agree(&v->r, asked, json);
+    free(json);
+    if (status) {
+        mqc_records_end(&v->r);
+        return status;
+    }
+    *vector = v;
+    return 0;
+}
+
+uint64_t msgq_vector_length(const msgq_vector *vector) { return vector->r.length; }
+uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.parts.shape.item_bytes; }
+
+static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count) {
+    if (first <= r->length && count <= r->length - first)
+        return 0;
+    return mqc_broken(&r->place, EINVAL, "has %llu items, and %llu from %llu on were asked for",
+                      (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
+}
+
+/* Read until all is read. */
+static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, mq_reading reading) {
+    int64_t deadline = 0;
+    for (;;) {
+        uint64_t done = mq_vector_read_all(&r->w.parts, &which, items, &reading);
+        if (done == which.count)
+            return mqc_records_check_whole(r);
+        deadline = deadline ? deadline : mqc_records_limit();
+        if (mq_now_ns() > deadline)
+            return mqc_broken(&r->place, ETIMEDOUT,
+                              "an item was written again and again for 1 s; make it with copies=4");
+        if (which.list)
+            which.list += done;
+        which.first += done, which.count -= done;
+        items = items ? items + done * r->w.parts.shape.item_bytes : NULL;
+        reading.times = reading.times ? reading.times + done : NULL;
+        reading.written = reading.written ? reading.written + done : NULL;
+        sched_yield();
+    }
+}
+
+int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
+                     int64_t *times) {
+    mqc_records *r = &vector->r;
+    int status = mqc_check_process(&r->place, r->generation);
+    if (!status)
+        status = mqc_vector_range(r, first, count);
+    if (status)
+        return status;
+    return mqc_vector_read(r, (mq_selection){.first = first, .count = count}, items,
+                           (mq_reading){.times = counts, .written = times});
+}
+
+/* Write the rest, waiting for other writers. */
+static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which, const void *items, int64_t time,
+                                      double timeout, uint64_t *done) {
+    mq_vector_status status = MQ_VECTOR_HELD;
+    int64_t deadline = timeout == 0 ? 0 : mqc_deadline(timeout);
+    deadline = deadline < 0 ? INT64_MAX : deadline;
+    if (deadline)
+        status = mq_vector_write(&r->w, which, items, time, NULL, deadline, done);
+    if (status == MQ_VECTOR_WRITTEN)
+        return mqc_records_check_whole(r);
+    int cut = mqc_records_check_whole(r);
+    if (cut || status == MQ_VECTOR_CORRUPT)
+        return cut ? cut : mqc_broken(&r->place, EPROTO, "its versions change under a writer's hands: foreign bytes");
+    return mqc_broken(&r->place, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
+                      (unsigned long long)mq_selected(which, *done));
+}
+
+int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
+    mqc_records *r = &vector->r;
+    mq_selection which = {.first = first, .count = count};
+    uint64_t done = 0;
+    int status = mqc_records_need_row(r);
+    if (!status)
+        status = mqc_vector_range(r, first, count);
+    if (status)
+        return status;
+    int64_t time = mq_now_ns() + r->clock_offset;
+    if (mq_likely(mq_vector_write(&r->w, &which, items, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN))
+        return mqc_records_check_whole(r);
+    return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
+}
+
+/* The parts, for a look at the items that this handle has. */
+static mq_record_parts mqc_vector_view(const mqc_records *r) {
+    mq_record_parts view = r->w.parts;
+    view.shape.length = r->length;
+    return view;
+}
+
+static bool mqc_vector_more(void *reader) {
+    mqc_records *r = reader;
+    mq_record_parts view = mqc_vector_view(r);
+    return mqc_records_check_whole(r) || mq_vector_differs(&view, r->seen, 0) < r->length;
+}
+
+int msgq_vector_wait(msgq_vector *vector, double timeout) {
+    return mqc_records_wait(&vector->r, mqc_vector_more, timeout);
+}
+
+int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
+    mqc_records *r = &vector->r;
+    mq_record_parts view = mqc_vector_view(r);
+    uint64_t found = 0, index = 0;
+    int status = mqc_check_process(&r->place, r->generation);
+    while (!status && found < room && (index = mq_vector_differs(&view, r->seen, index)) < r->length) {
+        uint64_t times = 0;
+        uint8_t *to = items ? (uint8_t *)items + found * view.shape.item_bytes : NULL;
+        status = mqc_vector_read(r, (mq_selection){.first = index, .count = 1}, to, (mq_reading){.times = &times});
+        if (status)
+            break;
+        r->seen[index] = times;
+        indices[found++] = index++;
+    }
+    return status ? status : (int64_t)found;
+}
+
+void msgq_vector_close(msgq_vector *vector) {
+    if (vector)
+        mqc_records_end(&vector->r);
+}

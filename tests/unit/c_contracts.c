@@ -1,0 +1,121 @@
+/* What docs/c.md promises of calls, asked of one process. Ends with 0, or prints the first line that was not so. */
+#include <msgq.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                                                    \
+    do                                                                                                                 \
+        if (!(what)) {                                                                                                 \
+            printf("line %d: %s (%s)\n", __LINE__, #what, msgq_error_text());                                          \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    while (0)
+
+static void ignore(int number) { (void)number; }
+
+static int check_fork(msgq_queue *queue, msgq_subscriber *subscriber) {
+    char byte;
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        int right = msgq_queue_send(queue, "x", 1, 0, 0) == -ECHILD &&
+                    msgq_subscriber_receive(subscriber, &byte, 1, 0, NULL) == -ECHILD;
+        msgq_queue_close(queue);
+        msgq_subscriber_close(subscriber);
+        _exit(right ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return 0;
+}
+
+static int check_signals(msgq_queue *queue) {
+    struct sigaction action = {.sa_handler = ignore};
+    char byte;
+    sigaction(SIGALRM, &action, NULL);
+    ualarm(20000, 20000); /* again and again: one may come before the sleep */
+    int64_t result = msgq_queue_receive(queue, &byte, 1, -1, NULL);
+    ualarm(0, 0);
+    CHECK(result == -EINTR);
+    return 0;
+}
+
+static int check_queue(msgq_queue *queue) {
+    char text[8];
+    msgq_message about;
+    msgq_job job;
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, NULL) == -EAGAIN);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0.01, NULL) == -ETIMEDOUT);
+    CHECK(msgq_queue_send(queue, "0123456789abcdefg", 17, 0, 0) == -EMSGSIZE);
+    CHECK(msgq_queue_send(queue, "0123456789", 10, 0, 0) == 0 && msgq_queue_send(queue, "b", 1, 0, 0) == 0);
+    CHECK(msgq_queue_send(queue, "c", 1, 0, 0) == -EAGAIN && strstr(msgq_error_text(), "2 messages"));
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == -EMSGSIZE && about.size == 10);
+    CHECK(msgq_queue_waiting(queue) == 2);
+    char room[16];
+    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &about) == 10 && about.deliveries == 1);
+    CHECK(msgq_queue_return(queue, &job) == 0 && msgq_queue_return(queue, &job) == -EINVAL);
+    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &about) == 10 && about.deliveries == 2);
+    CHECK(msgq_queue_acknowledge(queue, &job) == 0 && msgq_queue_acknowledge(queue, &job) == -EINVAL);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == 1 && text[0] == 'b');
+    return 0;
+}
+
+static int check_topic(msgq_publisher *publisher, msgq_subscriber *subscriber) {
+    char text[8];
+    msgq_message about;
+    CHECK(msgq_publisher_send(publisher, "0123456789", 10) == 0);
+    CHECK(msgq_subscriber_receive(subscriber, text, sizeof text, 0, &about) == -EMSGSIZE && about.size == 10);
+    char room[16];
+    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &about) == 10 &&
+          memcmp(room, "0123456789", 10) == 0);
+    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &about) == -EAGAIN);
+    return 0;
+}
+
+static int check_channel(const char *name) {
+    msgq_channel_publisher *publisher;
+    msgq_channel_subscriber *subscriber;
+    static char large[100000], room[100000];
+    msgq_message about;
+    memset(large, 'x', sizeof large);
+    CHECK(msgq_channel_subscriber_open(&subscriber, name, NULL) == 0);
+    CHECK(msgq_channel_publisher_open(&publisher, name, NULL) == 0);
+    CHECK(msgq_channel_send(publisher, "a", 1, 0) >= 0 && msgq_channel_send(publisher, large, sizeof large, 0) >= 0);
+    CHECK(msgq_channel_receive(subscriber, room, sizeof room, 0, &about) == 1 && about.publisher_pid == getpid());
+    CHECK(msgq_channel_receive(subscriber, room, 8, 0, &about) == -EMSGSIZE && about.size == sizeof large);
+    CHECK(msgq_channel_receive(subscriber, room, sizeof room, 0, NULL) == (int64_t)sizeof large);
+    CHECK(memcmp(room, large, sizeof large) == 0);
+    msgq_channel_publisher_close(publisher);
+    msgq_channel_subscriber_close(subscriber);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    msgq_queue_options options = {.max_messages = 2, .max_message_size = 16};
+    msgq_queue *queue;
+    msgq_publisher *publisher;
+    msgq_subscriber *subscriber;
+    CHECK(argc == 2);
+    options.open.create = MSGQ_OPEN;
+    CHECK(msgq_queue_open(&queue, argv[1], &options) == -ENOENT && !queue && strstr(msgq_error_text(), argv[1]));
+    options.open.create = MSGQ_MAKE;
+    CHECK(msgq_queue_open(&queue, argv[1], &options) == 0);
+    msgq_queue *other;
+    CHECK(msgq_queue_open(&other, argv[1], &options) == -EEXIST);
+    CHECK(msgq_publisher_open(&publisher, "a/b", NULL) == -EINVAL &&
+          msgq_publisher_open(&publisher, "", NULL) == -EINVAL);
+    CHECK(msgq_publisher_open(&publisher, "\xff", NULL) == -EINVAL);
+    CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
+    CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
+    if (check_queue(queue) || check_signals(queue) || check_fork(queue, subscriber) ||
+        check_topic(publisher, subscriber) || check_channel(argv[1]))
+        return 1;
+    msgq_queue_close(queue);
+    msgq_publisher_close(publisher);
+    msgq_subscriber_close(subscriber);
+    msgq_queue_close(NULL);
+    return 0;
+}

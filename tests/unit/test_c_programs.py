@@ -1,0 +1,401 @@
+"""C and C++ programs take part as Python does: in both directions, killed, with hostile files."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq.impl.ground import clock
+from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_until
+from tests.unit.c_programs import INCLUDE, UNITS, Program
+
+pytestmark = pytest.mark.xdist_group("c programs")  # they are compiled once a process
+READING = struct.Struct("<Qd")
+NUMBER = struct.Struct("<d")
+QUOTE = [("price", "<f8"), ("size", "<i8")]
+
+
+# ---- topics ----
+
+
+def test_a_c_subscriber_gets_what_python_publishes(programs: Path, prefix: str) -> None:
+    with Program(programs / "topic", "subscribe", "t", "1000") as program:
+        assert program.hear() == "ready"
+        [reader] = msgq.stats.topic("t").subscribers
+        assert (reader.participant.pid, reader.participant.name, reader.participant.alive) == (
+            program.pid,
+            "topic",
+            True,
+        )
+        with msgq.pub_sock("t") as publisher:
+            for i in range(1000):
+                publisher.send(READING.pack(i, i / 2))
+            assert program.end() == [f"{i} {i / 2:.1f}" for i in range(1000)] + ["received 1000, lost 0"]
+    assert msgq.stats.topic("t").subscribers == ()
+
+
+def test_python_gets_what_a_c_publisher_sends(programs: Path, prefix: str) -> None:
+    with msgq.sub_sock("t", timeout=DEADLINE_MS) as subscriber:
+        with Program(programs / "topic", "publish", "t", "1000") as program:
+            received = [READING.unpack(subscriber.receive() or b"") for _ in range(1000)]
+            program.end()
+        assert received == [(i, 20 + i / 2) for i in range(1000)]
+        assert subscriber.lost == 0
+        assert msgq.stats.topic("t").messages == 1000
+
+
+def test_a_cpp_program_echoes_messages_of_all_sizes(programs: Path, prefix: str) -> None:
+    sizes = [1, 7, 8, 4096, 65536, 0]
+    with Program(programs / "topic-cpp", "t", str(len(sizes))) as program:
+        assert program.hear() == "ready"
+        info = msgq.stats.topic("t:back").publisher
+        assert info is not None
+        assert (info.pid, info.name) == (program.pid, "topic-cpp")
+        with msgq.pub_sock("t") as publisher, msgq.sub_sock("t:back", timeout=DEADLINE_MS) as subscriber:
+            for size in sizes:
+                data = random.Random(size).randbytes(size)
+                publisher.send(data)
+                assert subscriber.receive() == data[::-1]
+        program.end()
+
+
+def test_a_c_publisher_sends_stamps_on_a_tracked_topic(programs: Path, prefix: str) -> None:
+    msgq.pub_sock("t", tracked=True).close()
+    with msgq.sub_sock("t", timeout=DEADLINE_MS) as subscriber:
+        before = clock.time_ns()
+        with Program(programs / "topic", "publish", "t", "10") as program:
+            messages = [subscriber.receive_tracked() for _ in range(10)]
+            program.end()
+        times = [message.publish_time for message in messages if message is not None]
+        assert [READING.unpack(message.data)[0] for message in messages if message is not None] == [*range(10)]
+        assert times == [message.origin_time for message in messages if message is not None]
+        assert times == sorted(set(times))
+        assert before <= times[0] <= times[-1] <= clock.time_ns()
+
+
+def test_a_c_publisher_is_superseded_and_one_that_was_killed_is_replaced(programs: Path, prefix: str) -> None:
+    with Program(programs / "topic-cpp", "t", "2") as program:
+        assert program.hear() == "ready"
+        program.kill()
+        stats = msgq.stats.topic("t:back")
+        assert stats.publisher is None or stats.publisher.alive is False
+        with msgq.sub_sock("t:back", timeout=DEADLINE_MS) as subscriber, msgq.pub_sock("t:back") as publisher:
+            publisher.send(b"again")
+            assert subscriber.receive() == b"again"
+    with Program(programs / "topic-cpp", "t", "2") as program, msgq.pub_sock("t") as publisher:
+        assert program.hear() == "ready"
+        assert [reader.participant.alive for reader in msgq.stats.topic("t").subscribers] == [False, True]
+        with msgq.pub_sock("t:back"):
+            publisher.send(b"first")
+            assert program.process.wait(DEADLINE) == 1
+        assert "another publisher took over" in program.process.communicate()[1]
+
+
+# ---- channels ----
+
+
+def test_a_c_subscriber_of_a_channel_hears_python(programs: Path, prefix: str) -> None:
+    channel = msgq.Channel("chat", node="Ann")
+    with Program(programs / "channel", "listen", "chat", "100") as program:
+        assert program.hear() == "ready"
+        [listener] = msgq.stats.channel("chat").subscribers
+        assert (listener.participant.pid, listener.node, listener.participant.alive) == (program.pid, "listener", True)
+        with channel.publisher() as publisher:
+            for i in range(100):
+                publisher.send(f"hello {i}".encode())
+                heard = program.hear()
+                assert heard == f"Ann: hello {i}"
+        assert program.end() == ["received 100, lost 0"]
+    channel.close()
+
+
+def test_python_hears_a_c_publisher_of_a_channel(programs: Path, prefix: str) -> None:
+    channel = msgq.Channel("chat", capacity=128)
+    with channel.subscriber() as subscriber:
+        before = clock.time_ns()
+        with Program(programs / "channel", "say", "chat", "100") as program:
+            heard = [subscriber.receive(DEADLINE) for _ in range(100)]
+            program.end()
+        assert heard == [f"line {i}".encode() for i in range(100)]
+        assert subscriber.lost == 0
+        last = subscriber.last
+        assert last is not None
+        assert last.publisher.name == "speaker"
+        assert last.publisher.pid == program.pid
+        assert before <= last.publish_time <= clock.time_ns()
+    channel.close()
+
+
+def test_a_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
+    with Program(programs / "channel-cpp", "n", "50") as program:
+        assert program.hear() == "ready"
+        numbers, sums = msgq.Channel("n"), msgq.Channel("n.sums")
+        with numbers.publisher() as publisher, sums.subscriber() as subscriber:
+            for i in range(50):
+                publisher.send(NUMBER.pack(i))
+                assert subscriber.receive(DEADLINE) == NUMBER.pack(i * (i + 1) / 2)
+            program.end()
+        numbers.close()
+        sums.close()
+
+
+def test_what_a_killed_c_publisher_of_a_channel_leaves_is_cleared(programs: Path, prefix: str) -> None:
+    channel = msgq.Channel("n.sums", capacity=4)
+    for _ in range(3):
+        with Program(programs / "channel-cpp", "n", "1") as program:
+            assert program.hear() == "ready"
+            [publisher] = msgq.stats.channel("n.sums").publishers  # the row of the one before was cleared
+            assert (publisher.participant.pid, publisher.node) == (program.pid, "adder")
+            program.kill()
+    assert any(SHM.glob(f"msgqpool_{prefix}/n.sums:*"))
+    with channel.publisher(), channel.subscriber():
+        assert len([*SHM.glob(f"msgqpool_{prefix}/n.sums:*")]) == 1, "pools of the dead without messages are removed"
+    channel.close()
+
+
+# ---- work queues ----
+
+
+def test_a_c_worker_takes_what_python_sends(programs: Path, prefix: str) -> None:
+    with msgq.MessageQueue("jobs") as queue:
+        for i in range(50):
+            queue.send(f"{i}".encode(), i % 3)
+        with Program(programs / "queue", "work", "jobs", "50") as program:
+            expected = [f"{i}, priority {p}, delivery 1" for p in (2, 1, 0) for i in range(50) if i % 3 == p]
+            assert program.end() == expected
+        assert queue.current_messages == queue.in_flight == 0
+
+
+def test_python_receives_what_a_c_program_sends(programs: Path, prefix: str) -> None:
+    with msgq.MessageQueue("jobs", max_messages=16) as queue:  # the sender waits for room
+        with Program(programs / "queue", "send", "jobs", "100") as program:
+            wait_until(lambda: queue.current_messages == 16)
+            received = [queue.receive(timeout=DEADLINE) for _ in range(100)]
+            program.end()
+        assert sorted(m.data for m in received if m) == sorted(f"job {i}".encode() for i in range(100))
+        for priority in (0, 1):
+            of_one = [int(m.data.split()[1]) for m in received if m and m.priority == priority]
+            assert of_one == sorted(of_one)
+        assert queue.receive(timeout=0) is None
+
+
+def test_a_cpp_program_is_a_stage_between_queues(programs: Path, prefix: str) -> None:
+    with Program(programs / "queue-cpp", "jobs", "20") as program:
+        assert program.hear() == "ready"
+        with msgq.MessageQueue("jobs", 0) as todo, msgq.MessageQueue("jobs.done", 0) as done:
+            assert (todo.max_messages, todo.max_message_size) == (8, 64)
+            for i in range(20):
+                todo.send(f"piece {i}".encode(), 7, timeout=DEADLINE)
+                message = done.receive(timeout=DEADLINE)
+                assert message is not None
+                assert (message.data, message.priority) == (f"PIECE {i}".encode(), 7)
+            program.end()
+            assert todo.in_flight == 0
+
+
+def test_a_job_of_a_killed_c_worker_comes_back(programs: Path, prefix: str) -> None:
+    with msgq.MessageQueue("jobs") as queue:
+        queue.send(b"piece")
+        with Program(programs / "queue", "hang", "jobs", "1") as program:
+            assert program.hear() == "piece, priority 0, delivery 1"
+            stats = msgq.stats.queue("jobs")
+            assert program.pid in [handle.participant.pid for handle in stats.handles]
+            assert queue.receive(timeout=0) is None
+            program.kill()
+            message = queue.receive(timeout=DEADLINE)
+        assert message is not None
+        assert (message.data, message.deliveries) == (b"piece", 2)
+
+
+# ---- records ----
+
+
+def test_a_c_program_sees_what_python_writes_to_a_vector(programs: Path, prefix: str) -> None:
+    with Program(programs / "records", "watch", "quotes", "8") as program:
+        assert program.hear() == "ready"
+        with msgq.SeqlockVector("quotes") as quotes:
+            assert (quotes.dtype.descr, len(quotes)) == (QUOTE, 8)
+            for i in range(8):
+                quotes[i] = (i + 0.5, -i)
+                assert program.hear() == f"{i} {i + 0.5:.1f} {-i}"
+        program.end()
+
+
+def test_python_sees_what_a_c_program_writes_to_a_vector(programs: Path, prefix: str) -> None:
+    with msgq.SeqlockVector("quotes", QUOTE, 8) as quotes:
+        before = clock.time_ns()
+        with Program(programs / "records", "write", "quotes", "20") as program:
+            program.end()
+        assert quotes.read().tolist() == [(100.0 + i, 10 * i) for i in (16, 17, 18, 19, 12, 13, 14, 15)]
+        assert quotes.counts().tolist() == [3, 3, 3, 3, 2, 2, 2, 2]
+        assert all(before <= time <= clock.time_ns() for time in quotes.times())
+        assert len(quotes.changes().indices) == 8
+
+
+def test_another_dtype_is_refused_by_a_c_program(programs: Path, prefix: str) -> None:
+    msgq.SeqlockVector("quotes", [("price", "<f8"), ("size", "<f8")], 8).close()
+    with Program(programs / "records", "write", "quotes", "1") as program:
+        assert program.process.wait(DEADLINE) == 1
+        assert "another dtype" in program.process.communicate()[1]
+
+
+def test_a_killed_c_writer_of_a_vector_leaves_its_values_and_its_row(programs: Path, prefix: str) -> None:
+    with msgq.SeqlockVector("quotes", QUOTE, 8, exclusive=True) as quotes:
+        with Program(programs / "records", "hold", "quotes", "1") as program:
+            assert program.hear() == "written"
+            writer = msgq.stats.record("quotes").writers
+            assert [(w.participant.pid, w.participant.alive) for w in writer] == [(program.pid, True)]
+            with pytest.raises(msgq.errors.MultipleWritersError, match=str(program.pid)):
+                quotes[0] = (0, 0)
+            program.kill()
+        assert quotes[0].tolist() == (100.0, 0)
+        quotes[0] = (1.5, 2)
+        assert quotes[0].tolist() == (1.5, 2)
+
+
+def test_a_cpp_program_takes_part_in_a_board(programs: Path, prefix: str) -> None:
+    with msgq.Board("plant") as board, board.declare("wish") as wish:
+        with Program(programs / "records-cpp", "plant", "21") as program:
+            assert program.hear() == "ready"
+            state = board.observe("state")
+            for i in range(20):
+                wish.write(NUMBER.pack(i))
+                assert program.hear() == f"{2 * i:.1f}"
+                value = state.read()
+                assert value is not None
+                assert (value.data, value.count) == (NUMBER.pack(2 * i), i + 1)
+            with pytest.raises(msgq.errors.KeyTakenError):
+                board.declare("state")
+            program.kill()
+        with board.declare("state") as ours:
+            ours.write(b"ours")
+        assert state.data() == b"ours"
+
+
+def test_calls_do_what_the_guide_promises(programs: Path, prefix: str) -> None:
+    done = subprocess.run([programs / "c-contracts", "name"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ---- files ----
+
+ROLES = [
+    ("topic", "subscribe", "msgq_"),
+    ("topic", "publish", "msgq_"),
+    ("topic", "subscribe", "msgqside_"),
+    ("channel", "listen", "msgqchan_"),
+    ("channel", "say", "msgqchan_"),
+    ("queue", "work", "msgqjobs_"),
+    ("records", "watch", "msgqrec_"),
+]
+
+
+@pytest.mark.parametrize(("program", "role", "start"), ROLES)
+@pytest.mark.parametrize("size", [1, 4096, 1 << 17])
+def test_hostile_files_are_an_error_with_a_text(
+    programs: Path, endpoint: str, program: str, role: str, start: str, size: int
+) -> None:
+    path = SHM / f"{start}{endpoint}"
+    path.write_bytes(random.Random(size).randbytes(size))
+    with Program(programs / program, role, endpoint, "1") as running:
+        code = running.process.wait(DEADLINE)
+        said = running.process.communicate()[1]
+    assert code == 1, said
+    assert endpoint in said
+
+
+@pytest.mark.parametrize(("program", "role", "start"), [ROLES[0], ROLES[3], ROLES[5], ROLES[6]])
+def test_what_a_c_program_makes_has_the_mode_that_is_asked_for(
+    programs: Path, prefix: str, program: str, role: str, start: str
+) -> None:
+    folder = SHM / f"{start}{prefix}"
+    with Program(programs / program, role, "e", "1", env={"MSGQ_MODE": "660"}):
+        wait_until(lambda: (folder / "e").exists())
+    assert (folder / "e").stat().st_mode & 0o7777 == 0o660
+    assert folder.stat().st_mode & 0o7777 == 0o1770
+
+
+@pytest.mark.parametrize("variable", ["MSGQ_MODE", "MSGQ_TRUST", "MSGQ_SPIN_US", "MSGQ_SIGBUS", "MSGQ_GROUP"])
+def test_nonsense_in_the_environment_is_an_error(programs: Path, prefix: str, variable: str) -> None:
+    with Program(programs / "queue", "send", "e", "1", env={variable: "nonsense"}) as program:
+        assert program.process.wait(DEADLINE) == 1
+        assert variable in program.process.communicate()[1]
+
+
+def test_links_and_strangers_are_refused(programs: Path, endpoint: str, tmp_path: Path) -> None:
+    path = SHM / f"msgqjobs_{endpoint}"
+    os.symlink(tmp_path / "there", path)
+    with Program(programs / "queue", "send", endpoint, "1") as program:
+        assert program.process.wait(DEADLINE) == 1
+    path.unlink()
+    msgq.MessageQueue(endpoint).close()
+    other = SHM / f"msgqjobs_{endpoint}b"
+    os.link(path, other)
+    with Program(programs / "queue", "send", endpoint, "1") as program:
+        assert program.process.wait(DEADLINE) == 1
+        assert "hard links" in program.process.communicate()[1]
+    other.unlink()
+
+
+# ---- what is installed ----
+
+
+def test_pkg_config_says_where_headers_and_sources_are() -> None:
+    text = (INCLUDE / "msgq.pc").read_text()
+    assert f"Version: {msgq.__version__}\n" in text
+    named = [
+        word.rpartition("/")[2] for line in text.splitlines() if line.startswith("sources=") for word in line.split()
+    ]
+    assert sorted(named) == sorted(path.name for path in UNITS.glob("*.c"))
+
+
+def block(language: str, beginning: str) -> str:
+    """Return a block of docs/c.md."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "c.md").read_text(), re.DOTALL | re.MULTILINE)
+    found: list[str] = [text for kind, text in blocks if kind == language and text.startswith(beginning)]
+    assert len(found) == 1
+    return found[0]
+
+
+needs_pkg_config = pytest.mark.skipif(not shutil.which("pkg-config"), reason="pkg-config is not installed")
+
+
+@needs_pkg_config
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [".c", ".cpp"])
+def test_the_guides_lines_compile_a_program(tmp_path: Path, prefix: str, end: str) -> None:
+    (tmp_path / f"program{end}").write_text(block("c", "#include <msgq/topic.h>"))
+    lines = block("", "export")
+    if end == ".cpp":
+        lines = lines.splitlines()[0] + "\n" + block("", "cc -O2")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-e", "-c", lines], cwd=tmp_path, env=env, check=True)
+    with msgq.sub_sock("temperature", timeout=DEADLINE_MS) as subscriber, Program(tmp_path / "program") as program:
+        program.end()
+        assert subscriber.receive() == NUMBER.pack(21.5)
+
+
+@needs_pkg_config
+@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
+@pytest.mark.slow
+def test_the_guides_lines_for_cmake_do(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\n" + block("", "project(program"))
+    (tmp_path / "program.cpp").write_text(block("c", "#include <msgq/topic.h>"))
+    env = {**os.environ, "PKG_CONFIG_PATH": msgq.get_include()}
+    for command in (["cmake", "-S", ".", "-B", "built"], ["cmake", "--build", "built"]):
+        subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
+    with (
+        msgq.sub_sock("temperature", timeout=DEADLINE_MS) as subscriber,
+        Program(tmp_path / "built/program") as program,
+    ):
+        program.end()
+        assert subscriber.receive() == NUMBER.pack(21.5)
