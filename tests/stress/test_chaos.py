@@ -13,21 +13,22 @@ from tests.stress.traffic import LONGER
 from tests.support import ROOT
 from tools.chaos.balance import balance
 from tools.chaos.books import Books
-from tools.chaos.roles import Topic
+from tools.chaos.kinds.topics import Topic
 from tools.chaos.run import Life, Run
 
-SECONDS = 12.0
+SECONDS = 20.0
 
 
 @pytest.mark.slow
 @pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
 def test_books_balance_whoever_is_killed_or_stopped(seed: int) -> None:
-    """What: publishers and subscribers of all kinds come, go, are killed, stopped and superseded at random.
+    """What: publishers and subscribers of topics, and processes that use all kinds of endpoints at once, come, go, are
+    killed, stopped and superseded at random.
 
     Why: all the ways to send, to receive, to end and to be disturbed meet here, as nobody planned it.
 
-    Failure would mean: a message is torn, doubled, out of order or lost without being counted; or somebody hangs, or
-    leaves files behind.
+    Failure would mean: a message, frame or value is torn, doubled, out of order or lost without being counted; or
+    somebody hangs, or leaves files behind.
     """
     command = [sys.executable, "-m", "tools.chaos", "--seconds", str(SECONDS * LONGER), "--seed", str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`python -m tools.chaos --seconds N [--seed S]`: soak the ring; exit code 1, with what broke, for a finding."""
+"""`python -m tools.chaos --seconds N [--seed S]`: soak all kinds; exit code 1, with what broke, for a finding."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from pathlib import Path
 from tests.stress.scene import ring
 from tests.support import ROOT, SHM
 from tools.chaos.balance import balance, table
-from tools.chaos.roles import Topic
+from tools.chaos.kinds import queues, records, worker
+from tools.chaos.kinds.topics import Topic
 from tools.chaos.run import Run
 
 RINGS = (4096, 1 << 16, 1 << 20)  # data bytes of the topics
+SOCKETS = Path("/tmp")  # of servers of frames
+KEPT = {queues.NAME, records.VECTOR, records.BOARD}  # files that stay when nobody has them open
 
 
 @contextlib.contextmanager
@@ -32,20 +35,34 @@ def folders(prefix: str) -> Iterator[Path]:
             yield Path(folder)
     finally:
         for path in left(prefix):
-            shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def left(prefix: str) -> list[Path]:
-    """Return the folders of the prefix."""
-    return [path for path in SHM.iterdir() if path.name.endswith(f"_{prefix}")]
+    """Return what the prefix has: folders, sockets of frames and their locks."""
+    places = (SHM, SOCKETS, SHM / f"msgqframes_{os.geteuid()}")
+    return [path for place in places if place.exists() for path in place.iterdir() if prefix in path.name]
 
 
 def cleaned(prefix: str) -> list[str]:
-    """Run `msgq clean`, and return the names that are left."""
-    done = subprocess.run([sys.executable, "-m", "msgq", "clean"], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        return [f"msgq clean ended with {done.returncode}: {done.stderr}"]
-    return [f"{path} is left after msgq clean" for folder in left(prefix) for path in folder.iterdir()]
+    """Run `msgq clean`, which must leave what goes only when it is named; then name it. Return what else is left."""
+    wrong = _clean()
+    kept = {path.name for path in _files(prefix)}
+    if kept != KEPT:
+        wrong.append(f"msgq clean left {sorted(kept)}, and {sorted(KEPT)} stay until they are named")
+    wrong += _clean(f"queue/{queues.NAME}", *(f"records/{name}" for name in (records.VECTOR, records.BOARD)))
+    return wrong + [f"{path} is left after msgq clean" for path in _files(prefix)]
+
+
+def _files(prefix: str) -> list[Path]:
+    """Return what the prefix has, without folders."""
+    return [path for one in left(prefix) for path in (one.iterdir() if one.is_dir() else (one,))]
+
+
+def _clean(*named: str) -> list[str]:
+    command = [sys.executable, "-m", "msgq", "clean", *named]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return [f"msgq clean ended with {done.returncode}: {done.stderr}"] if done.returncode else []
 
 
 def soak(seed: int, seconds: float) -> list[str]:
@@ -57,6 +74,7 @@ def soak(seed: int, seconds: float) -> list[str]:
         with contextlib.ExitStack() as stack:
             for topic in topics:
                 stack.enter_context(ring(topic.endpoint, topic.ring_bytes))
+            worker.make()
             run.soak(seconds)
         print(table(run))
         return run.failures or balance(run) + cleaned(prefix)

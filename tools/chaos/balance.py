@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
-from tools.chaos.roles import KINDS, Topic
-from tools.chaos.run import Life, Run
+from tools.chaos.kinds import worker
+from tools.chaos.kinds.part import Figures, Outcome, Past
+from tools.chaos.kinds.topics import Topic, complete, successions
+from tools.chaos.roles import KINDS
+from tools.chaos.run import ALL_KINDS, AUDITOR, PUBLISHER, Life, Run
 
 
 def balance(run: Run) -> list[str]:
@@ -14,49 +16,57 @@ def balance(run: Run) -> list[str]:
     wrong = []
     for topic in run.topics:
         total = run.totals[topic.endpoint]
-        wrong += _publishers(run, topic)
+        wrong += _publishers(run, topic, total)
         for life in run.lives:
             row = run.books[life.number]
-            if life.topic is topic and life.first is not None and row.received + row.lost != total:
-                counts = f"{row.received} received, {row.lost} lost, of {total} that were published"
-                wrong.append(f"{life.kind} {life.number} of {topic.endpoint}: {counts}")
-    return wrong
+            if life.topic is topic and life.first is not None:
+                wrong += complete(f"{life.kind} {life.number} of {topic.endpoint}", row.received, row.lost, total)
+    return wrong + worker.balance(outcome(run))
 
 
-def _publishers(run: Run, topic: Topic) -> list[str]:
-    """Each publisher must begin with the count with which the one before it ended, as that one wrote it down itself."""
-    rows = [run.books[life.number] for life in run.lives if life.topic is topic and life.kind not in KINDS]
-    chain = sorted((row.base, row.sent, row.made) for row in rows if row.base is not None)
-    wrong = [f"{topic.endpoint}: the first publisher found {chain[0][0]} messages"] if chain[0][0] else []
-    for (base, sent, made), (successor, _, _) in pairwise(chain):
-        if not sent <= successor - base <= made:
-            text = f"a publisher that began at {base} made {made} messages and had sent {sent}; the next began at"
-            wrong.append(f"{topic.endpoint}: {text} {successor}")
-    return wrong
+def outcome(run: Run) -> Outcome:
+    """Return the books of the lives of all kinds."""
+    lives = [life for life in run.lives if life.kind in (ALL_KINDS, AUDITOR)]
+    pasts = [Past(life.number, life.first is not None, life.end == "killed") for life in lives]
+    return Outcome(run.books, run.folder, pasts)
+
+
+def _publishers(run: Run, topic: Topic, total: int) -> list[str]:
+    rows = [run.books[life.number] for life in run.lives if life.topic is topic and life.kind == PUBLISHER]
+    return successions(topic.endpoint, rows, total)
 
 
 def table(run: Run) -> str:
-    """Return the figures of a run."""
-    ends = Counter(life.end for life in run.lives if life.kind not in KINDS)
-    publishers = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
-    received = sum(run.books[life.number].received for life in run.lives)
+    """Return the figures of a run: a line for each kind, and one for each way in which topics are subscribed to."""
+    heads = ("lives", "stayed", "killed", "made", "taken", "lost")
     lines = [
         f"{len(run.lives)} lives, {run.done['kills']} kills, {run.done['stops']} stops in {run.seconds:.0f} s",
-        f"publishers: {sum(ends.values())} ({publishers})",
-        *(f"{topic.endpoint}: {run.totals.get(topic.endpoint, 0)} messages published" for topic in run.topics),
-        f"{received} messages received, {received / max(run.seconds, 1e-9):.0f} a second",
+        f"publishers of topics: {_ends(run, PUBLISHER)}",
+        f"processes of all kinds: {_ends(run, ALL_KINDS)}",
         "",
-        f"{'subscribers':<12}{'lives':>8}{'stayed':>8}{'killed':>8}{'received':>12}{'lost':>12}",
+        f"{'':<20}" + "".join(f"{head:>{8 if i < 3 else 12}}" for i, head in enumerate(heads)),
+        *(_line(_lives(run, kind), _subscribers(run, kind)) for kind in KINDS),
+        *(_line(_lives(run, ALL_KINDS), line) for line in worker.figures(outcome(run))),
     ]
-    for kind in KINDS:
-        lives = [life for life in run.lives if life.kind == kind]
-        lines.append(f"{kind:<12}{_columns(run, lives)}")
     return "\n".join(lines)
 
 
-def _columns(run: Run, lives: list[Life]) -> str:
-    rows = [run.books[life.number] for life in lives]
-    stayed = sum(life.first is not None for life in lives)
-    killed = sum(life.end == "killed" for life in lives)
-    counts = f"{sum(row.received for row in rows):>12}{sum(row.lost for row in rows):>12}"
-    return f"{len(lives):>8}{stayed:>8}{killed:>8}{counts}"
+def _ends(run: Run, kind: str) -> str:
+    ends = Counter(life.end for life in _lives(run, kind))
+    return f"{sum(ends.values())} ({', '.join(f'{count} {end}' for end, count in sorted(ends.items()))})"
+
+
+def _lives(run: Run, kind: str) -> list[Life]:
+    return [life for life in run.lives if life.kind == kind]
+
+
+def _subscribers(run: Run, kind: str) -> Figures:
+    rows = [run.books[life.number] for life in _lives(run, kind)]
+    received, lost = sum(row.received for row in rows), sum(row.lost for row in rows)
+    return Figures(f"topics, {kind}", sum(run.totals.values()), received, lost)
+
+
+def _line(lives: list[Life], line: Figures) -> str:
+    stayed, killed = sum(life.first is not None for life in lives), sum(life.end == "killed" for life in lives)
+    counts = f"{line.made:>12,}{line.taken:>12,}{line.lost:>12,}"
+    return f"{line.what:<20}{len(lives):>8,}{stayed:>8}{killed:>8,}{counts}  {line.more}".rstrip()

@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import mmap
 import struct
+from typing import Any
 
 from tests.stress.traffic import STAMP, Stream
 
 LIVES = 1 << 17  # more than a day of a run
-_ROW_WORDS = 8
+SECTION_WORDS = 24
+TOPICS, CHANNELS, FRAMES, RECORDS, QUEUES = range(5)  # the sections of a life's account
+_LIFE_WORDS = 5 * SECTION_WORDS
 _ORIGIN = struct.Struct("<IQ")  # after the stamp: the life that sent it, and which of its messages it is
 SMALLEST = STAMP + _ORIGIN.size
 
 
-class Row:
-    """What one life has written. A publisher uses the first three words, a subscriber the others.
+class Word:
+    """A word of an account, as an attribute: a whole number that stays when the process that sets it is killed."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, account: Any, _: object = None) -> Any:
+        return self if account is None else account.words[self._index]
+
+    def __set__(self, account: Any, value: int) -> None:
+        account.words[self._index] = value
+
+
+class Account:
+    """What one life has written of one kind. `words` are the shared memory; each is changed by its own life only."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: memoryview) -> None:
+        self.words = words
+
+
+class Row(Account):
+    """What a life has written of a topic or a stream of frames: as its publisher, and as a subscriber.
 
     Attributes
     ----------
@@ -22,53 +47,59 @@ class Row:
     made, sent : messages that it began to send, and those whose sending had returned. A kill comes between the two.
     joined : this subscriber is in place.
     received, lost : as the subscriber counted them last.
+    dropped : frames that it did not publish, because clients held all buffers.
+    quiet : a life of all kinds makes nothing any more.
     """
 
-    __slots__ = ("_first", "_words")
-
-    def __init__(self, words: memoryview, life: int) -> None:
-        self._words, self._first = words, life * _ROW_WORDS
+    __slots__ = ()
 
     @property
     def base(self) -> int | None:
         """See the class."""
-        return self._words[self._first] - 1 if self._words[self._first] else None
+        return self.words[0] - 1 if self.words[0] else None
 
     @base.setter
     def base(self, value: int) -> None:
-        self._words[self._first] = value + 1
+        self.words[0] = value + 1
 
-    @staticmethod
-    def _word(index: int) -> property:
-        def read(row: Row) -> int:
-            return row._words[row._first + index]
-
-        def write(row: Row, value: int) -> None:
-            row._words[row._first + index] = value
-
-        return property(read, write, doc="See the class.")
-
-    made = _word(1)
-    sent = _word(2)
-    joined = _word(3)
-    received = _word(4)
-    lost = _word(5)
+    made = Word(1)
+    sent = Word(2)
+    joined = Word(3)
+    received = Word(4)
+    lost = Word(5)
+    dropped = Word(6)
+    quiet = Word(7)
 
 
 class Books:
-    """The rows of all lives, shared with every process that is forked later.
+    """The accounts of all lives, shared with every process that is forked later. Life 0 is the run itself.
 
     Attributes
     ----------
+    begun : lives of all kinds may make something: those that stay are all in place.
     ending : 0; 1: publishers shall close; 2: subscribers shall leave once nothing comes any more.
     """
 
     def __init__(self) -> None:
-        self._words = memoryview(mmap.mmap(-1, LIVES * _ROW_WORDS * 8)).cast("Q")
-        self._control = Row(self._words, 0)
+        self._words = memoryview(mmap.mmap(-1, LIVES * _LIFE_WORDS * 8)).cast("Q")
+        self._control = self[0]
 
     def __getitem__(self, life: int) -> Row:
-        return Row(self._words, life)
+        return Row(self.words(life, TOPICS))
+
+    def words(self, life: int, section: int) -> memoryview:
+        """Return the words of a life for one kind."""
+        first = life * _LIFE_WORDS + section * SECTION_WORDS
+        return self._words[first : first + SECTION_WORDS]
+
+    @property
+    def begun(self) -> bool:
+        """See the class."""
+        return bool(self._control.joined)
+
+    @begun.setter
+    def begun(self, value: bool) -> None:
+        self._control.joined = value
 
     @property
     def ending(self) -> int:

@@ -7,13 +7,13 @@ import random
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgq
 from msgq.errors import MultiplePublishersError
 from tests.stress import roles
 from tests.stress.traffic import Ledger, largest
 from tools.chaos.books import Books, Messages
+from tools.chaos.kinds.topics import Topic, TopicPublisher
 
 #: How subscribers take messages, by the name that the report gives it.
 KINDS = {
@@ -33,50 +33,25 @@ LAG = 0.1  # seconds that a lagging subscriber sleeps at most, when it has read 
 WAIT = 0.02  # seconds that a subscriber waits at most before it looks whether the run ends
 
 
-@dataclass(frozen=True)
-class Topic:
-    """A topic of the run; `seed` is that of its messages."""
-
-    endpoint: str
-    ring_bytes: int
-    seed: int
-
-
 def publish(topic: Topic, books: Books, life: int, rng: random.Random) -> int:
     """Publish in all the ways there are, at a pace of this life, until the life is over; return an exit code."""
-    row, stream = books[life], Messages(books, topic.seed, largest(topic.ring_bytes), life)
     steps, pause = rng.choice((5, 200, 5000, 10**9)), rng.choice((0, 0.0005, 0.005))
     try:
-        socket = roles.publisher(topic.endpoint)
+        publisher = TopicPublisher(topic, books, life)
     except MultiplePublishersError:
         return REFUSED
-    with socket:
-        base = row.base = socket.stats().messages
-        try:
-            while steps and books.ending == 0:
-                steps -= 1
-                if rng.random() < 0.03:
-                    _dawdle(socket, stream.message(base + row.sent), pause * rng.random())
-                    row.sent += 1
-                else:
-                    row.sent += roles.send_some(socket, stream, base + row.sent, rng)
-                if rng.random() < 0.2:
-                    time.sleep(pause * rng.random())
-        except MultiplePublishersError:
-            row.sent = row.made = socket.stats().messages - base  # of a batch, some may have been sent
-            return SUPERSEDED
-        counted = socket.stats().messages - base
-        assert counted == row.sent == row.made, f"{row.sent} sent, {row.made} made, {counted} counted"
+    try:
+        while steps and books.ending == 0:
+            steps -= 1
+            publisher.send(rng, pause)
+            if rng.random() < 0.2:
+                time.sleep(pause * rng.random())
+        publisher.check()
+    except MultiplePublishersError:
+        return SUPERSEDED
+    finally:
+        publisher.close()
     return 0
-
-
-def _dawdle(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
-    """Send a message that lies half written for a while: so that many a kill, stop and takeover falls into a send."""
-    half = len(message) // 2
-    with socket.reserve(len(message)) as view:
-        view[:half] = message[:half]
-        time.sleep(pause)
-        view[half:] = message[half:]
 
 
 def count(topic: Topic, books: Books, life: int, _: random.Random) -> int:

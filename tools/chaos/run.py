@@ -8,16 +8,23 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import wait_until
 from tools.chaos import roles
 from tools.chaos.books import LIVES, Books
+from tools.chaos.kinds import worker
+from tools.chaos.kinds.part import Place
+from tools.chaos.kinds.topics import SHARED, Topic
 from tools.chaos.process import fork
-from tools.chaos.roles import KINDS, Topic
+from tools.chaos.roles import KINDS
 
+PUBLISHER, LAST_PUBLISHER, ALL_KINDS, AUDITOR = "publisher", "last publisher", "all kinds", "auditor"
 VISITORS = 4  # subscribers a topic that come and go, besides one of each kind that stays
+WORKERS = 3  # lives of all kinds that come and go, besides as many as stay
+STAYING_WORKERS = 2
 PAUSE = 0.04  # seconds between two interventions, on average
 STOP = 0.15  # seconds that a stopped process stays so, on average
 PATIENCE = 60.0  # seconds that the end may take, before what is left counts as hanging
@@ -30,7 +37,8 @@ class Life:
 
     Attributes
     ----------
-    kind : "publisher", "last publisher" (which only counts), or one of KINDS.
+    topic : of a publisher or subscriber; the shared one of a life of all kinds.
+    kind : PUBLISHER, LAST_PUBLISHER (which only counts), one of KINDS, ALL_KINDS, or AUDITOR (who comes last).
     first : of a subscriber that stays: the number of the first message after it joined.
     continues : when it is to go on, if it is stopped (time.monotonic).
     end : how it ended: "killed", one of ORDERLY, or what was wrong; "" while it runs.
@@ -72,8 +80,11 @@ class Run:
         rng, complaint = random.Random(self._chance.random()), self.folder / str(number)
         if kind in KINDS:
             pid = fork(complaint, roles.subscribe, topic, self.books, number, kind, first, rng)
+        elif kind in (ALL_KINDS, AUDITOR):
+            place = Place(self.books, self.folder, number, rng, first is not None)
+            pid = fork(complaint, worker.work if kind == ALL_KINDS else worker.audit, place)
         else:
-            role = roles.publish if kind == "publisher" else roles.count
+            role = roles.publish if kind == PUBLISHER else roles.count
             pid = fork(complaint, role, topic, self.books, number, rng)
         life = Life(number, pid, topic, kind, first)
         self.lives.append(life)
@@ -94,17 +105,13 @@ class Run:
             if code not in ORDERLY:
                 complaint = self.folder / str(life.number)
                 text = complaint.read_text() if complaint.exists() else ""
-                self.failures.append(f"{life.kind} {life.number} of {life.topic.endpoint}: {life.end}\n{text}")
+                who = life.kind if life.topic is SHARED else f"{life.kind} of {life.topic.endpoint}"
+                self.failures.append(f"{who}, life {life.number}: {life.end}\n{text}")
 
-    def _some(self, *, publishers: bool, visitors: bool, residents: bool = False) -> Life | None:
-        def wanted(life: Life) -> bool:
-            if life.end:
-                return False
-            if life.kind == "publisher":
-                return publishers
-            return residents if life.first is not None else visitors
-
-        found = [life for life in self._running.values() if wanted(life)]
+    def _some(self, *kinds: str, residents: bool = False) -> Life | None:
+        """Return one that runs and may be disturbed."""
+        found = [life for life in self._running.values() if life.kind in kinds and not life.end]
+        found = [life for life in found if residents or life.first is None]
         return self._chance.choice(found) if found else None
 
     # ---- interventions ----
@@ -125,7 +132,7 @@ class Run:
         """Stop a publisher, perhaps in the middle of a send, and let another one take over meanwhile."""
         if life:
             self._stop(life)
-            self._start(life.topic, "publisher")
+            self._start(life.topic, life.kind)
 
     def _continue(self, now: float) -> None:
         for life in self._running.values():
@@ -135,27 +142,34 @@ class Run:
 
     def _intervene(self) -> None:
         chance = self._chance.random()
-        if chance < 0.3:
-            self._kill(self._some(publishers=True, visitors=False))
-        elif chance < 0.45:
-            self._kill(self._some(publishers=False, visitors=True))
+        if chance < 0.25:
+            self._kill(self._some(PUBLISHER))
+        elif chance < 0.35:
+            self._kill(self._some(*KINDS))
+        elif chance < 0.5:
+            self._kill(self._some(ALL_KINDS))
         elif chance < 0.6:
-            self._stop(self._some(publishers=True, visitors=False))
+            self._stop(self._some(PUBLISHER))
         elif chance < 0.7:
-            self._usurp(self._some(publishers=True, visitors=False))
-        elif chance < 0.85:
-            self._stop(self._some(publishers=False, visitors=True, residents=True))
+            self._usurp(self._some(PUBLISHER, ALL_KINDS))
+        elif chance < 0.8:
+            self._stop(self._some(*KINDS, residents=True))
+        elif chance < 0.9:
+            self._stop(self._some(ALL_KINDS, residents=True))
         else:
-            self._start(self._chance.choice(self.topics), "publisher")  # beside one that runs
+            self._start(self._chance.choice(self.topics), PUBLISHER)  # beside one that runs
 
     def _fill(self) -> None:
-        """Let each topic have a publisher and its visitors."""
+        """Let each topic have a publisher and its visitors, and let there be lives of all kinds."""
         for topic in self.topics:
             here = [life for life in self._running.values() if life.topic is topic and not life.end]
-            if not any(life.kind == "publisher" for life in here):
-                self._start(topic, "publisher")
-            for _ in range(VISITORS - sum(life.kind != "publisher" and life.first is None for life in here)):
+            if not any(life.kind == PUBLISHER for life in here):
+                self._start(topic, PUBLISHER)
+            for _ in range(VISITORS - sum(life.kind in KINDS and life.first is None for life in here)):
                 self._start(topic, self._chance.choice(list(KINDS)))
+        all_kinds = [life for life in self._running.values() if life.kind == ALL_KINDS and not life.end]
+        for _ in range(WORKERS + STAYING_WORKERS - len(all_kinds)):
+            self._start(SHARED, ALL_KINDS)
 
     # ---- the whole ----
 
@@ -163,6 +177,7 @@ class Run:
         """Let it run for so long, and end it; a failure ends it early."""
         begun = time.monotonic()
         residents = [self._start(topic, kind, 0) for topic in self.topics for kind in KINDS]
+        residents += [self._start(SHARED, ALL_KINDS, 0) for _ in range(STAYING_WORKERS)]
 
         def all_joined() -> bool:
             self._reap()
@@ -170,6 +185,7 @@ class Run:
 
         try:
             wait_until(all_joined)
+            self.books.begun = True
             while time.monotonic() < begun + seconds and not self.failures:
                 self._fill()
                 self._intervene()
@@ -182,25 +198,31 @@ class Run:
             self._end_all()
 
     def _finish(self) -> None:
-        """Bring publishers to an end, then subscribers; what does not end in time says where it is, and is killed."""
+        """Bring those who make something to an end, then those who take, and count what is there."""
         self._continue(float("inf"))
         self.books.ending = 1
-        if not self._gone(True):
+        if not self._gone(self._makes):
             return
         for topic in self.topics:
-            last = self._start(topic, "last publisher")
-            if not self._gone(True):
+            last = self._start(topic, LAST_PUBLISHER)
+            if not self._gone(self._makes):
                 return
             self.totals[topic.endpoint] = self.books[last.number].base or 0
         self.books.ending = 2
-        self._gone(False)
+        if self._gone(lambda _: True):
+            self._start(SHARED, AUDITOR)
+            self._gone(lambda _: True)
 
-    def _gone(self, publishers: bool) -> bool:
-        """Wait for the end of all publishers, or of everybody."""
+    def _makes(self, life: Life) -> bool:
+        """Whether a life that runs may publish, send or write."""
+        return life.kind not in KINDS and not (life.kind == ALL_KINDS and self.books[life.number].quiet)
+
+    def _gone(self, those: Callable[[Life], bool]) -> bool:
+        """Wait until none of those is there; who does not end in time says where it is, and is killed."""
 
         def left() -> list[Life]:
             self._reap()
-            return [life for life in self._running.values() if life.kind not in KINDS or not publishers]
+            return [life for life in self._running.values() if those(life)]
 
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not left(), deadline=PATIENCE, interval=0.005)

@@ -1,0 +1,289 @@
+"""All five kinds at once in one process with one poller; and the books of `tools.chaos` find what is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import EndpointClosedError
+from tests.stress.records import value
+from tests.stress.traffic import LONGER
+from tests.support import wait_until
+from tools.chaos.books import LIVES, QUEUES, Books
+from tools.chaos.kinds import queues, worker
+from tools.chaos.kinds.channels import Channels
+from tools.chaos.kinds.frames import Frames
+from tools.chaos.kinds.part import Outcome, Part, Past, Place
+from tools.chaos.kinds.queues import Desk, Lines, Queues
+from tools.chaos.kinds.records import KEY_BEGUN, KEY_DONE, Records
+from tools.chaos.kinds.topics import Topics
+from tools.chaos.kinds.worker import Worker
+from tools.chaos.process import fork
+
+STEPS = int(4000 * LONGER)
+AUDITOR = LIVES - 1
+
+
+@pytest.fixture
+def books(prefix: str) -> Books:
+    """Books of a run whose endpoints have been made."""
+    made = Books()
+    worker.make()
+    made.begun = True
+    return made
+
+
+def place(books: Books, folder: Path, life: int, seed: int) -> Place:
+    return Place(books, folder, life, random.Random(seed + life), stays=life == 1)
+
+
+def finish(one: Worker, books: Books, folder: Path, others: int = 0) -> Outcome:
+    """End the life of this process, and return the books of all."""
+    one.quiet()
+    wait_until(lambda: not one.listen(worker.WAIT_MS), "all that was sent has come")
+    one.close()
+    worker.audit(place(books, folder, AUDITOR, 0))
+    lives = [Past(1, True, False), *(Past(2 + i, False, False) for i in range(others)), Past(AUDITOR, False, False)]
+    return Outcome(books, folder, lives)
+
+
+def test_one_process_with_all_kinds_and_one_poller(books: Books, tmp_path: Path, seed: int) -> None:
+    """What: a process publishes, sends, renders and writes, and gets all of it back by one poller.
+
+    Why: five kinds share waiting, rows, clocks and locks in one process; each was tested by itself.
+
+    Failure would mean: the poller does not tell of something, or kinds disturb each other.
+    """
+    one = Worker(place(books, tmp_path, 1, seed))
+    for _ in range(STEPS):
+        one.act()
+        one.listen(0)
+    found = finish(one, books, tmp_path)
+    assert worker.balance(found) == []
+    for line in worker.figures(found):
+        print(line)
+        assert line.made > 0, line
+        assert line.taken > 0, line
+
+
+def test_processes_wake_each_other_by_every_kind(books: Books, tmp_path: Path, seed: int) -> None:
+    """What: this process makes nothing; it sleeps in its poller, and two others make things of all kinds.
+
+    Failure would mean: one that sleeps for all kinds is not woken, or is told of too little.
+    """
+    one = Worker(place(books, tmp_path, 1, seed))
+    pids = [fork(tmp_path / str(life), make_some, place(books, tmp_path, life, seed)) for life in (2, 3)]
+    ended = list[int]()
+
+    def both_ended() -> bool:
+        for pid in set(pids) - set(ended):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                ended.append(pid)
+        return len(ended) == 2
+
+    while not both_ended():
+        one.listen(worker.WAIT_MS)
+    complaints = [path.read_text() for path in (tmp_path / "2", tmp_path / "3") if path.exists()]
+    assert complaints == []
+    found = finish(one, books, tmp_path, others=2)
+    assert worker.balance(found) == []
+    for line in worker.figures(found):
+        assert line.taken > 0, line
+
+
+def make_some(where: Place) -> int:
+    """Child: make things and take things for a while."""
+    one = Worker(where)
+    for step in range(STEPS // 4):
+        one.act()
+        one.listen(1 if step % 50 == 0 else 0)  # so that the other one sleeps, too
+    one.quiet()
+    one.close()
+    return 0
+
+
+# ---- the books find what is wrong ----
+
+
+class Broken:
+    """Something that writes, of which one call of a method goes wrong: "drop", "duplicate" or "tear"."""
+
+    def __init__(self, real: Any, method: str, how: str, which: int = 3) -> None:
+        self._real, self._method, self._how, self._left = real, method, how, which
+
+    @property
+    def done(self) -> bool:
+        """Whether it has gone wrong."""
+        return self._left <= 0
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._real, name)
+        return partial(self._call, value) if name == self._method else value
+
+    def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._left -= 1
+        if self._left:
+            return method(*args, **options)
+        if self._how == "drop":
+            return True
+        if self._how == "tear":
+            args = tuple(self._torn(one) for one in args)
+        else:
+            method(*args, **options)
+        return method(*args, **options)
+
+    @staticmethod
+    def _torn(value: Any) -> Any:
+        """Return the same with another last byte, if it is data."""
+        if isinstance(value, (bytes, memoryview)):
+            data = bytes(value)
+            return data[:-1] + bytes([data[-1] ^ 0x55])
+        if isinstance(value, np.ndarray):
+            return np.frombuffer(Broken._torn(value.tobytes()), value.dtype)
+        return value
+
+
+def break_topics(part: Topics, how: str) -> Broken:
+    assert part._pub is not None
+    broken: Any = Broken(part._pub._socket, "send", how)
+    part._pub._socket = broken
+    return broken  # type: ignore[no-any-return]
+
+
+def break_channels(part: Channels, how: str) -> Broken:
+    broken: Any = Broken(part._pub, "send", how)
+    part._pub = broken
+    return broken  # type: ignore[no-any-return]
+
+
+def break_frames(part: Frames, how: str) -> Broken:
+    part.act()
+    broken: Any = Broken(part._server, "send", how)
+    part._server = broken
+    return broken  # type: ignore[no-any-return]
+
+
+def break_vector(part: Records, how: str) -> Broken:
+    broken: Any = Broken(part._vector, "write", how)
+    part._vector = broken
+    return broken  # type: ignore[no-any-return]
+
+
+def break_board(part: Records, how: str) -> Broken:
+    """Go wrong at once: who looks at values sees only the last one."""
+    assert part._declare(0)
+    broken = Broken(part._entries[0], "write", how, 1)
+    part._keys[KEY_BEGUN] = 1
+    broken.write(value(1))
+    part._keys[KEY_DONE] = 1
+    return broken
+
+
+def break_queues(part: Queues, how: str) -> Broken:
+    broken: Any = Broken(part._queue, "send", how)
+    part._queue = broken
+    return broken  # type: ignore[no-any-return]
+
+
+BREAKS: dict[str, tuple[type[Part], Callable[[Any, str], Broken]]] = {
+    "topic": (Topics, break_topics),
+    "channel": (Channels, break_channels),
+    "frames": (Frames, break_frames),
+    "vector": (Records, break_vector),
+    "board": (Records, break_board),
+    "queue": (Queues, break_queues),
+}
+
+
+@pytest.mark.parametrize("how", ["drop", "duplicate", "tear"])
+@pytest.mark.parametrize("kind", BREAKS)
+def test_the_books_find_one_operation_that_goes_wrong(
+    books: Books, tmp_path: Path, seed: int, kind: str, how: str
+) -> None:
+    """A test of the test: one message, frame or value is dropped, made twice, or torn, and somebody must say so."""
+    one = Worker(place(books, tmp_path, 1, seed))
+    of_kind, breaks = BREAKS[kind]
+    part = next(part for part in one.parts if isinstance(part, of_kind))
+    complaints: list[str] = []
+    try:
+        broken = breaks(part, how)
+        one.listen(0)
+        steps = 0
+        while steps < 5:
+            part.act()
+            one.listen(0)
+            steps += broken.done
+        complaints = worker.balance(finish(one, books, tmp_path))
+    except AssertionError as error:
+        complaints.append(str(error))
+        leave(one)
+    print(complaints)
+    assert complaints
+    assert "did not come true" not in complaints[0]
+
+
+def leave(one: Worker) -> None:
+    """Close what is open, whatever else is found to be wrong."""
+    for part in one.parts:
+        for step in (part.quiet, part.close):
+            with suppress(AssertionError, EndpointClosedError):
+                step()
+
+
+# ---- what a kill leaves open ----
+
+
+def queue_books(folder: Path, received: list[int], killed: bool, receiving: int = 0, *acks: int) -> list[str]:
+    """Balance the books of a queue: life 1 has sent five messages, life 2 has received some, and took the last one."""
+    books = Books()
+    sender, receiver = (Desk(books.words(life, QUEUES)) for life in (1, 2))
+    sender.made = sender.sent = receiver.counted_sent = 5
+    receiver.receiving = receiving
+    lines = Lines(Place(books, folder, 2, random.Random(0)))
+    lines.add(queues.RECEIVED, *((1, index) for index in received))
+    for what in acks:
+        lines.add(what, (1, 4))
+    lines.close()
+    return Queues.balance(Outcome(books, folder, [Past(1, True, False), Past(2, False, killed)]))
+
+
+@pytest.mark.parametrize(
+    ("received", "killed", "receiving", "acks"),
+    [
+        ([0, 1, 2, 3, 4], False, 0, ()),
+        ([0, 1, 2, 3], True, 1, ()),
+        ([0, 1, 2, 3], True, 0, (queues.BEGINS,)),
+        ([0, 1, 2, 3, 4], True, 0, (queues.BEGINS,)),  # it came back, and was received
+        ([0, 1, 2, 3], False, 0, (queues.BEGINS, queues.ACKNOWLEDGED)),
+    ],
+)
+def test_a_kill_explains_one_operation(
+    tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...]
+) -> None:
+    assert queue_books(tmp_path, received, killed, receiving, *acks) == []
+
+
+@pytest.mark.parametrize(
+    ("received", "killed", "receiving", "acks", "wrong"),
+    [
+        ([0, 1, 2, 3], False, 0, (), "1 messages of queue/jobs are missing, 0 may be: message 4 of life 1"),
+        ([0, 1, 2], True, 1, (), "2 messages of queue/jobs are missing, 1 may be"),
+        ([0, 1, 2, 3], True, 0, (), "1 messages of queue/jobs are missing, 0 may be"),
+        ([0, 1, 2, 3], True, 0, (queues.BEGINS, queues.EXPIRED), "1 messages of queue/jobs are missing, 0 may be"),
+        ([0, 1, 2, 3, 4, 4], True, 1, (), "message 4 of life 1 on queue/jobs was ended twice"),
+        ([0, 1, 2, 3, 4, 5], False, 0, (), "message 5 of life 1 on queue/jobs was received, and nobody sent it"),
+        ([0, 1, 2, 3, 4], False, 1, (), "left an operation on queue/jobs open"),
+    ],
+)
+def test_what_a_kill_does_not_explain(
+    tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...], wrong: str
+) -> None:
+    assert wrong in "\n".join(queue_books(tmp_path, received, killed, receiving, *acks))
