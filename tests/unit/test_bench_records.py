@@ -52,7 +52,8 @@ def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
     _, data = measure(tmp_path, "spmc")
     (row,) = data["rows"]
     assert set(row["medians"]) == {"records", "floor"}
-    assert row["reached"][0] > 0
+    reached = row["reached"][0]
+    assert reached is None or reached > 0  # None: other load disturbed all of it
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq beside its peers.")
-    what = "which table: sockets, with every peer, channels, with those that have many publishers, queues, or records"
+    what = "which table: sockets, with every peer, channels, with those that have many publishers, queues, records, or"
+    what += " kinds, ours beside each other"
     parser.add_argument("suite", nargs="?", choices=SUITES, default="sockets", help=what)
     parser.add_argument("--quick", action="store_true", help="a short look at everything; the figures are rough")
     parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="measure everything N times (5)")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,7 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 import msgq
+from msgq.impl.sources import open_source
+from msgq.kinds import CHANNEL
 from msgq.recording import LogReader, Recorder
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.recorder.capture import Capture
 from tools.bench.workspace import remove_rings
 
 _SECONDS = 2.0
@@ -124,6 +129,36 @@ def reading(size: int, count: int, where: Path) -> float:
     return read / (time.perf_counter() - begin)
 
 
+def taking(send_many: Callable[[np.ndarray], object], endpoint: str, rounds: int = 101) -> float:
+    """Return nanoseconds for each message that the recorder takes, 64 B, the median: of messages that are there."""
+    capture, chunk, times = Capture(), Chunk(1 << 20, 64), []
+    capture.add(open_source(endpoint))
+    rows = _messages(64, 4000)
+    for _ in range(rounds):
+        send_many(rows)
+        begin = time.perf_counter_ns()
+        capture.run(chunk, 0)
+        times.append((time.perf_counter_ns() - begin) / len(rows))
+        assert len(chunk) == len(rows)
+        chunk.clear()
+    return float(np.median(times))
+
+
+def taking_both() -> tuple[float, float]:
+    """Return what `taking` costs of a topic, and of a channel, in turn: medians of the same minute."""
+    name = f"bench-{uuid4().hex[:8]}"
+    topic = msgq.pub_sock(name, segment_size=16 << 20)
+    channel = msgq.Channel(name, capacity=8192)
+    publisher = channel.publisher(slots=8192, slot_bytes=64)
+    try:
+        pairs = [(taking(topic.send_many, name), taking(publisher.send_many, CHANNEL.mark + name)) for _ in range(5)]
+        return float(np.median([pair[0] for pair in pairs])), float(np.median([pair[1] for pair in pairs]))
+    finally:
+        channel.unlink()
+        topic.close()
+        remove_rings(name)
+
+
 def main() -> None:
     """Print the table."""
     table = Table("what", "messages/s", "cores", title=f"load {os.getloadavg()[0]:.1f}", title_justify="left")
@@ -134,6 +169,10 @@ def main() -> None:
         for size, compression, rates in ((64, "none", small), (64, "zstd", small), (65536, "none", large)):
             rate, cpu = highest(size, compression, rates, where)
             table.add_row(f"recorded, {size} B, {compression}", f"{rate:,.0f}", f"{cpu:.2f}")
+        of_topic, of_channel = taking_both()
+        table.add_row("taken, 64 B, from a topic", f"{1e9 / of_topic:,.0f}", f"{of_topic:.1f} ns each")
+        ratio = f"{of_channel:.1f} ns each, {of_channel / of_topic:.2f} x the topic's"
+        table.add_row("taken, 64 B, from a channel", f"{1e9 / of_channel:,.0f}", ratio)
         table.add_row("mcap's writer, 64 B, zstd", f"{mcap_writer(64, where):,.0f}", "1")
         table.add_row("plain write, 64 KiB", f"{plain_write(65536, where):,.0f}", "1")
         table.add_row("read into Arrow, 64 B, zstd", f"{reading(64, 3_000_000, where):,.0f}", "1")

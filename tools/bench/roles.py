@@ -60,7 +60,7 @@ def pair(job: Job) -> Role:
     pub, sub = system.publisher(), system.subscriber()
     pub.await_subscribers(1)
     yield None
-    loop = compiled("pair", job.message, send=pub.send, take=sub.stream or sub.poll)
+    loop = compiled("pair", system.written(job.message), send=pub.send, take=sub.stream or sub.poll)
     while True:
         yield repeated(loop, job.seconds)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tools.bench.adapters import BOARDS, CHANNEL, FLOOR, ON_REQUEST, OURS, PEERS, QUEUE, QUEUE_PEERS, RECORDS
 from tools.bench.cases import CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
+from tools.bench.kind_cases import KIND_CASES
 from tools.bench.queue_cases import QUEUE_CASES
 from tools.bench.record_cases import RECORD_CASES
 
@@ -34,4 +35,5 @@ SUITES = {
     "channels": Suite(CHANNEL, CHANNEL_CASES, ("kickmsg", "iceoryx2"), (), (FLOOR, "kickmsg", "iceoryx2")),
     "queues": Suite(QUEUE, QUEUE_CASES, QUEUE_PEERS, (), (FLOOR, "posix_ipc"), raised=True),
     "records": Suite(RECORDS, RECORD_CASES, BOARDS, (), (FLOOR, *BOARDS)),
+    "kinds": Suite(OURS, KIND_CASES, (CHANNEL, RECORDS, QUEUE), (), (FLOOR,)),
 }

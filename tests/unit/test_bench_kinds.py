@@ -1,0 +1,19 @@
+"""The benchmark's table of kinds: a topic, a channel, a queue and a record side by side."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.test_bench import LIMIT_S, PROJECT, await_nothing
+
+
+def test_the_table_sets_the_kinds_side_by_side(tmp_path: Path) -> None:
+    words = ["kinds", "--quick", "--repeats", "1", "--only", "pair", "--json", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "tools.bench", *words]
+    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode == 0, run.stderr + run.stdout
+    await_nothing("*bench-*")
+    data = json.loads((tmp_path / "out").read_text())
+    assert set(data["rows"][0]["medians"]) >= {"msgq", "channel", "queue", "records"}
+    assert data["failed"] == []
