@@ -1,9 +1,11 @@
 """The processes of a demo: started, killed, started again, and stopped without leaving anything behind."""
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgq.demo.plan import SUBSCRIBERS
 
@@ -36,6 +38,17 @@ class Cast:
         process = self._processes.pop(name)
         process.kill()
         process.communicate()
+
+    def kill_at_work(self, name: str, at_work: Callable[[int], bool]) -> bool:
+        """Kill a role if it is at work just now: it is stopped, looked at, and goes on if it is not."""
+        process = self._processes[name]
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # until it stands still
+        if not at_work(process.pid):
+            process.send_signal(signal.SIGCONT)
+            return False
+        self.kill(name)
+        return True
 
     def fallen(self) -> list[str]:
         """The roles that ended without being told to."""

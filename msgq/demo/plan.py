@@ -1,10 +1,10 @@
-"""The cast of the demo: its topics, its subscribers, and what they tell the parent."""
+"""The cast of the demo: what is published, on all kinds of endpoints; who listens; and what they tell the parent."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from msgq import naming
+from msgq import kinds, naming
 from msgq.timing import timing_topic
 from visionipc import get_endpoint_name
 
@@ -15,26 +15,35 @@ VIRTUAL = BACKEND == "fake"
 #: not know how far its forerunner came, and what is sent between the two is gone; no counters outlive a process; and
 #: nobody watches unseen. So there these figures are unknown and not checked, and the passive subscriber is left out.
 EXACT = BACKEND != "zmq"
+#: Channels, vectors and work queues are not carried over ZMQ.
+ALL_KINDS = BACKEND != "zmq"
 
 REPORT_RING_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic of the demo.
+    """What one process of the demo publishes.
 
-    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `frames`: it is a
-    stream of visionipc, and its endpoint announces them. `traced`: its messages say of what they are a consequence;
-    `cause`: of those of that topic, one each, and else they are an origin.
+    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `kind`: of its
+    endpoint, as `msgq.kinds` names it; "frames" is a stream of visionipc, which its endpoint announces.
+    `shared`: the channel that it publishes to, beside others. `traced`: its messages say of what they are a
+    consequence; `cause`: of those of that topic, one each, and else they are an origin.
     """
 
     name: str
     rate_hz: float
     burst: int = 0
     ring_bytes: int = 0
-    frames: bool = False
+    kind: str = kinds.TOPIC.name
+    shared: str = ""
     traced: bool = False
     cause: str = ""
+
+    @property
+    def frames(self) -> bool:
+        """Whether it is a stream of frames."""
+        return self.kind == kinds.FRAMES
 
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
@@ -55,22 +64,38 @@ BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("b
 PULSE = Topic("pulse", 50, burst=2, ring_bytes=4 << 20) if VIRTUAL else Topic("pulse", 500, 10, 4 << 20)
 # The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
 # backend of the other topics.
-FRAMES = () if VIRTUAL else (Topic("load", 30, frames=True),)
+FRAMES = () if VIRTUAL else (Topic("load", 30, kind=kinds.FRAMES),)
 STREAM = 0
 PICTURE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
-TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES)}
+# What watches the machine says so on one channel: each of the two is a publisher of it.
+WATCHES = (
+    Topic("heat", 100, kind=kinds.CHANNEL.name, shared="alerts"),
+    Topic("fill", 20, kind=kinds.CHANNEL.name, shared="alerts"),
+)
+# The newest figures of the machine, each an element that is written anew. A reader that looks late misses nothing but
+# what is no longer so.
+GAUGES = Topic("gauges", 20, kind=kinds.RECORDS.name)
+# Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
+JOBS = Topic("jobs", 20, burst=6, kind=kinds.QUEUE.name)
+PIECES = (*WATCHES, GAUGES, JOBS) if ALL_KINDS else ()
+TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES, *PIECES)}
 
 
 @dataclass(frozen=True)
 class Subscriber:
-    """One subscribing process. `pause_s`: what it does instead of receiving. `lossless`: it must lose nothing."""
+    """One subscribing process.
+
+    `pause_s`: what it does instead of receiving. `lossless`: it must lose nothing. `doomed`: it is killed with a job in
+    its hands, and nobody follows it.
+    """
 
     name: str
     kind: str
     topics: tuple[str, ...]
     pause_s: float = 0.0
     lossless: bool = False
+    doomed: bool = False
 
 
 SUBSCRIBERS = {
@@ -83,8 +108,13 @@ SUBSCRIBERS = {
         Subscriber("display", "conflating", ("busy",), pause_s=0.05),
         Subscriber("slow", "blocking", ("busy",), pause_s=0.02),
         Subscriber("viewer", "frames", ("load",)),
+        Subscriber("alarm", "channel", ("heat", "fill"), lossless=True),
+        Subscriber("panel", "vector", ("gauges",)),
+        Subscriber("worker-1", "worker", ("jobs",)),
+        Subscriber("worker-2", "worker", ("jobs",), pause_s=0.01, doomed=not VIRTUAL),
+        Subscriber("worker-3", "worker", ("jobs",)),
     )
-    if (EXACT or subscriber.kind != "passive") and not (VIRTUAL and subscriber.kind == "frames")
+    if (EXACT or subscriber.kind != "passive") and TOPICS.keys() >= set(subscriber.topics)
 }
 
 
@@ -166,9 +196,16 @@ class Report:
 
 def endpoint(run: str, name: str) -> str:
     """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
-    if name in TOPICS and TOPICS[name].frames:
+    topic = TOPICS.get(name, Topic(name, 0))
+    if topic.frames:
         return get_endpoint_name(server_name(run, name), STREAM)
-    return f"demo-{run}-{name}"
+    mark = next((kind.mark for kind in kinds.KINDS if kind.name == topic.kind), "")
+    return mark + piece_name(run, topic)
+
+
+def piece_name(run: str, topic: Topic) -> str:
+    """The name of the channel, vector or queue of a topic, as those who open it say it."""
+    return f"demo-{run}-{topic.shared or topic.name}"
 
 
 def server_name(run: str, name: str) -> str:
@@ -182,8 +219,8 @@ def report_name(subscriber: str) -> str:
 
 
 def endpoints(run: str) -> list[str]:
-    """Every endpoint of a run on the backend; those of frames are always on the ring."""
-    topics = (name for name, topic in TOPICS.items() if not topic.frames)
+    """Every topic of a run on the backend; those of frames are always on the ring."""
+    topics = (name for name, topic in TOPICS.items() if topic.kind == kinds.TOPIC.name)
     return [*(endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgq
 from msgq import stats
-from msgq.demo import control_loop, picture, plan
+from msgq.demo import control_loop, picture, pieces, plan
 from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
 from msgq.impl.ring.topic import unlink_topic
@@ -63,6 +63,7 @@ def sweep(run: str) -> None:
     for topic in plan.TOPICS.values():
         if topic.frames:
             picture.sweep(run, topic)
+    pieces.sweep(run)
     for endpoint in plan.endpoints(run):
         if plan.BACKEND == "zmq":
             with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
@@ -85,6 +86,9 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
     """
     if topic.traced:
         _publish_steps(run, topic, stop, pid, sample)
+        return
+    if topic in plan.PIECES:
+        pieces.publish(run, topic, stop, pid, sample, partial(_await_others, run, stop))
         return
     with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
         _await_subscribers(socket, topic, stop)
@@ -128,10 +132,16 @@ def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) ->
 
 def _await_others(run: str, stop: Stop) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
-    for name in plan.TOPICS if plan.BACKEND == "msgq" else ():
-        while stats.topic(plan.endpoint(run, name)).publisher is None:
+    for topic in plan.TOPICS.values() if plan.BACKEND == "msgq" else ():
+        while not _has_publisher(run, topic):
             if stop.wait(_STEP_S):
                 return
+
+
+def _has_publisher(run: str, topic: plan.Topic) -> bool:
+    if topic in plan.PIECES:
+        return pieces.has_publisher(run, topic)
+    return stats.topic(plan.endpoint(run, topic.name)).publisher is not None
 
 
 def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
@@ -193,6 +203,9 @@ def subscribe(run: str, who: plan.Subscriber, stop: Stop, pid: int) -> None:
         if who.kind == "frames":
             _view(run, who, reports, stop, pid)
             return
+        if who.kind in pieces.READERS:
+            _read_piece(run, who, reports, stop, pid)
+            return
         subscribed = {
             topic: stack.enter_context(
                 _listen(run, plan.TOPICS[topic], who.kind == "conflating", who.kind == "passive")
@@ -217,6 +230,17 @@ def _view(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, p
             viewer.receive(reporter.meters[topic], _PATIENCE_MS)
             reporter.report_if_due(time.monotonic_ns())
         while viewer.receive(reporter.meters[topic], 0):
+            pass
+        reporter.report(final=True)
+
+
+def _read_piece(run: str, who: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+    with contextlib.closing(pieces.READERS[who.kind](run, who)) as reader:
+        reporter = Reporter(reports, who, pid, dict.fromkeys(who.topics, reader))
+        while not stop.is_set():
+            reader.take(reporter.meters, _PATIENCE_MS / 1000)
+            reporter.report_if_due(time.monotonic_ns())
+        while reader.take(reporter.meters, 0):
             pass
         reporter.report(final=True)
 

@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import msgq
-from msgq.demo import plan, recording
+from msgq.demo import pieces, plan, recording
 from msgq.demo.cast import Cast
+from msgq.demo.pieces import KilledWorker
 from msgq.demo.roles import sweep
 from msgq.demo.summary import Summary, summarize
 from msgq.recording import Recorder
@@ -77,6 +79,7 @@ class Run:
         self._failures: list[str] = []
         self._events: list[str] = []
         self._begin = 0.0
+        self._killed_workers: list[KilledWorker] = []
 
     def play(self, view: View | None) -> Summary:
         """Play the whole run, or until `stop` is set; then stop everybody, and count.
@@ -96,7 +99,8 @@ class Run:
             published = self._curtain()
             interrupted = self._stop.is_set() and not complete
             recorded = self._recorded(published)
-            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures, recorded)
+            work = pieces.work(self._run, self._killed_workers) if plan.ALL_KINDS else None
+            return summarize(published, self._desk.latest, elapsed_s, interrupted, self._failures, recorded, work)
 
     def _recorded(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedFigures, ...]:
         """Read back what was recorded, and compare it with what was published."""
@@ -120,14 +124,19 @@ class Run:
         if not self._until(self._all_flowing, "some topic did not flow"):
             return False
         self._begin = time.monotonic()
-        return self._wait(self._duration_s / 2) and self._restart() and self._wait(self._duration_s)
+        return (
+            self._wait(self._duration_s / 2)
+            and self._restart()
+            and self._kill_workers()
+            and self._wait(self._duration_s)
+        )
 
     def _attach(self, names: Collection[str]) -> bool:
         self._cast.start(names)
         return self._until(lambda: self._desk.latest.keys() >= set(names), "some subscriber did not attach")
 
     def _all_flowing(self) -> bool:
-        return all(reading.received for reading in self._desk.readings())
+        return all(reading.received for reading in self._desk.readings() if reading.topic != plan.JOBS.name)
 
     def _restart(self) -> bool:
         """Kill the publisher of one topic in full flow, and start it again."""
@@ -140,6 +149,17 @@ class Run:
         losses = [restart.lost for reading in self._desk.readings() for restart in reading.restarts]
         lost = sum(filter(None, losses)) if plan.EXACT else "an unknown number of"
         self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {lost} messages")
+        return True
+
+    def _kill_workers(self) -> bool:
+        """Kill the workers that are doomed, each with a job in its hands, which another one is to finish."""
+        at_work = partial(pieces.has_job, self._run)
+        for name in [one.name for one in plan.SUBSCRIBERS.values() if one.doomed]:
+            pid = self._cast.pid(name)
+            if not self._until(partial(self._cast.kill_at_work, name, at_work), f"{name} had no job"):
+                return False
+            self._killed_workers.append(KilledWorker(name, pid or 0))
+            self._say(f"{name} killed (SIGKILL, {pid}) with a job in its hands, which another worker is given")
         return True
 
     def _all_restarted(self) -> bool:
@@ -181,6 +201,8 @@ class Run:
         pids = self._pids()
         crashed = self._cast.stop(plan.TOPICS)
         published = self._published(pids)
+        # Workers say what becomes of their jobs, which is recorded; so they end first.
+        crashed += self._cast.stop([one.name for one in plan.SUBSCRIBERS.values() if one.kind == "worker"])
         if self._recorder is not None:
             self._recorder.stop()
         crashed += self._cast.stop(plan.SUBSCRIBERS)
@@ -195,14 +217,14 @@ class Run:
         if not plan.EXACT:
             return {name: plan.Published(pid, None, None) for name, pid in pids.items()}
         by_endpoint = {topic.endpoint: topic for topic in topics()}
-        endpoints = {name: plan.endpoint(self._run, name) for name in plan.TOPICS}
-        return {
-            name: plan.Published(
-                pids[name], by_endpoint[endpoint].messages, _bytes(plan.TOPICS[name], by_endpoint[endpoint])
-            )
-            for name, endpoint in endpoints.items()
-            if endpoint in by_endpoint
-        }
+        published = {}
+        for name, topic in plan.TOPICS.items():
+            endpoint = plan.endpoint(self._run, name)
+            if topic in plan.PIECES:
+                published[name] = pieces.published(self._run, topic, pids[name])
+            elif (there := by_endpoint.get(endpoint)) is not None:
+                published[name] = plan.Published(pids[name], there.messages, _bytes(topic, there))
+        return published
 
 
 def _bytes(topic: plan.Topic, counts: TopicStats) -> int | None:

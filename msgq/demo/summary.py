@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgq.demo.plan import BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+from msgq.demo.pieces import WorkFigures
+from msgq.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
 from msgq.demo.recording import RecordedFigures
 
-_NOTES = ("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()
+_NOTES = (
+    *(("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()),
+    *(() if ALL_KINDS else ("without channel, vector and queue, which ZMQ does not carry",)),
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Summary:
     digest: str | None = None
     notes: tuple[str, ...] = ()
     recording: tuple[RecordedFigures, ...] = ()
+    work: WorkFigures | None = None
 
 
 def summarize(
@@ -76,6 +81,7 @@ def summarize(
     interrupted: bool,
     failures: Sequence[str],
     recording: tuple[RecordedFigures, ...] = (),
+    work: WorkFigures | None = None,
 ) -> Summary:
     """Put the run together from the topics' own counters and the subscribers' last reports.
 
@@ -86,9 +92,12 @@ def summarize(
     interrupted : the run was ended early, perhaps before the first message or the restart.
     failures : what is already known to have gone wrong.
     recording : what the recorder took.
+    work : what became of the jobs.
     """
     readings = [(report, reading) for report in reports.values() for reading in report.readings]
     failures = (*failures, *_unheard(reports, interrupted), *_violations(published, readings, interrupted))
+    if work is not None and not interrupted:
+        failures = (*failures, *_unfinished(work))
     return Summary(
         BACKEND,
         not failures,
@@ -100,6 +109,7 @@ def summarize(
         failures,
         notes=_NOTES,
         recording=recording,
+        work=work,
     )
 
 
@@ -108,6 +118,8 @@ _Readings = Sequence[tuple[Report, Reading]]
 
 def _unheard(reports: Mapping[str, Report], interrupted: bool) -> Iterator[str]:
     for name in SUBSCRIBERS:
+        if SUBSCRIBERS[name].doomed:
+            continue
         # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
         if not reports[name].final if name in reports else not interrupted:
             yield f"subscriber {name} gave no final report"
@@ -121,7 +133,7 @@ def _violations(published: Mapping[str, Published], readings: _Readings, interru
             yield f"{where} received nothing"
         if reading.topic == PULSE.name and not interrupted and len(reading.restarts) != 1:
             yield f"{where} saw {len(reading.restarts)} restarts of its publisher instead of one"
-        if not EXACT:
+        if not EXACT or SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
             continue
         if reading.lost is None:
             yield f"{where} does not know what it lost"
@@ -133,6 +145,14 @@ def _violations(published: Mapping[str, Published], readings: _Readings, interru
             yield f"{where}: received {reading.received} + lost {reading.lost} is not the {messages} published"
         if SUBSCRIBERS[report.subscriber].lossless and reading.lost:
             yield f"{where} lost {reading.lost}"
+
+
+def _unfinished(work: WorkFigures) -> Iterator[str]:
+    if work.acknowledged != work.sent or work.waiting or work.taken:
+        left = f"{work.waiting} wait, {work.taken} are taken"
+        yield f"{work.acknowledged} of {work.sent} jobs were worked off; {left}"
+    if work.returned < len(work.killed):
+        yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
 
 
 def _topic_figures(name: str, topic: Published, readings: _Readings) -> TopicFigures:

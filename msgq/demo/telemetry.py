@@ -40,6 +40,20 @@ def _sensor() -> Any:
     return psutil.cpu_percent()
 
 
+def _fill() -> Any:
+    """How full memory and disk are, in percent."""
+    return [psutil.virtual_memory().percent, psutil.disk_usage("/").percent]
+
+
+def _gauges() -> Any:
+    """The averages of the load, how full memory is, and the load of the first cores, in percent of one of them."""
+    return [
+        *(100 * load for load in psutil.getloadavg()),
+        psutil.virtual_memory().percent,
+        *psutil.cpu_percent(percpu=True),
+    ]
+
+
 SOURCES: dict[str, Callable[[], Any]] = {
     "cpu": _cpu,
     "network": _network,
@@ -47,4 +61,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "disk": _disk,
     "processes": _processes,
     "sensor": _sensor,
+    "heat": _cpu,
+    "fill": _fill,
+    "gauges": _gauges,
 }

@@ -29,9 +29,10 @@ Recording = dict[str, list[Any]]
 
 def record(stop: threading.Event) -> Recording:
     """Look at the machine for a second: what each source of telemetry says, at its rate."""
-    recording: Recording = {topic.name: [SOURCES[topic.name]()] for topic in plan.TELEMETRY}
+    sources = [topic for topic in plan.TOPICS.values() if topic.name in SOURCES]
+    recording: Recording = {topic.name: [SOURCES[topic.name]()] for topic in sources}
     begin = time.monotonic()
-    looks = sorted((n / t.rate_hz, t.name) for t in plan.TELEMETRY for n in range(1, int(_RECORDED_S * t.rate_hz)))
+    looks = sorted((n / t.rate_hz, t.name) for t in sources for n in range(1, int(_RECORDED_S * t.rate_hz)))
     for due_s, name in looks:
         time.sleep(max(0.0, begin + due_s - time.monotonic()))
         if stop.is_set():
@@ -77,7 +78,7 @@ class VirtualRun:
             for who in sorted(plan.SUBSCRIBERS.values(), key=lambda one: one.kind == "passive"):
                 sim.add(subscribe, _RUN, who, self._subscribing, next(self._pids), name=who.name)
             for topic in plan.TOPICS.values():
-                sim.add(self._publish, topic, name=f"{topic.name} publisher")
+                sim.add(self._publish, topic, name=_node(topic))
             interrupted = self._run(sim)
             summary = summarize(self._published(sim), desk.latest, self._publishing.end_s, interrupted, ())
             return replace(summary, seed=self._seed, digest=_digest(sim))
@@ -101,7 +102,8 @@ class VirtualRun:
     def _published(self, sim: Simulation) -> dict[str, plan.Published]:
         published = {}
         for name, pid in self._publishers.items():
-            messages = sim.sent_on(plan.endpoint(_RUN, name))
+            endpoint, node = plan.endpoint(_RUN, name), _node(plan.TOPICS[name])
+            messages = [sent.data for sent in sim.sent if (sent.endpoint, sent.node) == (endpoint, node)]
             published[name] = plan.Published(pid, len(messages), sum(map(len, messages)))
         return published
 
@@ -124,6 +126,10 @@ def play_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
         failure = f"a second run of the same input came to {second.digest} instead of {first.digest}, or other figures"
         return replace(first, ok=False, failures=(*first.failures, failure), digest=None)
     return first
+
+
+def _node(topic: plan.Topic) -> str:
+    return f"{topic.name} publisher"
 
 
 def _read_for_ever(desk: Desk) -> None:

@@ -15,13 +15,15 @@ import psutil
 import pytest
 
 from msgq.demo.control_loop import STEP
-from msgq.demo.plan import PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
+from msgq.demo.plan import PICTURE_BYTES, PIECES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
-from msgq.stats import topics
+from msgq.stats import channels, queues, records, topics
 from msgq.timing import FIELDS, timed
 from tests.support import SHM, wait_until
 
 DEADLINE_S = 120
+
+KINDS = {"topic", "frames", "channel", "records", "queue"}
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -69,9 +71,12 @@ def text_of(path: Path) -> str:
 
 
 def flowing(prefix: str) -> bool:
-    """Whether every topic of the demo has messages."""
-    with_messages = [topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages]
-    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= set(with_messages)
+    """Whether everything that the demo publishes has messages."""
+    with_messages = {topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages}
+    with_messages |= {one.node for channel in channels(prefix) for one in channel.publishers if one.sent}
+    with_messages |= {one.name.rpartition("-")[2] for one in records(prefix) if one.written}
+    with_messages |= {queue.name.rpartition("-")[2] for queue in queues(prefix) if queue.sent}
+    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= with_messages
 
 
 def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path: Path) -> None:
@@ -82,14 +87,29 @@ def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path:
     assert published.keys() == TOPICS.keys()
     for one in summary["subscribers"]:
         assert one["received"] > 0
-        assert one["received"] + one["lost"] == published[one["topic"]]["messages"]
+        if one["kind"] != "worker":
+            assert one["received"] + one["lost"] == published[one["topic"]]["messages"]
         assert 0 < one["overall"]["p50_us"] <= one["overall"]["p99_us"]
     assert {(one["subscriber"], one["topic"]) for one in summary["subscribers"]} == {
         (subscriber.name, topic) for subscriber in SUBSCRIBERS.values() for topic in subscriber.topics
     }
     assert leftovers(prefix) == []
     check_restarts(summary)
+    check_work(summary)
     check_loop(LogReader(tmp_path / "recording"))
+    check_replay(summary)
+
+
+def check_replay(summary: dict[str, Any]) -> None:
+    """What was recorded went into programs of all kinds, and came out on all of them."""
+    (note,) = summary["notes"]
+    found = re.fullmatch(r"replayed twice in virtual time: (.*) came to the same (.*)", note)
+    assert found is not None, note
+    for said, endpoints, expected in zip(found.groups(), (5, 6), (KINDS, KINDS - {"frames"}), strict=True):
+        counts = {kind: int(number.replace(",", "")) for kind, number in re.findall(r"(\w+) ([\d,]*\d)[,)]", said)}
+        assert counts.keys() == expected
+        assert said.startswith(f"{sum(counts.values()):,} messages of {endpoints} endpoints (")
+        assert all(counts.values())
 
 
 def check_loop(log: LogReader) -> None:
@@ -113,6 +133,16 @@ def check_loop(log: LogReader) -> None:
         assert said == list(times[name])[-len(said) :]
     for origin, published in times["command"].items():
         assert origin <= times["estimate"][origin] <= published
+
+
+def check_work(summary: dict[str, Any]) -> None:
+    """Of three workers one was killed at work; all that it left was done by others, and nothing twice by them."""
+    work = summary["work"]
+    done = {one["subscriber"]: one["received"] for one in summary["subscribers"] if one["kind"] == "worker"}
+    assert [killed["name"] for killed in work["killed"]] == ["worker-2"]
+    assert work["sent"] == work["acknowledged"] >= sum(done.values())
+    assert work["returned"] >= 1
+    assert (work["waiting"], work["taken"]) == (0, 0)
 
 
 def check_restarts(summary: dict[str, Any]) -> None:
@@ -189,18 +219,21 @@ def zmq_endpoints(prefix: str) -> list[str]:
 
 def everybody_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
-    on_zmq = [topic for topic in TOPICS.values() if not topic.frames]
-    return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(SUBSCRIBERS) - 1
+    on_zmq = [topic for topic in TOPICS.values() if topic.kind == "topic"]
+    reporting = [one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in PIECES for name in one.topics)]
+    return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(reporting) - 1
 
 
 @pytest.mark.slow
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
-    assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in TOPICS}
+    carried = {name for name, topic in TOPICS.items() if topic not in PIECES}
+    assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in carried}
+    assert summary["notes"] == ["without channel, vector and queue, which ZMQ does not carry"]
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
     assert all(one["received"] > 0 for one in summary["subscribers"])
-    assert lost.keys() == SUBSCRIBERS.keys() - {"observer"}
+    assert lost.keys() == {one.name for one in SUBSCRIBERS.values() if carried.issuperset(one.topics)} - {"observer"}
     assert lost.pop("display") > 0  # what it passed over itself it does know
     assert lost.pop("viewer") is not None  # frames are announced on the ring
     assert set(lost.values()) == {None}

@@ -17,7 +17,8 @@ from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import interruptible
 from msgq.cli.demo.view import LiveView, print_summary
 from msgq.demo import plan
-from msgq.demo.recording import replayed, reported
+from msgq.demo.recording import reported
+from msgq.demo.replaying import replayed
 from msgq.demo.run import Run
 from msgq.demo.summary import Summary
 from msgq.demo.virtual import play_twice

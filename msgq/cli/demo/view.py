@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from msgq.cli.common.render import in_bytes, in_units, styled
+from msgq.demo.pieces import WorkFigures
 from msgq.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.demo.summary import Summary
 
@@ -68,6 +69,8 @@ def print_summary(screen: Console, summary: Summary) -> None:
             f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
             f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
         )
+    if summary.work is not None:
+        screen.print(_in_words(summary.work))
     if summary.recording:
         screen.print(_recording_table(summary))
     if summary.digest:
@@ -78,6 +81,12 @@ def print_summary(screen: Console, summary: Summary) -> None:
     for failure in summary.failures:
         screen.print(styled("FAILED", "red"), failure)
     screen.print(styled("everything held", "green") if summary.ok else styled("not everything held", "red"))
+
+
+def _in_words(work: WorkFigures) -> str:
+    killed = ", ".join(f"{one.name} ({one.pid})" for one in work.killed) or "nobody"
+    done = f"{work.acknowledged:,} of {work.sent:,} were worked off"
+    return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
 
 
 def _recording_table(summary: Summary) -> Table:

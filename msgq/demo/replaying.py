@@ -1,0 +1,97 @@
+"""The recording of a run goes into programs that use all kinds of endpoints: twice, which must come to the same."""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgq
+from msgq.demo import pieces, plan
+from msgq.kinds import kind_of
+from msgq.recording import LogReader, compare, replay
+from msgq.units import NS_PER_S
+from visionipc import VisionIpcClient
+from visionipc.recorded import SUFFIX
+
+_REPLAYED_S = 5  # of a recording, at most: each message takes its time, and stays in memory until the end
+_OUTPUTS = {"bytes", "channel/alarms", "records/highest", "records/counts", "queue/sums"}
+_PICTURES_OUTPUT = "pictures"
+
+
+def replayed(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
+    """Play a recording into programs twice. Yields whether all held, and what is to be said."""
+    topics = [plan.TELEMETRY[0], *plan.PIECES]
+    pictures = {plan.endpoint(run, topic.name) + SUFFIX: plan.server_name(run, topic.name) for topic in plan.FRAMES}
+    log = LogReader(recording, endpoints=[*{plan.endpoint(run, topic.name) for topic in topics}, *pictures])
+    log = log.between(None, (log.start_time or 0) + _REPLAYED_S * NS_PER_S)
+    programs, outputs = [partial(_answer, run)], {*_OUTPUTS}
+    for endpoint, server in pictures.items():
+        if endpoint in log.endpoints:
+            programs.append(partial(_view, server))
+            outputs.add(_PICTURES_OUTPUT)
+        else:
+            yield True, "replayed without pictures, of which the recording has none"
+    comparison = compare(replay(log, *programs), replay(log, *programs))
+    if not comparison:
+        yield False, f"replayed twice in virtual time: {comparison}"
+        return
+    taken = _by_kind((info.kind, info.messages) for info in log.endpoints.values())
+    given = _by_kind((kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items())
+    held = comparison.endpoints.keys() == outputs
+    yield held, f"replayed twice in virtual time: {taken} came to the same {given}"
+
+
+def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
+    """Say how many messages of how many endpoints there are, by kind."""
+    messages: Counter[str] = Counter()
+    count = 0
+    for kind, number in endpoints:
+        messages[kind] += number
+        count += 1
+    each = ", ".join(f"{kind} {number:,}" for kind, number in sorted(messages.items()))
+    return f"{messages.total():,} messages of {count} endpoints ({each})"
+
+
+def _answer(run: str) -> None:
+    """Answer each kind but frames on another endpoint of that kind, and count the jobs on a board."""
+    cpu = msgq.sub_sock(plan.endpoint(run, plan.TELEMETRY[0].name))
+    alerts = pieces.alerts(run, plan.WATCHES[0]).subscriber()
+    gauges, jobs = pieces.gauges(run), pieces.jobs(run)
+    sizes, alarms = msgq.pub_sock("bytes"), msgq.Channel("alarms").publisher()
+    highest = msgq.SeqlockVector("highest", gauges.dtype, len(gauges))
+    counts = msgq.Board("counts", 1, 8).declare("jobs")
+    sums = msgq.MessageQueue("sums", max_messages=1 << 16, max_message_size=4)
+    poller = msgq.Poller()
+    sources: list[Any] = [cpu, alerts, gauges, jobs]
+    for source in sources:
+        poller.registerSocket(source)
+    total = done = 0
+    while True:
+        ready: Any
+        for ready in poller.poll(None):
+            if ready is cpu:
+                total += len(cpu.receive(non_blocking=True) or b"")
+                sizes.send(total.to_bytes(8, "little"))
+            elif ready is alerts:
+                alarms.send(alerts.receive(0) or b"")
+            elif ready is gauges:
+                changes = gauges.changes()
+                higher = changes.rows["value"] > highest.read()["value"][changes.indices]
+                highest.write(changes.indices[higher], changes.rows[higher])
+            elif (job := jobs.take(0)) is not None:
+                with job:
+                    sums.send(zlib.crc32(job.data).to_bytes(4, "little"))
+                    done += 1
+                    counts.write(done.to_bytes(8, "little"))
+
+
+def _view(server: str) -> None:
+    """Say of each picture what its bytes come to."""
+    seen = msgq.pub_sock(_PICTURES_OUTPUT)
+    with VisionIpcClient(server, plan.STREAM, False) as client:
+        client.connect(True)
+        while True:
+            with client.frame() as frame:
+                seen.send(zlib.crc32(frame.view).to_bytes(4, "little"))
