@@ -50,6 +50,7 @@ def test_python_survives_hostile_bytes(level: Any, seed: int) -> None:
 
 
 LENGTH = "value->length = length;"
+PLACED = "mq_queue_place(parts, queue, messages, size)"
 CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;"
 
 
@@ -85,7 +86,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
             "return taken->length <= h->parts.max_message_size;",
             "return true;",
         ),
-        ("queues", "HEADERS", "workqueue/layout.h", "<= bytes ? MQ_QUEUE_SOUND", "? MQ_QUEUE_SOUND"),
+        ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
         ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_make_sense(messages, size) ||", ""),
         ("queues", "HEADERS", "workqueue/words.h", "mq_word_row(word) < MQ_QUEUE_ROWS &&", ""),
         (
