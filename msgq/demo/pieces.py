@@ -223,9 +223,12 @@ class WorkFigures:
     killed: tuple[KilledWorker, ...]
 
 
-def work(run: str, killed: Sequence[KilledWorker]) -> WorkFigures:
-    """Look at the queue, after all workers have ended."""
-    queue = stats.queue(plan.piece_name(run, plan.JOBS))
+def work(run: str, killed: Sequence[KilledWorker]) -> WorkFigures | None:
+    """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
+    try:
+        queue = stats.queue(plan.piece_name(run, plan.JOBS))
+    except SegmentError:
+        return None
     figures = (queue.sent, queue.acknowledged, queue.returned, queue.depth, queue.in_flight)
     return WorkFigures(plan.JOBS.name, *figures, tuple(killed))
 
