@@ -7,7 +7,6 @@ from msgq.impl.meter.meter import Meter
 @disjoint_base
 class _SubscriberMeter(Meter): ...
 
-@disjoint_base
 class ChannelMeter(_SubscriberMeter):
     """Counts the messages of a channel, of all its publishers, see `Meter`.
 

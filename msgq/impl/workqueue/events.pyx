@@ -32,7 +32,7 @@ from msgq.impl.workqueue import options
 from msgq.queue_events import SCHEMA, events_channel
 
 
-POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
+_POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 cdef enum:
     NOTED = 4096                # a sweep may bring back as many messages; in a larger queue those beyond are lost
@@ -122,7 +122,7 @@ cdef class Outlet:
             try:
                 hub.settle(hub.geometry[0] or options.EVENTS_CAPACITY, publishes=True)
                 hub.describe(SCHEMA, False)
-                publisher = _Publisher(hub, process_name(), slots, slot_bytes, POOL_BYTES_MAX)
+                publisher = _Publisher(hub, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 hub.close()  # the publisher says itself that it uses it
         if not self._file.has_name():

@@ -35,7 +35,7 @@ cdef extern from "workqueue/snapshot.h" nogil:
 cdef enum:
     LISTED = 8  # priorities
 
-EVENTS = (None, "heads", "payload")  # by the number that the file has
+_EVENTS = (None, "heads", "payload")  # by the number that the file has
 
 
 cdef tuple _waits(mq_queue *queue, unsigned row):
@@ -112,7 +112,7 @@ cdef object _look(QueueFile file):
         census.free, census.nonsense, census.astray, census.oldest or None,
         max(0, <object> now - census.oldest) if census.oldest else None, priorities, census.redelivered,
         census.most_deliveries, census.leases, census.overdue, handles=_handles(file, &census),
-        events=EVENTS[file.parts.events], **_totals(file.parts.queue))
+        events=_EVENTS[file.parts.events], **_totals(file.parts.queue))
     file.check_whole()
     return stats
 
