@@ -9,6 +9,9 @@ ENCODING_BYTES_MAX = 48
 DATA_BYTES_MAX = 46608
 FINGERPRINT_BYTES_MAX = 64
 VERSION_MAX = 2**32 - 1
+#: What the definitions of messages are written in, where that is not called as the messages' encoding is.
+_SCHEMA_ENCODINGS = {"json": "jsonschema", "cdr": "ros2msg", "ros1": "ros1msg"}
+_PARTS = ";"  # between the two encodings where they are written as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +21,18 @@ class Schema:
     Attributes
     ----------
     name : what the message is called, at most 192 bytes of UTF-8.
-    encoding : how it is written ("json", "protobuf", "struct", ...), at most 48 bytes.
+    encoding : how it is written ("json", "protobuf", "struct", "cdr", ...), at most 48 bytes, with the next one.
     data : the schema itself, in the form that the encoding uses; at most 46608 bytes.
     identity : a fingerprint of the type, any bytes, at most 64: two programs that agree on it mean the same thing. By
         default it comes from the name.
     layout : a fingerprint of how it lies in memory, as `identity`: two builds of one type may differ in it. By default
         it comes from encoding and data.
     version : any number that the user wants, 0 to 2**32 - 1.
+    schema_encoding : what `data` is written in, where an encoding of messages has several ("ros2msg" or "ros2idl" for
+        "cdr"). By default it follows from `encoding`, and is mostly the same word.
 
-    Channels keep the last three; topics have no room for them, and what is read from a topic has the defaults.
+    Channels keep identity, layout and version; topics have no room for them, and what is read from one has the
+    defaults.
     """
 
     name: str
@@ -35,17 +41,19 @@ class Schema:
     identity: bytes = field(default=b"", repr=False)
     layout: bytes = field(default=b"", repr=False)
     version: int = field(default=0, repr=False)
+    schema_encoding: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", bytes(memoryview(self.data)))
-        described = self.encoding.encode() + b"\0" + self.data
+        object.__setattr__(self, "schema_encoding", self.schema_encoding or schema_encoding(self.encoding))
+        described = self.encodings.encode() + b"\0" + self.data
         object.__setattr__(self, "identity", bytes(self.identity) or _fingerprint(self.name.encode()))
         object.__setattr__(self, "layout", bytes(self.layout) or _fingerprint(described))
         if not 0 <= self.version <= VERSION_MAX:
             raise ValueError(f"the schema's version is {self.version}; give 0 to {VERSION_MAX}")
         for what, size, most in (
             ("name", _text_bytes("name", self.name), NAME_BYTES_MAX),
-            ("encoding", _text_bytes("encoding", self.encoding), ENCODING_BYTES_MAX),
+            ("encoding", _text_bytes("encoding", self.encodings), ENCODING_BYTES_MAX),
             ("data", len(self.data), DATA_BYTES_MAX),
             ("identity", len(self.identity), FINGERPRINT_BYTES_MAX),
             ("layout", len(self.layout), FINGERPRINT_BYTES_MAX),
@@ -54,6 +62,48 @@ class Schema:
                 raise ValueError(f"the schema's {what} has {size} bytes; at most {most} fit")
         if not self.name:
             raise ValueError("a schema needs a name")
+        if _PARTS in self.encoding or _PARTS in self.schema_encoding:
+            raise ValueError(f"the schema's encoding {self.encodings!r} has a {_PARTS!r} in it")
+
+    @property
+    def encodings(self) -> str:
+        """Return both encodings as shared memory has them: "cdr;ros2idl", or "cdr" where the second one follows."""
+        follows = self.schema_encoding == schema_encoding(self.encoding)
+        return self.encoding if follows else f"{self.encoding}{_PARTS}{self.schema_encoding}"
+
+
+class _ForeignSchema(Schema):
+    """A schema that is larger than what an endpoint can have, or has no name."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Schema:
+    """Return a schema as files have it, of any size. definition : its `schema_encoding`."""
+    try:
+        return Schema(name, encoding, data, schema_encoding=definition)
+    except ValueError:
+        return _ForeignSchema(name, encoding, data, schema_encoding=definition or schema_encoding(encoding))
+
+
+def schema_encoding(encoding: str) -> str:
+    """Return what definitions of such messages are written in, unless a schema says something else."""
+    return _SCHEMA_ENCODINGS.get(encoding, encoding)
+
+
+def message_encoding(schema_encoding: str) -> str:
+    """Return the encoding of messages that are defined so."""
+    messages = {"ros2idl": "cdr"} | {schema: message for message, schema in _SCHEMA_ENCODINGS.items()}
+    return messages.get(schema_encoding, schema_encoding)
+
+
+def parted(encodings: str) -> tuple[str, str]:
+    """Return the encodings of messages and of their definition as `Schema.encodings` has them together."""
+    messages, _, definition = encodings.partition(_PARTS)
+    return messages, definition
 
 
 def _fingerprint(data: bytes) -> bytes:

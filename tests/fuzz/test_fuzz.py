@@ -74,6 +74,9 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("core", "HEADERS", "ground/schema.h", " && *bytes <= room - offset", ""),
         ("logs", "LOG_HEADERS", "format/scan.h", "if (size - at < MQ_RECORD_HEAD)", "if (0)"),
         ("logs", "LOG_HEADERS", "format/scan.h", "|| length < MQ_MESSAGE_HEAD", ""),
+        ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", "(p->size - p->at) / size;", "p->size * size;"),
+        ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", " || more >= size", " || size < 0"),
+        ("messages", "MESSAGE_HEADERS", "decoding/unpack.h", "if (size - at >= 8)", "if (size - at >= 1)"),
         ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CAPACITY_MAX", "capacity <= 65536"),
         ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
         ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
@@ -122,6 +125,9 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         "spare",
         "head",
         "short",
+        "elements",
+        "character",
+        "eight",
         "capacity",
         "slot",
         "length",
@@ -153,7 +159,7 @@ def test_fuzzer_finds_a_bound_that_is_missing(
 ) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
     mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
-    outcome = fuzz_in_c(level, 1, SECONDS, driver=parent.build(tmp_path, level))
+    outcome = fuzz_in_c(level, 1, 5 * SECONDS, driver=parent.build(tmp_path, level))
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

@@ -8,6 +8,7 @@ channels the words of a channel's hub and pools
 gates    the words of a gate
 leases   the table of leases that a server of frames shares with its clients
 logs     files of MCAP, mutated, under the scan of recordings
+messages of CDR and ROS 1, more or less, taken apart by any plan
 queues   the words of a work queue
 records  the words of a vector or board
 sockets  a topic's two files, under the real sockets, while another process scribbles

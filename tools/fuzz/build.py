@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "msgq" / "impl"
 FRAME_HEADERS = ROOT / "visionipc" / "impl"
 LOG_HEADERS = ROOT / "msgq" / "recording"
+MESSAGE_HEADERS = ROOT / "msgq"
 # Not optimised: that is compiled in a tenth of the time, runs at half the speed, and hides nothing.
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -25,7 +26,7 @@ def compiler() -> str:
 
 def compile_program(source: Path, target: Path, *flags: str, compiler_name: str | None = None) -> Path:
     """Compile `source` to `target`, by the usual compiler or another; RuntimeError with its words if it refuses."""
-    folders = (f"-I{HEADERS}", f"-I{FRAME_HEADERS}", f"-I{LOG_HEADERS}")
+    folders = (f"-I{HEADERS}", f"-I{FRAME_HEADERS}", f"-I{LOG_HEADERS}", f"-I{MESSAGE_HEADERS}")
     common = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread", *folders)
     command = [compiler_name or compiler(), *common, *flags, "-o", str(target), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

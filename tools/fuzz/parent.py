@@ -14,7 +14,9 @@ from uuid import uuid4
 from .build import ROOT, SANITIZED, compile_program
 from .corpus import make_corpus
 
-DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "queues", "records")} | {"core": "driver"}
+DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "messages", "queues", "records")} | {
+    "core": "driver"
+}
 LEVELS = (*DRIVERS, "sockets", "frames")
 FOR_EVER = 2**62
 GRACE_SECONDS = 120.0  # how much longer than asked for a level may take before it counts as hanging

@@ -10,12 +10,12 @@ from msgq.impl.ground.core cimport (
 import struct
 from collections import namedtuple
 
-from msgq.schema import Schema
+from msgq.schema import Schema, parted
 
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
     """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
-    mq_schema_write(at, schema.name.encode(), schema.encoding.encode(), <const char *> <bytes> schema.data,
+    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> <bytes> schema.data,
                     len(schema.data))
     return 0
 
@@ -24,9 +24,14 @@ cdef object read_schema(const mq_schema_parts *at):
     """Return the schema that is there, by itself; None: none, or no text of ours."""
     parts = _read_parts(at)
     try:
-        return None if parts is None else Schema(*parts)
+        return None if parts is None else _schema(*parts)
     except ValueError:
         return None  # too long, in a segment that others wrote
+
+
+def _schema(name, encodings, data, *marks):
+    encoding, definition = parted(encodings)
+    return Schema(name, encoding, data, *marks, schema_encoding=definition)
 
 
 cdef object _read_parts(const mq_schema_parts *at):
@@ -50,13 +55,13 @@ cdef object _read_parts(const mq_schema_parts *at):
 
 # What the data begins with where the whole schema is: version, identity, layout.
 _MARKS = struct.Struct("<Q64s64sBB6x")
-_Described = namedtuple("_Described", ("name", "encoding", "data"))
+_Described = namedtuple("_Described", ("name", "encodings", "data"))
 
 
 cdef int describe(const mq_schema_parts *at, object schema) except -1:
     """As write_schema."""
     marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return write_schema(at, _Described(schema.name, schema.encoding, marks + schema.data))
+    return write_schema(at, _Described(schema.name, schema.encodings, marks + schema.data))
 
 
 cdef object described(const mq_schema_parts *at):
@@ -67,6 +72,6 @@ cdef object described(const mq_schema_parts *at):
     name, encoding, data = there
     version, identity, layout, identity_size, layout_size = _MARKS.unpack_from(data)
     try:
-        return Schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
+        return _schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
     except ValueError:
         return None

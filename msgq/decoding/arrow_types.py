@@ -1,0 +1,249 @@
+"""Values of Python as Arrow columns, and one type for columns that have several.
+
+What has no type of its own, or no common one, is text: JSON, and strings as they are.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from msgq.decoding.json_values import json_text
+
+_DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
+_FIELDS_MAX = 1000  # of an object; what has more has names that are values
+_LISTS = {list, tuple, np.ndarray}
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_SCALARS = (
+    kinds.is_boolean,
+    kinds.is_integer,
+    kinds.is_floating,
+    kinds.is_string,
+    kinds.is_binary,
+    kinds.is_decimal128,
+    kinds.is_timestamp,
+    kinds.is_date,
+    kinds.is_null,
+)
+
+
+def value_column(values: list[Any], depth: int = 0) -> pa.Array:
+    """Return values as a column of their own type: dictionaries as structs, whose fields may be missing, lists as
+    lists. Of the type null where nothing is known: all are None, or empty.
+    """
+    there = [value for value in values if value is not None]
+    found = set(map(type, there))
+    made = None
+    if there and depth < _DEPTH_MAX:
+        if found == {dict}:
+            made = _struct(values, there, depth)
+        elif found <= _LISTS:
+            made = _list(values, there, depth)
+    if made is None and not found & {dict, *_LISTS}:
+        try:
+            made = pa.array(values)
+        except UNFIT:
+            made = None
+        if made is not None and not any(is_kind(made.type) for is_kind in _SCALARS):
+            made = None
+    return text_column(values) if made is None else made
+
+
+def _struct(values: list[Any], there: list[dict[Any, Any]], depth: int) -> pa.Array | None:
+    names = list(dict.fromkeys(chain.from_iterable(there)))
+    if len(names) > _FIELDS_MAX:
+        return None
+    found = {
+        name: value_column([None if value is None else value.get(name) for value in values], depth + 1)
+        for name in names
+    }
+    known = {name: array for name, array in found.items() if not kinds.is_null(array.type)}
+    if not known:
+        return pa.nulls(len(values))
+    missing = pa.array([value is None for value in values])
+    return pa.StructArray.from_arrays(list(known.values()), distinct_names(map(str, known)), mask=missing)
+
+
+def _list(values: list[Any], there: list[Any], depth: int) -> pa.Array:
+    if _is_one_kind(there):
+        inner = arrow_array(np.concatenate(there))
+    else:
+        inner = value_column(list(chain.from_iterable(there)), depth + 1)
+    if kinds.is_null(inner.type):
+        return pa.nulls(len(values))
+    ends = np.cumsum([0] + [0 if value is None else len(value) for value in values], dtype=np.int32)
+    missing = np.array([*(value is None for value in values), False])
+    return pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
+
+
+def _is_one_kind(arrays: list[Any]) -> bool:
+    """Return whether all are arrays of NumPy with one axis and one type of elements."""
+    found = {(value.dtype, value.ndim) if isinstance(value, np.ndarray) else None for value in arrays}
+    return found == {(getattr(arrays[0], "dtype", None), 1)}
+
+
+def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
+    """Return the elements along the first axis: structs as structs, arrays as lists of a fixed size."""
+    dtype = array.dtype
+    if array.ndim > 1:
+        each = array.shape[1]
+        inner = arrow_array(array.reshape(-1, *array.shape[2:]))
+        if each == 0:
+            return pa.ListArray.from_arrays(pa.array(np.zeros(len(array) + 1, np.int32)), inner)
+        return pa.FixedSizeListArray.from_arrays(inner, each)
+    if dtype.names is not None:
+        return pa.StructArray.from_arrays([arrow_array(array[name]) for name in dtype.names], list(dtype.names))
+    if dtype.kind == "f":  # halves are not known everywhere, longer ones than 8 bytes nowhere
+        return pa.array(array.astype(np.float64 if dtype.itemsize >= 8 else np.float32))
+    if dtype.kind in "mM":
+        return pa.array(array.astype(f"{dtype.kind}8[ns]"))
+    if dtype.kind == "c":
+        return pa.StructArray.from_arrays([arrow_array(array.real), arrow_array(array.imag)], ["real", "imag"])
+    if dtype.kind in "SV":
+        return pa.array([bytes(value) for value in array.tolist()], pa.binary())
+    return pa.array(np.ascontiguousarray(array).astype(dtype.newbyteorder("=")))
+
+
+def distinct_names(names: Any, taken: Any = ()) -> list[str]:
+    """Return names that SQL tells apart, whatever their case, and from those that are taken: with _ behind them."""
+    known = {name.lower() for name in taken} | {""}
+    found = []
+    for name in names:
+        while name.lower() in known:
+            name += "_"
+        known.add(name.lower())
+        found.append(name)
+    return found
+
+
+def field_names(value: pa.DataType, taken: Any) -> list[str]:
+    """Return the names of the columns that a value becomes: its fields, or itself. taken : by other columns."""
+    if kinds.is_null(value):
+        return []
+    if not kinds.is_struct(value):
+        return distinct_names(["value"], taken)
+    return distinct_names([field.name for field in value], taken)
+
+
+def field_arrays(value: pa.Array) -> list[pa.Array]:
+    """Return the columns that a value becomes, in the order of `field_names`."""
+    if kinds.is_null(value.type):
+        return []
+    return list(value.flatten()) if kinds.is_struct(value.type) else [value]
+
+
+def text_column(values: list[Any]) -> pa.Array:
+    """Return values as text."""
+    try:
+        return pa.array([v if v is None or isinstance(v, str) else text(v) for v in values], pa.string())
+    except UnicodeError:  # half a character, which JSON has
+        return pa.array([None if value is None else text(value) for value in values], pa.string())
+
+
+def text(value: Any) -> str:
+    """Return a value that has no type of its own as JSON, which is the same text everywhere: see `json_values`."""
+    try:
+        return json_text(value)
+    except ValueError:  # numbers and keys that JSON does not have
+        return repr(value)
+    except RecursionError:
+        return "(nested too deep to be shown)"
+
+
+def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    """Return the type that has the values of both: the wider number, all fields; text where there is none."""
+    if first == second:
+        return first
+    for one, other in ((first, second), (second, first)):
+        if kinds.is_decimal(one) and kinds.is_integer(other):  # Arrow gives too few digits
+            digits = max(one.precision - one.scale, 20) + one.scale
+            return pa.decimal128(digits, one.scale) if digits <= 38 else pa.string()
+        if kinds.is_uint64(one) and kinds.is_signed_integer(other):  # Arrow gives a bit too few
+            return pa.decimal128(20, 0)
+    try:
+        both = [pa.schema([("value", first)]), pa.schema([("value", second)])]
+        return pa.unify_schemas(both, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return pa.string()
+
+
+def common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
+    """Return the columns of both, by their names in any case, each of a type that has all its values."""
+    found = {field.name.lower(): field for field in first}
+    for field in second:
+        known = found.get(field.name.lower(), field)
+        found[field.name.lower()] = pa.field(known.name, common_type(known.type, field.type))
+    return pa.schema(list(found.values()))
+
+
+def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with these columns, by their names in any case; null where they have none.
+
+    Raises
+    ------
+    pyarrow.ArrowException : values are not of the type.
+    """
+    if rows.schema.equals(columns):
+        return rows
+    there = {name.lower(): _one_chunk(rows.column(name)) for name in rows.column_names}
+    arrays = [
+        conformed(there[field.name.lower()], field.type)
+        if field.name.lower() in there
+        else pa.nulls(rows.num_rows, field.type)
+        for field in columns
+    ]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def conformed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return the same values as another type: fields by their names, those that are not there null.
+
+    Raises
+    ------
+    pyarrow.ArrowException : they are not of this type.
+    """
+    if array.type == wanted:
+        return array
+    if kinds.is_null(wanted) or kinds.is_null(array.type):
+        return pa.nulls(len(array), wanted)
+    if kinds.is_struct(wanted) and kinds.is_struct(array.type):
+        there = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
+        parts = [
+            conformed(there[field.name], field.type) if field.name in there else pa.nulls(len(array), field.type)
+            for field in wanted
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
+    if _is_list(wanted) and _is_list(array.type):
+        return _conformed_list(array, wanted)
+    if kinds.is_string(wanted) and not kinds.is_string(array.type):
+        return text_column(array.to_pylist())
+    return array.cast(wanted, safe=not kinds.is_floating(wanted))
+
+
+def _is_list(of: pa.DataType) -> bool:
+    return bool(kinds.is_list(of) or kinds.is_fixed_size_list(of))
+
+
+def _conformed_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return lists as lists of another type. Those that are null take no room but in lists of a fixed size."""
+    there = np.asarray(array.is_valid())
+    sizes = np.where(there, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
+    inner = conformed(array.flatten(), wanted.value_type)
+    if kinds.is_list(wanted):
+        ends = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~there, False)), inner)
+    each = wanted.list_size
+    if (sizes[there] != each).any():
+        raise pa.ArrowInvalid(f"lists of other lengths than {each}")
+    places = np.arange(len(array) * each) - np.repeat(np.cumsum(~there) * each, each)
+    filled = inner.take(pa.array(places, mask=np.repeat(~there, each)))
+    return pa.FixedSizeListArray.from_arrays(filled, each, mask=pa.array(~there))

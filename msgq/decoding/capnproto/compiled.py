@@ -1,0 +1,38 @@
+"""Schemas of Cap'n Proto from files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgq.errors import InvalidValueError, MissingLibraryError
+
+_SECONDS = 60
+_TEXT = ".capnp"
+
+
+def compiled(path: Path) -> bytes:
+    """Return the binary form of a schema: of a text (.capnp) made by pycapnp; any other file is that form.
+
+    Raises
+    ------
+    OSError : it cannot be read.
+    InvalidValueError : the text is no schema, or needs one that is not there.
+    MissingLibraryError : pycapnp is not installed.
+    """
+    content = path.read_bytes()
+    if path.suffix != _TEXT:
+        return content
+    if find_spec("capnp") is None:
+        raise MissingLibraryError("schemas of Cap'n Proto need pycapnp: pip install 'msgq-bus[capnproto]'")
+    command = [sys.executable, "-m", "msgq.decoding.capnproto.nodes", str(path.resolve())]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise InvalidValueError(f"{path} is not read within {_SECONDS} s") from None
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
+        raise InvalidValueError(f"{path} is no schema: {said[-1] if said else 'pycapnp ended without a reason'}")
+    return done.stdout

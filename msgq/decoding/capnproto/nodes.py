@@ -1,0 +1,76 @@
+"""A process of its own that reads a schema of Cap'n Proto, and writes it in binary form to its standard output.
+
+The library ends its process when a text is no schema: so it is not that of somebody who wanted to read messages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_SCHEMAS_MAX = 100_000
+_GENERIC_MAX = 20  # generic structs in each other
+
+
+def main(path: str) -> None:
+    """Write the structs and enums of a file, and those that they need."""
+    import capnp
+
+    library = Path(capnp.__file__).parent
+    there = [str(Path(path).parent), str(library.parent)]  # where absolute imports are looked for
+    request = capnp.load(str(library / "schema.capnp"), imports=there).CodeGeneratorRequest
+    node = capnp.load(str(library / "schema.capnp"), imports=there).Node
+    found = {
+        schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(capnp.load(path, imports=there))
+    }
+    message = request.new_message()
+    nodes = message.init("nodes", len(found))
+    for number, content in enumerate(found.values()):
+        with node.from_bytes(content) as one:
+            nodes[number] = one
+    sys.stdout.buffer.write(message.to_bytes())
+
+
+def _schemas(module: Any) -> Iterator[Any]:
+    """Give the schemas of a file, and those that their fields have."""
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(one.schema, ()) for one in _within(module)]
+    seen = set[tuple[str, ...]]()
+    while waiting and len(seen) < _SCHEMAS_MAX:
+        schema, way = waiting.pop()
+        yield schema
+        for field in getattr(schema, "fields", {}).values():
+            inner, said = _schema(field), field.proto
+            # What a parameter is, only the way to a generic struct tells.
+            here = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
+            if inner is not None and here not in seen and len(here) < _GENERIC_MAX:
+                seen.add(here)
+                waiting.append((inner, here))
+
+
+def _within(module: Any) -> Iterator[Any]:
+    """Give the structs and enums that a file, or a struct, defines."""
+    for nested in module.schema.node.nestedNodes:
+        found = getattr(module, nested.name)
+        if hasattr(found, "schema") and found.schema.node.which() in ("struct", "enum"):
+            yield found
+        if hasattr(found, "schema"):
+            yield from _within(found)
+
+
+def _schema(field: Any) -> Any:
+    """Return the schema of a struct or an enum in a field, or in a list in it; None: it has none."""
+    import capnp
+
+    try:
+        schema = field.schema
+        while hasattr(schema, "elementType"):
+            schema = schema.elementType
+    except capnp.KjException:  # it is a number, a text, ...
+        return None
+    return schema if hasattr(schema, "node") and schema.node.which() in ("struct", "enum") else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,109 @@
+"""Values as messages of CDR, by the definition of their struct: what `ValueReader` reads."""
+
+from __future__ import annotations
+
+import struct as layout
+from collections.abc import Mapping
+from typing import Any
+
+from msgq.decoding.definitions import Array, Number, Sequence, Struct, Text, Type
+
+_BEGIN = b"\0\1\0\0"  # CDR of version 1, little-endian
+_FORMS = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
+_FORMS |= {"f4": "f", "f8": "d"}
+
+
+def cdr_bytes(struct: Struct, value: Mapping[str, Any]) -> bytes:
+    """Return a message in little-endian CDR. Arrays and bytes are copied once: into it.
+
+    Parameters
+    ----------
+    struct : what it is made of: numbers, texts, arrays, sequences and structs.
+    value : a value for each field, as `ValueReader` gives them; of numbers in a row anything with a buffer of them, or
+        a sequence.
+
+    Raises
+    ------
+    ValueError : a field lacks its value, or has one that does not fit it.
+    """
+    message = _Message()
+    try:
+        message.put(struct, value)
+    except (KeyError, TypeError, OverflowError, layout.error) as error:
+        raise ValueError(f"it is no {struct.name}: {error!r}") from None
+    return b"".join(message.parts)
+
+
+class _Message:
+    """A message that is being written.
+
+    Attributes
+    ----------
+    parts : its bytes so far.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = [_BEGIN]
+        self._at = 0  # alignment counts from behind the first four bytes
+
+    def put(self, of: Type, value: Any) -> None:
+        """Write a value."""
+        match of:
+            case Number():
+                self._put_numbers(of, [value])
+            case Struct():
+                for name, kind in of.fields:
+                    self.put(kind, value[name])
+            case Text(wide=False):
+                data = value.encode() + b"\0"
+                self._put_length(len(data))
+                self._add(data)
+            case Array() | Sequence():
+                self._put_several(of, value)
+            case _:
+                raise ValueError(f"a {type(of).__name__} is not written")
+
+    def _put_several(self, of: Array | Sequence, value: Any) -> None:
+        data = None
+        if isinstance(of.of, Number) and _has_buffer(value):
+            data = memoryview(value)
+            if data.itemsize != int(of.of.code[1:]) or not data.c_contiguous:
+                raise ValueError(f"elements of {data.itemsize} bytes are no {of.of.code} in a row")
+        count = len(value) if data is None else data.nbytes // data.itemsize
+        if isinstance(of, Sequence):
+            self._put_length(count)
+        elif count != of.length:
+            raise ValueError(f"{count} elements are not {of.length}")
+        if data is not None:
+            if count:
+                self._align(data.itemsize)
+            self._add(data.cast("B"))
+        elif isinstance(of.of, Number):
+            self._put_numbers(of.of, value)
+        else:
+            for one in value:
+                self.put(of.of, one)
+
+    def _put_length(self, length: int) -> None:
+        self._put_numbers(Number("u4"), [length])
+
+    def _put_numbers(self, of: Number, values: Any) -> None:
+        data = layout.pack(f"<{len(values)}{_FORMS[of.code]}", *values)
+        if data:
+            self._align(int(of.code[1:]))
+        self._add(data)
+
+    def _align(self, size: int) -> None:
+        self._add(bytes(-self._at % size))
+
+    def _add(self, data: Any) -> None:
+        self.parts.append(data)
+        self._at += len(data)
+
+
+def _has_buffer(value: Any) -> bool:
+    try:
+        memoryview(value).release()
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,242 @@
+"""Payloads as Arrow values: fixed layouts and definitions by the column, all other encodings by the message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.decoding.arrow_types import UNFIT, arrow_array, conformed, text_column, value_column
+from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.decoding.events import HEAD, event_heads, event_values, is_event, other_layout
+from msgq.decoding.plans import Plan, plan_of
+from msgq.dtypes import struct_dtype
+from msgq.schema import Schema
+
+_Rows = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of some messages.
+
+    Attributes
+    ----------
+    value : one a row; null where there is none.
+    rows : of which message each one is; None: of each its own.
+    element : its number in its message; None: 0.
+    reason, data : why there is no value, and the payload instead.
+    """
+
+    value: pa.Array
+    rows: _Rows | None = None
+    element: _Rows | None = None
+    reason: pa.Array | None = None
+    data: pa.Array | None = None
+
+
+class ColumnDecoder:
+    """Makes columns of values from payloads of any schemas. One thread at a time."""
+
+    def __init__(
+        self, value: pa.DataType | None = None, allowed: Callable[[pa.DataType], pa.DataType] | None = None
+    ) -> None:
+        """Make values of one type.
+
+        Parameters
+        ----------
+        value : the type; None: that of the messages of each call, by their schema, or by what they say.
+        allowed : where `value` is None, returns which type instead of one that somebody does not have.
+        """
+        self._type, self._allowed = value, allowed
+        self._is_text = value is not None and pa.types.is_string(value)
+        self._decoders = Decoders()
+        self._plans: dict[Schema, Plan | None] = {}
+
+    def values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
+        """Give the values of messages of one schema, none of which is null."""
+        if schema is not None and is_event(schema):
+            yield from self._of_events(schema, data)
+        elif schema is not None and schema.encoding == "struct":
+            yield from self._of_struct(schema, data)
+        elif (plan := self._plan(schema)) is not None and not self._is_text:
+            yield from self._of_plan(plan, schema, data)
+        else:
+            yield self._one_by_one(schema, data)
+
+    def type(self, schema: Schema | None) -> pa.DataType | None:
+        """Return the type of all messages of a schema; None: each says its own."""
+        if schema is None:
+            return None
+        if is_event(schema):
+            return self._typed(event_values(np.zeros(0, HEAD), pa.array([], pa.binary()))).type
+        if schema.encoding == "struct":
+            try:
+                return self._typed(arrow_array(np.zeros(0, struct_dtype(schema)))).type
+            except UNFIT:
+                return None
+        plan = self._plan(schema)
+        return None if plan is None else self._typed(pa.nulls(0, plan.type)).type
+
+    def _plan(self, schema: Schema | None) -> Plan | None:
+        if schema is None:
+            return None
+        if schema not in self._plans:
+            self._plans[schema] = plan_of(schema)
+        return self._plans[schema]
+
+    def _typed(self, value: pa.Array) -> pa.Array:
+        """Return values as the type that is wanted."""
+        wanted = self._type
+        if wanted is None:
+            wanted = value.type if self._allowed is None else self._allowed(value.type)
+        return conformed(value, wanted)
+
+    def _without(self, data: pa.BinaryArray, reason: str, rows: _Rows | None = None) -> Values:
+        nothing = pa.nulls(len(data), self._type or pa.null())
+        return Values(nothing, rows, None, pa.array([reason] * len(data), pa.string()), data)
+
+    # By the column
+
+    def _of_struct(self, schema: Schema, data: pa.BinaryArray) -> Iterator[Values]:
+        try:
+            dtype = struct_dtype(schema)
+        except ValueError as error:
+            yield self._without(data, str(error))
+        else:
+            yield from self._of_dtype(dtype, data)
+
+    def _of_dtype(self, dtype: np.dtype[Any], data: pa.BinaryArray) -> Iterator[Values]:
+        offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1]
+        sizes = np.diff(offsets)
+        bad = (sizes % dtype.itemsize != 0) | (sizes == 0)
+        rows = None
+        if bad.any():
+            rows = np.flatnonzero(bad)
+            reason = f"its size is no number of elements of {dtype.itemsize} bytes"
+            yield self._without(data.take(pa.array(rows)), reason, rows)
+            rows = np.flatnonzero(~bad)
+            data, sizes = data.take(pa.array(rows)), sizes[~bad]
+            offsets = np.concatenate(([0], np.cumsum(sizes)))
+        if not len(data):
+            return
+        payload = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+        try:
+            value = self._elements(payload.view(dtype))
+        except UNFIT as error:
+            yield self._without(data, f"its schema does not fit: {error}", rows)
+            return
+        element = None
+        if len(value) != len(data):
+            counts = sizes // dtype.itemsize
+            rows = np.repeat(np.arange(len(data)) if rows is None else rows, counts)
+            element = np.arange(len(value)) - np.repeat(np.cumsum(counts) - counts, counts)
+        yield Values(value, rows, element)
+
+    def _elements(self, array: np.ndarray[Any, Any]) -> pa.Array:
+        if self._is_text:  # of Arrow's values it would be another one
+            return text_column(list(array))
+        return self._typed(arrow_array(array))
+
+    def _of_events(self, schema: Schema, data: pa.BinaryArray) -> Iterator[Values]:
+        reason = other_layout(schema)
+        if reason is not None:
+            yield self._without(data, reason)
+            return
+        whole, heads = event_heads(data)
+        if not whole.all():
+            rows = np.flatnonzero(~whole)
+            yield self._without(data.take(pa.array(rows)), "it is no event of a queue", rows)
+            data = data.filter(pa.array(whole))
+        if len(data):
+            value = event_values(heads, data)
+            value = text_column(value.to_pylist()) if self._is_text else self._typed(value)
+            yield Values(value, None if whole.all() else np.flatnonzero(whole))
+
+    def _of_plan(self, plan: Plan, schema: Schema | None, data: pa.BinaryArray) -> Iterator[Values]:
+        value, failed = plan.columns(data)
+        try:
+            value = self._typed(value)
+        except UNFIT:  # some of them may fit
+            yield self._one_by_one(schema, data)
+            return
+        if not failed.any():
+            yield Values(value)
+            return
+        yield Values(value, np.flatnonzero(~failed))
+        rows = np.flatnonzero(failed)
+        others = self._one_by_one(schema, data.take(pa.array(rows)), value.type)
+        yield Values(others.value, rows, None, others.reason, others.data)
+
+    # One by one
+
+    def _one_by_one(self, schema: Schema | None, data: pa.BinaryArray, known: pa.DataType | None = None) -> Values:
+        """Return values, of a type that is known if there is one."""
+        values, reasons = [], []
+        payloads = data.to_pylist()
+        for payload in payloads:
+            value = self.value(schema, payload)
+            failed = isinstance(value, Undecoded)
+            values.append(None if failed else value)
+            reasons.append(value.reason if failed else None)
+        wanted = self._type or known
+        made = self._typed(_column(values)) if wanted is None else self._fitted(values, reasons, wanted)
+        kept = [payload if reason else None for payload, reason in zip(payloads, reasons, strict=True)]
+        return Values(made, None, None, pa.array(reasons, pa.string()), pa.array(kept, pa.binary()))
+
+    def value(self, schema: Schema | None, payload: bytes) -> Any:
+        """Return what one payload says, as `Decoders` have it, but Protocol Buffers as dictionaries."""
+        value = self._decoders.value(schema, payload)
+        return fields(value) if hasattr(value, "DESCRIPTOR") and not self._is_text else value
+
+    def _fitted(self, values: list[Any], reasons: list[str | None], wanted: pa.DataType) -> pa.Array:
+        try:
+            return text_column(values) if self._is_text else conformed(value_column(values), wanted)
+        except UNFIT:
+            return pa.array([_fitting(values, reasons, row, wanted) for row in range(len(values))], wanted)
+
+
+def _fitting(values: list[Any], reasons: list[str | None], row: int, wanted: pa.DataType) -> Any:
+    """Return the value of a row if it fits; else None, with the reason."""
+    try:
+        return conformed(value_column(values[row : row + 1]), wanted)[0]
+    except UNFIT as error:
+        reasons[row] = f"it is not {wanted}: {error}"
+        return None
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return values as a column; among objects, others are objects with one field, `value`."""
+    if any(isinstance(value, dict) for value in values):
+        values = [value if value is None or isinstance(value, dict) else {"value": value} for value in values]
+    return value_column(values)
+
+
+def fields(message: Any) -> dict[str, Any]:
+    """Return a protobuf message as a dictionary: enums by their names, maps as lists of key and value, None for what is
+    not set where that makes a difference.
+    """
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Any, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value = getattr(message, field.name)
+    if isinstance(value, MutableMapping) and not hasattr(value, "DESCRIPTOR"):
+        of = field.message_type.fields_by_name["value"]
+        return [{"key": key, "value": _single(value[key], of)} for key in value]
+    if isinstance(value, MutableSequence) and not hasattr(value, "DESCRIPTOR"):
+        return [_single(one, field) for one in value]
+    return _single(value, field)
+
+
+def _single(value: Any, field: Any) -> Any:
+    if hasattr(value, "DESCRIPTOR"):
+        return fields(value)
+    if field.enum_type is not None and value in field.enum_type.values_by_number:
+        return field.enum_type.values_by_number[value].name
+    return value

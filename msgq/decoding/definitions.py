@@ -1,0 +1,182 @@
+"""What messages are made of, by the definitions that IDL, ROS 1 and ROS 2 have.
+
+Their texts may be anybody's. Whatever is made here is bounded, so that those who go through it are: its levels, its
+fields, and that an element has bytes, as a message of a few bytes might have any number of those that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+#: Levels of types within each other: who goes down into a type does so by calling itself.
+NESTING_MAX = 50
+#: Fields of a message, with those of the structs in it, each time that they occur.
+FIELDS_MAX = 65536
+ARRAY_MAX = 2**31 - 1
+#: The only field of a message of ROS 2 that has none: CDR has no empty structs.
+PLACEHOLDER = "structure_needs_at_least_one_member"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, or a truth value.
+
+    Attributes
+    ----------
+    code : what NumPy calls it, without a byte order: "b1", "i1" to "i8", "u1" to "u8", "f4", "f8".
+    """
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string.
+
+    Attributes
+    ----------
+    wide : whether it is UTF-16; else it is UTF-8.
+    """
+
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enum:
+    """A number of 32 bits that has names.
+
+    Attributes
+    ----------
+    names : by number.
+    """
+
+    names: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """As many elements as the definition says.
+
+    Raises
+    ------
+    ValueError : on construction: they are none or too many, have no bytes, or are nested too deeply.
+    """
+
+    of: Type
+    length: int
+    bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.length <= ARRAY_MAX:
+            raise ValueError(f"it has an array of {self.length} elements")
+        of = _of_element(self.of)
+        object.__setattr__(self, "bounds", Bounds(of.least * self.length, of.fields, of.levels + 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence:
+    """As many elements as the message says. Bounds are not kept: a message beyond them is read as well.
+
+    Raises
+    ------
+    ValueError : on construction, as of an `Array`.
+    """
+
+    of: Type
+    bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = _of_element(self.of)
+        object.__setattr__(self, "bounds", Bounds(4, of.fields, of.levels + 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct:
+    """Fields by name, in the order of the bytes.
+
+    Attributes
+    ----------
+    name : as in the definition.
+    fields : name and type.
+    appendable : whether XCDR2 says its length before it; None: the definition leaves that to the message.
+
+    Raises
+    ------
+    ValueError : on construction: two fields have one name, or it is too large or nested too deeply.
+    """
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+    appendable: bool | None = None
+    bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(dict(self.fields)) < len(self.fields):
+            raise ValueError(f"{self.name} has two fields of one name")
+        of = [bounds(kind) for _, kind in self.fields]
+        fields = sum(one.fields for one in of) + 1
+        if fields > FIELDS_MAX:
+            raise ValueError(f"{self.name} has more than {FIELDS_MAX} fields, with those within it")
+        levels = max((one.levels for one in of), default=0) + 1
+        object.__setattr__(self, "bounds", Bounds(sum(one.least for one in of), fields, levels))
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What nothing here decodes; a message that has it is refused.
+
+    Attributes
+    ----------
+    what : it is.
+    """
+
+    what: str
+
+
+Type: TypeAlias = Number | Text | Enum | Array | Sequence | Struct | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a type is.
+
+    Attributes
+    ----------
+    least : bytes that it has at least, without padding.
+    fields, levels : within it.
+    """
+
+    least: int
+    fields: int
+    levels: int
+
+    def __post_init__(self) -> None:
+        if self.levels > NESTING_MAX:
+            raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+
+
+_NUMBERS = {size: Bounds(size, 1, 1) for size in (1, 2, 4, 8)}
+
+
+def bounds(of: Type) -> Bounds:
+    """Return how large a type is."""
+    match of:
+        case Number():
+            return _NUMBERS[int(of.code[1:])]
+        case Array() | Sequence() | Struct():
+            return of.bounds
+    return _NUMBERS[4]
+
+
+def _of_element(of: Type) -> Bounds:
+    found = bounds(of)
+    if not found.least:
+        raise ValueError("it has elements without bytes")
+    return found
+
+
+def is_octets(of: Type) -> bool:
+    """Return whether values are bytes, and not numbers: those of arrays and sequences of unsigned numbers of 8 bits."""
+    return isinstance(of, (Array, Sequence)) and of.of == Number("u1")

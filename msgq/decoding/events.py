@@ -1,0 +1,57 @@
+"""Events of work queues as Arrow values: heads by the column, what was done as text, payloads behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.decoding.arrow_types import arrow_array
+from msgq.decoding.heads import heads
+from msgq.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
+from msgq.schema import Schema
+
+HEAD = np.dtype(list(FIELDS))
+#: By the number of an event what it is; "": there is none of this number.
+NAMES = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
+
+
+def is_event(schema: Schema | None) -> bool:
+    """Return whether messages of a schema are events of a queue."""
+    return schema is not None and schema.encoding == ENCODING
+
+
+def other_layout(schema: Schema) -> str | None:
+    """Return why heads cannot be read: the schema says that they are others than those known here; None: they can."""
+    if not schema.data or schema.data == SCHEMA.data:
+        return None
+    return "its schema describes a head of events that this release does not know"
+
+
+def event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return which payloads are events, and the heads of those that are, `HEAD`."""
+    whole, found = heads(data, HEAD)
+    known = NAMES[found["event"]] != ""
+    whole[whole] = known
+    return whole, found[known]
+
+
+def event_names(found: np.ndarray[Any, Any]) -> pa.Array:
+    """Return what happened, of each head."""
+    return pa.array(NAMES[found["event"]], pa.string())
+
+
+def event_payloads(data: pa.BinaryArray) -> pa.Array:
+    """Return what is behind the head of each event."""
+    return pc.binary_slice(data, HEAD_BYTES, np.iinfo(np.int32).max)
+
+
+def event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
+    """Return events of queues: the fields of their heads, what happened as text, and `payload`: what is behind them."""
+    names = list(heads.dtype.names or ())
+    fields = {name: arrow_array(heads[name]) for name in names}
+    number = pa.array(heads["number"].astype(np.int64))  # as in `work`: 63 bits are not used up
+    made = fields | {"event": event_names(heads), "number": number, "payload": event_payloads(data)}
+    return pa.StructArray.from_arrays(list(made.values()), list(made))

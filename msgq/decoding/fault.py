@@ -1,0 +1,21 @@
+"""What is wrong with a message, and where in it."""
+
+from __future__ import annotations
+
+
+class FaultError(ValueError):
+    """Bytes are no message of their schema.
+
+    Attributes
+    ----------
+    path : where, from the inside out: ".name" of fields, "[3]" of elements. Who passes it on adds to it.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.path: list[str] = []
+
+    def told(self) -> ValueError:
+        """Return the error for those who asked for the message: with the place in its text."""
+        path = "".join(reversed(self.path)).removeprefix(".")
+        return ValueError(f"{path}: {self}" if path else str(self))

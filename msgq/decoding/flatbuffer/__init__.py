@@ -1,0 +1,1 @@
+"""Messages of FlatBuffers: their schemas, and what they say."""

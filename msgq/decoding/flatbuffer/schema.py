@@ -1,0 +1,175 @@
+"""The binary form of schemas of FlatBuffers, which is a message of FlatBuffers itself:
+https://github.com/google/flatbuffers/blob/master/reflection/reflection.fbs.
+
+Anybody may have written it. Tables may have each other in a circle; whoever reads messages bounds how deep they go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgq.decoding.flatbuffer.kinds import (
+    FixedArray,
+    FixedStruct,
+    Scalar,
+    String,
+    Table,
+    Type,
+    Union,
+    Vector,
+    inline_size,
+)
+from msgq.decoding.flatbuffer.tables import TableReader
+
+_NESTING_MAX = 50  # of structs in each other
+_NONE, _STRING, _VECTOR, _OBJECT, _UNION, _ARRAY = 0, 13, 14, 15, 16, 17
+_SCALARS = dict(enumerate(("u1", "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"), 1))
+
+
+def _reflection() -> Table:
+    """Return what binary schemas are made of; only what is needed of it."""
+
+    def table(name: str, *fields: tuple[str, int, Type, Any]) -> Table:
+        return Table(name, [(what, 4 + 2 * number, kind, default) for what, number, kind, default in fields])
+
+    name, truth, short = ("name", 0, String(), None), Scalar("b1"), Scalar("u2")
+    kind = table(
+        "Type",
+        ("base_type", 0, Scalar("i1"), 0),
+        ("element", 1, Scalar("i1"), 0),
+        ("index", 2, Scalar("i4"), -1),
+        ("fixed_length", 3, short, 0),
+    )
+    one = table(
+        "Field",
+        *(name, ("type", 1, kind, None), ("id", 2, short, 0), ("offset", 3, short, 0)),
+        *(("default_integer", 4, Scalar("i8"), 0), ("default_real", 5, Scalar("f8"), 0.0)),
+        *(("deprecated", 6, truth, False), ("optional", 11, truth, False), ("offset64", 13, truth, False)),
+    )
+    fields, size = ("fields", 1, Vector(one), None), ("bytesize", 4, Scalar("i4"), 0)
+    thing = table("Object", name, fields, ("is_struct", 2, truth, False), size)
+    value = table("EnumVal", name, ("value", 1, Scalar("i8"), 0), ("union_type", 3, kind, None))
+    enum = table("Enum", name, ("values", 1, Vector(value), None))
+    objects, enums = ("objects", 0, Vector(thing), None), ("enums", 1, Vector(enum), None)
+    return table("Schema", objects, enums, ("root_table", 4, thing, None))
+
+
+def table_of(name: str, schema: bytes) -> Table:
+    """Return what messages are made of.
+
+    Parameters
+    ----------
+    name : of the table; if the schema has none that is called so, its root is meant.
+    schema : in binary form.
+
+    Raises
+    ------
+    ValueError : it is no such schema, or has structs within themselves or at impossible places.
+    """
+    said = TableReader(_reflection()).read(schema)
+    kinds = _Kinds(said["objects"] or [], said["enums"] or [])
+    return kinds.table(name if name in kinds.numbers else (said["root_table"] or {}).get("name") or name)
+
+
+class _Kinds:
+    """The types of one schema.
+
+    Attributes
+    ----------
+    numbers : of objects by their names.
+    """
+
+    def __init__(self, objects: list[dict[str, Any]], enums: list[dict[str, Any]]) -> None:
+        self._objects, self._enums = objects, enums
+        self.numbers = {one["name"]: number for number, one in enumerate(objects) if one["name"]}
+        self._tables: dict[int, Table] = {}
+        self._structs: dict[int, FixedStruct] = {}
+        self._empty: list[tuple[Table, dict[str, Any]]] = []  # tables whose fields are not known yet
+
+    def table(self, name: str) -> Table:
+        """Return a table, with all that it needs.
+
+        Raises
+        ------
+        ValueError : there is none that is called so.
+        """
+        found = self._of_object(self.numbers.get(name, -1), 0)
+        if not isinstance(found, Table):
+            raise ValueError(f"{name} is no table")
+        while self._empty:
+            table, said = self._empty.pop()
+            for one in _fields(said):
+                if not one["deprecated"]:
+                    table.fields.append((_name(one), one["offset"], *self._in_table(one)))
+        return found
+
+    def _of_object(self, number: int, level: int) -> Table | FixedStruct:
+        """Return a table or a struct. level : of structs within which it is."""
+        said = _at(self._objects, number, "object")
+        if said["is_struct"]:
+            if number not in self._structs:
+                self._structs[number] = self._struct(said, level)
+            return self._structs[number]
+        if number not in self._tables:
+            self._tables[number] = Table(_name(said))
+            self._empty.append((self._tables[number], said))
+        return self._tables[number]
+
+    def _struct(self, said: dict[str, Any], level: int) -> FixedStruct:
+        if level > _NESTING_MAX:
+            raise ValueError(f"its structs are nested deeper than {_NESTING_MAX} levels")
+        found = tuple((_name(one), one["offset"], self._of(one["type"], level + 1)) for one in _fields(said))
+        size = said["bytesize"]
+        if size < 1 or any(place + inline_size(kind) > size for _, place, kind in found):
+            raise ValueError(f"the struct {_name(said)} has {size} bytes, and fields beyond them")
+        return FixedStruct(size, found)
+
+    def _in_table(self, one: dict[str, Any]) -> tuple[Type, Any]:
+        """Return the type of a table's field, and its value where it is missing."""
+        if one["offset64"]:
+            raise ValueError(f"the field {_name(one)} is 64 bits away, which nothing here reads")
+        kind = self._of(one["type"], 0)
+        if not isinstance(kind, Scalar) or one["optional"]:
+            return kind, None
+        if kind.code[0] == "f":
+            return kind, one["default_real"]
+        number = one["default_integer"]
+        if kind.code == "u8" and number < 0:  # it is kept as a signed one
+            number += 1 << 64
+        return kind, bool(number) if kind.code == "b1" else (kind.names or {}).get(number, number)
+
+    def _of(self, said: dict[str, Any] | None, level: int) -> Type:
+        if said is None:
+            raise ValueError("a field has no type")
+        base, index = said["base_type"], said["index"]
+        if base in (_VECTOR, _ARRAY):
+            inner = self._of({"base_type": said["element"], "element": _NONE, "index": index}, level)
+            return Vector(inner) if base == _VECTOR else FixedArray(inner, said["fixed_length"])
+        if base == _OBJECT:
+            return self._of_object(index, level)
+        if base == _UNION:
+            values = [one for one in self._values(index) if one["value"]]
+            return Union({one["value"]: self._of(one["union_type"], 0) for one in values})
+        if base == _STRING:
+            return String()
+        if base not in _SCALARS:
+            raise ValueError(f"a field is of type {base}, which nothing here reads")
+        names = None if index < 0 else {one["value"]: _name(one) for one in self._values(index)}
+        return Scalar(_SCALARS[base], names)
+
+    def _values(self, enum: int) -> list[dict[str, Any]]:
+        return _at(self._enums, enum, "enum")["values"] or []
+
+
+def _fields(said: dict[str, Any]) -> list[dict[str, Any]]:
+    return sorted(said["fields"] or [], key=lambda one: int(one["id"]))
+
+
+def _name(said: dict[str, Any]) -> str:
+    return said["name"] or ""
+
+
+def _at(them: list[dict[str, Any]], number: int, what: str) -> dict[str, Any]:
+    if not 0 <= number < len(them):
+        raise ValueError(f"it needs the {what} {number} of {len(them)}")
+    return them[number]

@@ -1,0 +1,28 @@
+"""Heads of a fixed size at the beginning of payloads of any size, as an array of NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_Array = np.ndarray[Any, Any]
+
+
+def heads(data: pa.BinaryArray, dtype: np.dtype[Any]) -> tuple[_Array, _Array]:
+    """Return which payloads have a head, shape (len(data),), and of those that have one the heads.
+
+    data : payloads; what is null, or shorter than the dtype, has no head. The heads are a copy.
+    """
+    data = data.cast(pa.binary())
+    size = dtype.itemsize
+    if not len(data):
+        return np.zeros(0, np.bool_), np.zeros(0, dtype)
+    offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1]
+    whole = (np.diff(offsets) >= size) & np.asarray(data.is_valid())
+    if not whole.any():
+        return whole, np.zeros(0, dtype)
+    payload = np.frombuffer(data.buffers()[2], np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(payload, size)
+    return whole, windows[offsets[:-1][whole]].view(dtype)[:, 0]

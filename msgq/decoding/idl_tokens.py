@@ -1,0 +1,187 @@
+"""The words of a text in IDL, and constant expressions of them."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Constant: TypeAlias = int | float | str
+
+_BITS_MAX = 64
+_NESTING_MAX = 50
+_TOKEN = re.compile(
+    r"""
+    (?P<skip> \s+ | //[^\n]* | /\*.*?\*/ | ^[ \t]*\#[^\n]* | ^={3,}[ \t]*\r?\n[ \t]*IDL:[^\n]* )
+    | (?P<token> (?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)* | 0[xX][0-9a-fA-F]+
+      | (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdDlL]? | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)[^']*'
+      | << | [][(){}<>;:,=@|^&+*/%~-] )
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
+)
+_WORDS = {"TRUE": 1, "FALSE": 0}
+#: How tightly an operator binds, and what it does.
+_OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
+    "|": (1, operator.or_),
+    "^": (2, operator.xor),
+    "&": (3, operator.and_),
+    "<<": (4, operator.lshift),
+    "+": (5, operator.add),
+    "-": (5, operator.sub),
+    "*": (6, operator.mul),
+    "/": (6, operator.floordiv),
+    "%": (6, operator.mod),
+}
+_OPENING, _CLOSING = frozenset("([{<"), frozenset(")]}>")
+
+
+class Tokens:
+    """Goes through the words of a text.
+
+    Attributes
+    ----------
+    place : the number of the next one.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Take a text apart.
+
+        Raises
+        ------
+        ValueError : it has what is no word of IDL.
+        """
+        self.place = 0
+        self._all: list[str] = []
+        place = 0
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise ValueError(f"it is no IDL: {text[place : place + 40]!r}")
+            if found["token"]:
+                self._all.append(found["token"])
+            place = found.end()
+
+    def peek(self) -> str:
+        """Return the next word, "" at the end."""
+        return self._all[self.place] if self.place < len(self._all) else ""
+
+    def take(self) -> str:
+        """Take the next word.
+
+        Raises
+        ------
+        ValueError : there is none.
+        """
+        found = self.peek()
+        if not found:
+            raise ValueError("it ends within a definition")
+        self.place += 1
+        return found
+
+    def accept(self, token: str) -> bool:
+        """Take the next word if it is this one."""
+        if self.peek() != token:
+            return False
+        self.place += 1
+        return True
+
+    def expect(self, token: str) -> None:
+        """Take the next word.
+
+        Raises
+        ------
+        ValueError : it is another one.
+        """
+        if not self.accept(token):
+            raise ValueError(f"before {self.peek() or 'its end'!r} it lacks {token!r}")
+
+    def name(self) -> str:
+        """Take the next word, a name without modules.
+
+        Raises
+        ------
+        ValueError : it is none.
+        """
+        found = self.take()
+        if not found.isidentifier():
+            raise ValueError(f"{found!r} is no name")
+        return found.removeprefix("_")
+
+    def skip(self, *ends: str) -> list[tuple[str, str]]:
+        """Pass over the next words, and all within brackets, up to one of `ends`, which is the next one then.
+
+        Returns
+        -------
+        The words outside of brackets, each with the word behind it.
+        """
+        passed, depth = [], 0
+        while depth or self.peek() not in ends:
+            word = self.take()
+            if not depth:
+                passed.append((word, self.peek()))
+            depth += (word in _OPENING) - (word in _CLOSING)
+        return passed
+
+    def length(self, constant: Callable[[str], Constant]) -> int:
+        """Take an expression that is a length. The rest is as of `expression`."""
+        found = self.expression(constant)
+        if not isinstance(found, int):
+            raise ValueError(f"{found!r} is no length")
+        return found
+
+    def expression(self, constant: Callable[[str], Constant], binding: int = 0, levels: int = _NESTING_MAX) -> Constant:
+        """Take an expression, and return what it comes to.
+
+        Parameters
+        ----------
+        constant : returns what a name stands for.
+        binding : only operators that bind more tightly belong to it.
+
+        Raises
+        ------
+        ValueError : it is none, or comes to a number of more than 64 bits.
+        """
+        if not levels:
+            raise ValueError(f"it has an expression of more than {_NESTING_MAX} levels")
+        value = self._operand(constant, levels)
+        while (found := _OPERATORS.get(self.peek())) and found[0] > binding:
+            sign, (tighter, combine) = self.take(), found
+            other = self.expression(constant, tighter, levels - 1)
+            if not isinstance(value, int) or not isinstance(other, int):
+                raise ValueError(f"it has {value!r} {sign} {other!r}")
+            if (sign in "/%" and not other) or (sign == "<<" and not 0 <= other < _BITS_MAX):
+                raise ValueError(f"it has {value} {sign} {other}")
+            value = combine(value, other)
+            if value.bit_length() > _BITS_MAX:
+                raise ValueError(f"it has a number of more than {_BITS_MAX} bits")
+        return value
+
+    def _operand(self, constant: Callable[[str], Constant], levels: int) -> Constant:
+        word = self.take()
+        if word == "(":
+            value = self.expression(constant, 0, levels - 1)
+            self.expect(")")
+            return value
+        if word in "+-~":
+            value = self.expression(constant, 6, levels - 1)
+            if isinstance(value, str) or (word == "~" and isinstance(value, float)):
+                raise ValueError(f"it has {word}{value!r}")
+            return value if word == "+" else -value if word == "-" or isinstance(value, float) else ~value
+        if word[0] in "\"'":
+            return word
+        if word[0].isdigit() or word[0] == ".":
+            return _number(word)
+        return _WORDS[word] if word in _WORDS else constant(word)
+
+
+def _number(word: str) -> int | float:
+    if word[:2] in ("0x", "0X"):
+        value = int(word[:18], 16)
+    elif word.isdigit():
+        value = int(word[:22], 8 if word[0] == "0" else 10)
+    else:
+        return float(word.rstrip("fFdDlL"))
+    if value.bit_length() > _BITS_MAX:
+        raise ValueError(f"it has a number of more than {_BITS_MAX} bits")
+    return value

@@ -1,0 +1,139 @@
+"""What decoded values are in JSON: the only place that says so, for every encoding and everything that shows them.
+
+- Texts, true, false and null are what they are. A half of a surrogate pair is escaped.
+- Integers are numbers with all their digits, beyond 2**53 as well; one of more than 2048 bits is refused.
+- NaN and infinities, which JSON has not, are the texts "NaN", "Infinity" and "-Infinity".
+- Bytes are text in base64.
+- Times (datetimes, the Timestamp of Protocol Buffers) are text as "2026-01-31 00:00:00+00:00", with a fraction where it
+  is not 0. A NumPy time finer than microseconds is the number that it holds.
+- Structs and messages of Protocol Buffers are objects by the names in the dtype or the .proto file. A message has the
+  fields that are set; enums are their names, or their numbers where they have none; maps are objects.
+- Keys that are no text are what they are in JSON, as text: "1", "true", "null", "[1, 2]". Two keys of one text are
+  refused.
+- Sequences and arrays are lists. Anything else is its `str`.
+
+Values that `Decoders` return are at most `NESTING_MAX` levels deep.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, MutableSequence, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_INT_BITS_MAX = 2048  # Python writes no more than 640 digits where it is told so
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def json_text(value: Any, ensure_ascii: bool = True) -> str:
+    """Return a value as JSON, by the rules of this module.
+
+    Raises
+    ------
+    ValueError : see `json_value`.
+    """
+    return json.dumps(json_value(value), allow_nan=False, ensure_ascii=ensure_ascii)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value made of what JSON has: dict, list, str, int, finite float, bool and None.
+
+    Raises
+    ------
+    ValueError : an integer is larger than anybody would read, or two keys have the same text.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _not_finite(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if hasattr(value, "dtype"):
+        return _of_numpy(value)
+    if isinstance(value, Mapping):
+        return _object((key, json_value(one)) for key, one in value.items())
+    if isinstance(value, Sequence):
+        return [json_value(one) for one in value]
+    if hasattr(value, "ListFields"):
+        return _of_protobuf(value)
+    return str(value)
+
+
+def _integer(value: int) -> int:
+    if value.bit_length() > _INT_BITS_MAX:
+        raise ValueError(f"it has an integer of {value.bit_length()} bits")
+    return value
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _object(members: Any) -> dict[str, Any]:
+    """Return an object of keys, which may be of any kind, and values made of what JSON has."""
+    made: dict[str, Any] = {}
+    for key, one in members:
+        name = _key(key)
+        if name in made:
+            raise ValueError(f"two of its keys are {name[:100]!r} in JSON")
+        made[name] = one
+    return made
+
+
+def _key(key: Any) -> str:
+    found = json_value(key)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _of_numpy(value: Any) -> Any:
+    if value.shape:
+        return value.tolist() if _is_plain(value) else [json_value(one) for one in value]
+    if value.dtype.names is not None:
+        return {name: json_value(value[name]) for name in value.dtype.names}
+    found = value.item()
+    return str(found) if hasattr(found, "dtype") else json_value(found)  # of a long double, which Python has not
+
+
+def _is_plain(array: Any) -> bool:
+    """Return whether the elements are what JSON has, once they are Python's."""
+    import numpy as np  # it is there, as there is an array
+
+    kind = array.dtype.kind
+    return kind in "biu" or (kind == "f" and array.dtype.itemsize <= 8 and bool(np.isfinite(array).all()))
+
+
+def _of_protobuf(message: Any) -> Any:
+    if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp" and (time := _time(message)) is not None:
+        return time
+    return {field.name: _field(field, value) for field, value in message.ListFields()}
+
+
+def _field(field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        of = field.message_type.fields_by_name["value"]
+        return _object((key, _single(of, value[key])) for key in value)
+    if isinstance(value, MutableSequence):
+        return [_single(field, one) for one in value]
+    return _single(field, value)
+
+
+def _single(field: Any, value: Any) -> Any:
+    named = None if field.enum_type is None else field.enum_type.values_by_number.get(value)
+    return json_value(value) if named is None else named.name
+
+
+def _time(stamp: Any) -> str | None:
+    """Return a Timestamp as text; None: it is none, or no calendar has the day."""
+    try:
+        time = _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    except OverflowError:
+        return None
+    if not 0 <= stamp.nanos < 10**9:
+        return None
+    text = str(time)
+    return f"{text[:19]}.{stamp.nanos:09}{text[-6:]}" if stamp.nanos % 1000 else text

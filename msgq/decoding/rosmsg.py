@@ -1,0 +1,126 @@
+"""Definitions of messages of ROS 1 and ROS 2, as their .msg files have them: the schema encodings ros1msg and ros2msg.
+
+A text is one definition, and behind it those that it needs, each behind a line of "=" and one that says its name:
+http://wiki.ros.org/msg, https://docs.ros.org/en/rolling/Concepts/Basic/About-Interfaces.html.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgq.decoding.definitions import PLACEHOLDER, Array, Number, Sequence, Struct, Text, Type
+
+_NUMBERS = {
+    **{f"{sign}int{8 * size}": Number(f"{sign or 'i'}{size}") for sign in ("", "u") for size in (1, 2, 4, 8)},
+    **{"bool": Number("b1"), "char": Number("u1"), "float32": Number("f4"), "float64": Number("f8")},
+}
+_SEPARATOR = re.compile(r"^={3,}[ \t]*$", re.MULTILINE)
+_NAME = re.compile(r"\s*MSG:[ \t]*(\S+)[ \t]*(?:\n|$)")
+#: A type, its bound, whether it is an array and of how many; a name; what follows: "=" if it is a constant.
+_LINE = re.compile(
+    r"([A-Za-z][\w/]*)(?:<=\d+)?(\[(?:(?:<=)?(\d+))?\])?[ \t]+([A-Za-z]\w*)[ \t]*([=#]|$|(?<=[ \t]).)", re.ASCII
+)
+_ANNOTATION = re.compile(r"@\w+(\([^()]*\))?[ \t]*", re.ASCII)
+_TIME = "int32 sec\nuint32 nanosec"
+#: What some writers take for granted.
+_KNOWN_2 = {"builtin_interfaces/Time": _TIME, "builtin_interfaces/Duration": _TIME}
+
+
+def ros1_struct(name: str, text: str) -> Struct:
+    """Return what a message of ROS 1 is made of.
+
+    Parameters
+    ----------
+    name : of the message: "package/Name".
+    text : its definition, with all that it needs.
+
+    Raises
+    ------
+    ValueError : the text is no definition, or one that needs others that are not there; it is too large.
+    """
+    moment = Struct("time", (("secs", Number("u4")), ("nsecs", Number("u4"))))
+    span = Struct("duration", (("secs", Number("i4")), ("nsecs", Number("i4"))))
+    builtin: dict[str, Type] = {"byte": Number("i1"), "string": Text(), "time": moment, "duration": span}
+    return _Definitions(name, text, _NUMBERS | builtin, {}, False).struct(_short(name), ())
+
+
+def ros2_struct(name: str, text: str) -> Struct:
+    """Return what a message of ROS 2 is made of.
+
+    Parameters
+    ----------
+    name : of the message: "package/msg/Name".
+    text : its definition, with all that it needs.
+
+    Raises
+    ------
+    ValueError : the text is no definition, or one that needs others that are not there; it is too large.
+    """
+    builtin: dict[str, Type] = {"byte": Number("u1"), "string": Text(), "wstring": Text(wide=True)}
+    return _Definitions(name, text, _NUMBERS | builtin, _KNOWN_2, True).struct(_short(name), ())
+
+
+def _short(name: str) -> str:
+    """Return a name without what stands between package and message: "msg", and further folders."""
+    package, slash, rest = name.partition("/")
+    return f"{package}/{rest.rpartition('/')[2]}" if slash else name
+
+
+class _Definitions:
+    """The definitions of one text, each made into a struct once."""
+
+    def __init__(self, name: str, text: str, builtin: dict[str, Type], known: dict[str, str], filled: bool) -> None:
+        """Take a text apart.
+
+        Parameters
+        ----------
+        builtin : what needs no definition.
+        known : definitions that need not be in the text.
+        filled : whether messages without fields have one nevertheless.
+        """
+        first, *others = _SEPARATOR.split(text.replace("\r\n", "\n"))
+        self._texts, self._builtin, self._filled = dict(known), builtin, filled
+        for one in others:
+            if found := _NAME.match(one):
+                self._texts[_short(found[1])] = one[found.end() :]
+            elif one.strip():
+                raise ValueError(f"behind a separator stands {one.strip()[:40]!r}, and not MSG: and a name")
+        self._texts[_short(name)] = first
+        self._structs: dict[str, Struct] = {}
+
+    def struct(self, name: str, within: tuple[str, ...]) -> Struct:
+        """Return a struct. within : those that are not made yet as they need it."""
+        if name in within:
+            raise ValueError(f"{name} is within itself")
+        if name not in self._structs:
+            lines = enumerate(self._texts[name].split("\n"), 1)
+            fields = [found for number, line in lines if (found := self._field(line, number, (*within, name)))]
+            if not fields and self._filled:
+                fields = [(PLACEHOLDER, Number("u1"))]
+            self._structs[name] = Struct(name, tuple(fields))
+        return self._structs[name]
+
+    def _field(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, Type] | None:
+        """Return the field that a line says; None: it says none."""
+        line = _ANNOTATION.sub("", line.strip())
+        if not line or line.startswith("#"):
+            return None
+        found = _LINE.match(line)
+        if found is None:
+            raise ValueError(f"{within[-1]} has in line {number} no field: {line[:80]!r}")
+        kind, brackets, count, name, behind = found.groups()
+        if behind == "=":
+            return None
+        of = self._type(kind, within)
+        if brackets:
+            of = Array(of, int(count)) if count and "<" not in brackets else Sequence(of)
+        return name, of
+
+    def _type(self, name: str, within: tuple[str, ...]) -> Type:
+        if name in self._builtin:
+            return self._builtin[name]
+        package = within[-1].partition("/")[0]
+        for full in (_short(name), f"{package}/{name}", f"std_msgs/{name}"):
+            if full in self._texts and "/" in full:
+                return self.struct(full, within)
+        raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")

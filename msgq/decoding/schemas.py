@@ -1,0 +1,80 @@
+"""Schemas that a user names, for endpoints that say nothing of what their messages mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgq.decoding.capnproto.compiled import compiled
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
+from msgq.errors import InvalidValueError
+from msgq.schema import Schema, schema_of
+from msgq.selection import Choice, Selection, chosen
+
+_FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
+_EVERY = re.compile("")
+
+
+class Schemas:
+    """Schemas for endpoints that have none. It never changes, can be pickled, and may be used by many threads.
+
+    What an endpoint says itself counts, unless it is only an encoding whose messages need a definition.
+    """
+
+    def __init__(self, chosen: Mapping[Choice, Schema]) -> None:
+        """Choose schemas.
+
+        Parameters
+        ----------
+        chosen : by names of endpoints, or expressions, as `Selection` has them; the first one that fits counts.
+        """
+        self._chosen = [(Selection([choice]), schema) for choice, schema in chosen.items()]
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> Schemas:
+        """Return what a person wrote.
+
+        Parameters
+        ----------
+        texts : each as "[ENDPOINT=]ENCODING:FILE:NAME": "capnproto:log.capnp:Event" is for all endpoints,
+            "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" for those whose names match. The file has the definition
+            of the message that is called so, and what that needs: for "capnproto" a text (.capnp, which takes pycapnp)
+            or the binary form; for "cdr" IDL (.idl) or the texts of ROS 2; for "ros1" the texts of ROS 1; for
+            "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need none:
+            "state=json".
+
+        Raises
+        ------
+        InvalidValueError : a text is none of these, or its file cannot be read.
+        MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
+        """
+        found: dict[Choice, Schema] = {}
+        for text in texts:
+            endpoint, equals, named = text.rpartition("=")
+            found.setdefault(chosen(endpoint) if equals else _EVERY, _schema(named))
+        return cls(found)
+
+    def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
+        """Return the schema of an endpoint that says this of itself."""
+        if schema is not None and schema.encoding and (schema.data or schema.encoding in SELF_DESCRIBING):
+            return schema
+        return next((found for selection, found in self._chosen if endpoint in selection), schema)
+
+
+def _schema(text: str) -> Schema:
+    encoding, _, rest = text.partition(":")
+    file, _, name = rest.partition(":")
+    if encoding not in ENCODINGS:
+        known = ", ".join(sorted(ENCODINGS))
+        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_FORM}, of {known}")
+    if encoding in SELF_DESCRIBING:
+        return Schema(encoding, encoding)
+    if not file or not name:
+        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_FORM}")
+    path = Path(file)
+    try:
+        data = compiled(path) if encoding == "capnproto" else path.read_bytes()
+    except OSError as error:
+        raise InvalidValueError(f"cannot read the schema {file}: {error.strerror}") from None
+    return schema_of(name, encoding, data, "ros2idl" if encoding == "cdr" and path.suffix == ".idl" else "")

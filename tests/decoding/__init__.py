@@ -1,0 +1,1 @@
+"""What payloads say: definitions, messages of every encoding, and schemas that a user names."""

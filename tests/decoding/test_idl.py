@@ -1,0 +1,174 @@
+"""Definitions in IDL."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
+from msgq.decoding.idl import idl_struct
+
+ROS = """\
+================================================================================
+IDL: pkg/msg/Whole
+// generated from rosidl_adapter/resource/msg.idl.em
+#include "pkg/msg/Part.idl"
+
+module pkg {
+  module msg {
+    typedef double double__9[9];
+    typedef pkg::msg::Part pkg__msg__Part;
+    typedef pkg__msg__Part pkg__msg__Part__2[2];
+    module Whole_Constants {
+      @verbatim (language="comment", text="a \\"quoted\\" };")
+      const string NAME = "a;b}";
+      const unsigned long SIDES = 2 * (3 + 1) << 1;
+      const double HALF = -0.5e0;
+    };
+    @verbatim (language="comment", text=
+      "first" "second")
+    struct Whole {
+      @default (value=5)
+      long count, grid[2][Whole_Constants::SIDES];
+      double__9 covariance;
+      pkg__msg__Part__2 parts;
+      sequence<sequence<octet, 4>, Whole_Constants::SIDES> data;
+      string<5> text;
+      wstring wide;
+      unsigned long long most;
+      Color color;
+      @unit (value="m") float _module;
+    };
+    enum Color { RED, @value(5) GREEN, BLUE };
+  };
+};
+
+================================================================================
+IDL: pkg/msg/Part
+module pkg { module msg { /* of two
+lines */ struct Part { boolean truth; }; }; };
+"""
+
+
+def fields(text: str, name: str = "A") -> dict[str, Type]:
+    return dict(idl_struct(name, text).fields)
+
+
+def test_files_of_ros() -> None:
+    found = fields(ROS, "pkg/msg/Whole")
+    assert list(found) == ["count", "grid", "covariance", "parts", "data", "text", "wide", "most", "color", "module"]
+    grid, parts, data, color = found["grid"], found["parts"], found["data"], found["color"]
+    assert isinstance(grid, Array)
+    assert isinstance(grid.of, Array)
+    assert (grid.length, grid.of.length, grid.of.of) == (2, 16, Number("i4"))
+    assert isinstance(parts, Array)
+    assert isinstance(parts.of, Struct)
+    assert parts.of.fields == (("truth", Number("b1")),)
+    assert isinstance(data, Sequence)
+    assert isinstance(data.of, Sequence)
+    assert (found["text"], found["wide"]) == (Text(), Text(wide=True))
+    assert isinstance(color, Enum)
+    assert color.names == {0: "RED", 5: "GREEN", 6: "BLUE"}
+
+
+def test_names_are_those_of_the_innermost_module() -> None:
+    text = """
+    struct T { octet outer; };
+    module m { struct T { octet inner; }; module n { struct A { T near; ::T far; m::T same; }; }; };
+    """
+    found = fields(text, "m::n::A")
+    assert [one.fields[0][0] for one in found.values() if isinstance(one, Struct)] == ["inner", "outer", "inner"]
+
+
+def test_what_xcdr2_has_to_know() -> None:
+    text = "@{} struct A {{ octet x; }};"
+    assert idl_struct("A", text.format("final")).appendable is False
+    assert idl_struct("A", text.format("appendable")).appendable is True
+    assert idl_struct("A", text.format("extensibility(APPENDABLE)")).appendable is True
+    assert idl_struct("A", text.format("nested")).appendable is None
+    with pytest.raises(ValueError, match="A is no struct"):
+        idl_struct("A", text.format("mutable"))
+
+
+def test_a_struct_has_the_fields_of_its_base() -> None:
+    assert list(fields("struct A : B { octet y; }; struct B { octet x; };")) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("member", "what"),
+    [
+        ("@optional long x;", "an optional member"),
+        ("U x;", "a union"),
+        ("sequence<U> x[3];", "a union"),
+        ("map<string, long> x;", "map"),
+        ("long double x;", "long double"),
+        ("fixed<5, 2> x;", "fixed"),
+        ("wchar x;", "wchar"),
+        ("Few x;", "an enum of few bits"),
+        ("M x;", "a mutable struct"),
+    ],
+)
+def test_what_is_not_decoded_hinders_only_messages_that_have_it(member: str, what: str) -> None:
+    more = "union U switch(long) { case 1: long a; default: string b; }; @bit_bound(8) enum Few { ONE };"
+    found = fields(f"{more} @mutable struct M {{ long x; }}; struct A {{ {member} octet y; }};")
+    assert found == {"x": Unknown(what), "y": Number("u1")}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("struct B { octet x; };", "it has no struct A"),
+        ("const long A = 5;", "A is no struct"),
+        ("struct A { B b; }; struct B { A a; };", "A is within itself"),
+        ("struct A { Missing x; };", "A needs Missing, whose definition is not there"),
+        ("const long N = M; const long M = N; struct A { octet x[N]; };", "N is within itself"),
+        ("struct A { octet x[1 << 100000000000]; };", "it has 1 << 100000000000"),
+        ("struct A { octet x[1 / 0]; };", "it has 1 / 0"),
+        ("struct A { octet x[9999999999 * 9999999999]; };", "a number of more than 64 bits"),
+        ("struct A { octet x[-1]; };", "an array of -1 elements"),
+        ('struct A { octet x["a"]; };', "is no length"),
+        ("struct A { octet x[0.5]; };", "0.5 is no length"),
+        ("struct A { octet x; octet x; };", "A has two fields of one name"),
+        ("struct A { N x; }; const long N = 1;", "N is a constant, and no type"),
+        ("struct A { octet x", "it ends within a definition"),
+        ("struct A { octet x; ", "it ends within a definition"),
+        ("struct A { octet ; };", "';' is no name"),
+        ("struct A { octet x }; ", "before '}' it lacks ';'"),
+        ("interface A { };", "it has 'interface' where a definition begins"),
+        ('struct A { octet x; }; "', "it is no IDL"),
+        ("\\", "it is no IDL"),
+    ],
+)
+def test_texts_that_make_no_sense(text: str, why: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # its text is looked at below
+        idl_struct("A", text)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"const long X = {'(' * 4000}1{')' * 4000}; struct A {{ octet b[X]; }};",
+        f"const long X = {'-' * 4000}1; struct A {{ octet b[X]; }};",
+        f"struct A {{ {'sequence<' * 4000}long{'>' * 4000} b; }};",
+        f"struct A {{ octet x{'[2]' * 4000}; }};",
+        "".join(f"struct A{i or ''} {{ A{i + 1} b; }};" for i in range(4000)) + "struct A4000 { long x; };",
+        "".join(f"struct A{i or ''} {{ A{i + 1} a, b, c, d; }};" for i in range(40)) + "struct A40 { long x; };",
+        "module a {" * 20_000,
+        "".join(f"const long X{i} = X{i + 1};" for i in range(4000)) + "struct A { octet x[X0]; };",
+        "struct A {" + "".join(f"octet x{i};" for i in range(70_000)) + "};",
+        "@" * 20_000,
+        "/*" * 20_000,
+        '"' * 20_000,
+        "'" * 20_000,
+        "a::" * 20_000,
+        "{" * 20_000,
+        "struct A {" * 5000,
+    ],
+)
+def test_texts_that_would_cost_much_are_refused_soon(text: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ValueError):  # noqa: PT011  # for whatever reason
+        idl_struct("A", text)
+    assert time.process_time() - begin < 5

@@ -1,0 +1,156 @@
+"""Definitions of ROS 1 and ROS 2 as their texts have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgq.decoding.definitions import PLACEHOLDER, Array, Number, Sequence, Struct, Text, is_octets
+from msgq.decoding.rosmsg import ros1_struct, ros2_struct
+
+LINE = "=" * 80
+
+
+def fields(text: str) -> dict[str, object]:
+    return dict(ros2_struct("pkg/msg/Name", text).fields)
+
+
+def test_every_kind_of_line() -> None:
+    found = fields(
+        "# a comment, and no field: int32 x\r\n"
+        "int32 FULL=5 # a constant\n"
+        'string NAME = "# = [" \n'
+        "bool truth true\n"
+        "byte one\n"
+        "char two\n"
+        "  uint8[]   data # of a picture\n"
+        "int8[4] four\n"
+        "float32 half 0.5\n"
+        'string<=10[<=3] texts ["a", "b"]\n'
+        "wstring wide\n"
+        "@key\n"
+        "@key float64[<=5] some\n"
+        "uint16 last#comment\n"
+    )
+    assert list(found) == ["truth", "one", "two", "data", "four", "half", "texts", "wide", "some", "last"]
+    assert found["truth"] == Number("b1")
+    assert found["one"] == found["two"] == Number("u1")
+    assert is_octets(found["data"])  # type: ignore[arg-type]  # it is a type
+    assert isinstance(found["four"], Array)
+    assert (found["four"].of, found["four"].length) == (Number("i1"), 4)
+    assert found["half"] == Number("f4")
+    assert isinstance(found["texts"], Sequence)
+    assert found["texts"].of == Text()
+    assert found["wide"] == Text(wide=True)
+    assert isinstance(found["some"], Sequence)
+    assert found["last"] == Number("u2")
+
+
+def test_other_definitions_are_found_by_their_names() -> None:
+    text = (
+        f"Header header\nPoint near\nother/Point far\nother/msg/Point[] points\nbuiltin_interfaces/Time when\n"
+        f"{LINE}\nMSG: std_msgs/Header\nstring frame_id\n"
+        f"{LINE}\nMSG: pkg/msg/Point\nint32 x\n"
+        f"{LINE}\nMSG: other/Point\nPart y\n"
+        f"{LINE}\nMSG: other/Part\nfloat64 z"
+    )
+    found = fields(text)
+    names = {name: kind.name for name, kind in found.items() if isinstance(kind, Struct)}
+    assert names == {
+        "header": "std_msgs/Header",
+        "near": "pkg/Point",
+        "far": "other/Point",
+        "when": "builtin_interfaces/Time",
+    }
+    assert isinstance(found["far"], Struct)
+    assert isinstance(found["far"].fields[0][1], Struct), "a name without a package is of the package that says it"
+
+
+def test_a_message_without_fields() -> None:
+    assert ros2_struct("std_msgs/msg/Empty", "").fields == ((PLACEHOLDER, Number("u1")),), "as in CDR"
+    assert ros1_struct("std_msgs/Empty", "# nothing\n").fields == ()
+
+
+def test_what_ros_1_has_of_its_own() -> None:
+    found = dict(
+        ros1_struct("pkg/Name", "byte b\nchar c\ntime stamp\nduration[2] spans\nstring NOTE=# no comment").fields
+    )
+    assert list(found) == ["b", "c", "stamp", "spans"]
+    assert (found["b"], found["c"]) == (Number("i1"), Number("u1"))
+    assert isinstance(found["stamp"], Struct)
+    assert found["stamp"].fields == (("secs", Number("u4")), ("nsecs", Number("u4")))
+    assert isinstance(found["spans"], Array)
+    with pytest.raises(ValueError, match="needs wstring"):
+        ros1_struct("pkg/Name", "wstring x")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("int32", "has in line 1 no field: 'int32'"),
+        ("int32 x y=", ""),
+        ("int32 a-b", "no field"),
+        ("int32[ x", "no field"),
+        ("---\nint32 x", "no field"),
+        ("int32 x\nint64 x", "two fields of one name"),
+        ("Thing x", "needs Thing, whose definition is not there"),
+        ("Name x", "pkg/Name is within itself"),
+        ("Name[] x", "pkg/Name is within itself"),
+        ("uint8[99999999999] x", "an array of 99999999999 elements"),
+        ("uint8[0] x", "an array of 0 elements"),
+        (f"int32 x\n{LINE}\nint32 y", "behind a separator stands 'int32 y'"),
+    ],
+)
+def test_texts_that_make_no_sense(text: str, why: str) -> None:
+    if not why:
+        assert list(fields(text)) == ["x"], "what stands behind a name is its default"
+        return
+    with pytest.raises(ValueError, match=why.replace("[", r"\[")):
+        fields(text)
+
+
+def test_definitions_are_bounded() -> None:
+    deep = (
+        "B0 x\n" + "".join(f"{LINE}\nMSG: pkg/B{i}\nB{i + 1} x\n" for i in range(60)) + f"{LINE}\nMSG: pkg/B60\nbool x"
+    )
+    with pytest.raises(ValueError, match="deeper than 50 levels"):
+        fields(deep)
+    several = "\n".join("B{0} x%d" % i for i in range(10))  # noqa: UP031  # it has braces
+    wide = several.format(0) + "".join(f"\n{LINE}\nMSG: pkg/B{i}\n{several.format(i + 1)}" for i in range(12))
+    with pytest.raises(ValueError, match="more than 65536 fields"):
+        fields(f"{wide}\n{LINE}\nMSG: pkg/B12\nbool x")
+    nothing = f"{LINE}\nMSG: pkg/None_\n# nothing"
+    with pytest.raises(ValueError, match="elements without bytes"):
+        ros1_struct("pkg/Name", f"None_[] x\n{nothing}")
+
+
+@pytest.mark.slow
+def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
+    from rosbags.interfaces import Nodetype
+    from rosbags.typesys import Stores, get_typestore
+
+    def compare(store: object, name: str, found: Struct) -> None:
+        said = store.fielddefs[name][1]  # type: ignore[attr-defined]  # it is rosbags'
+        if said[0][0] == PLACEHOLDER and not found.fields:
+            return
+        assert [field for field, _ in said] == [field for field, _ in found.fields], name
+        for (_, (node, what)), (_, kind) in zip(said, found.fields, strict=True):
+            if node in (Nodetype.ARRAY, Nodetype.SEQUENCE):
+                assert isinstance(kind, Array if node == Nodetype.ARRAY else Sequence), name
+                assert not isinstance(kind, Array) or kind.length == what[1], name
+                (node, what), kind = what[0], kind.of
+            if node == Nodetype.NAME:
+                assert isinstance(kind, Struct), name
+                if kind.name not in ("time", "duration"):
+                    compare(store, what, kind)
+            else:
+                assert (kind == Text()) == (what[0] == "string"), name
+                assert isinstance(kind, (Text, Number)), name
+
+    compared = 0
+    for which in Stores:
+        store, first = get_typestore(which), "ROS1" in which.name
+        for name in store.fielddefs:
+            text = store.generate_msgdef(name, ros_version=1 if first else 2)[0]
+            compare(store, name, (ros1_struct if first else ros2_struct)(name, text))
+            compared += 1
+    assert compared > 1000

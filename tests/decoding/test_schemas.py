@@ -1,0 +1,167 @@
+"""Schemas that a user names, for endpoints that have none: in the library, in the commands, for many forms of text."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import capnp
+import pytest
+
+import msgq
+from msgq import Schema
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader, Schemas, compare
+from tests.command import run
+from tests.recording.logs import write_log
+
+EVENT = "@0xf3b1f17e25a4285c;\nstruct Event { time @0 :UInt64; union { speed @1 :Float32; name @2 :Text; } }\n"
+JSON = Schema("any", "json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("capnp")
+    (folder / "log.capnp").write_text(EVENT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def event(folder: Path) -> Any:
+    """Return what writes events. pycapnp ends the process when it loads another file with the same id."""
+    return capnp.load(str(folder / "log.capnp")).Event
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    """Return what names the schema of an event of Cap'n Proto, as of openpilot's logs."""
+    return f"capnproto:{folder}/log.capnp:Event"
+
+
+@pytest.fixture
+def log(tmp_path: Path, event: Any) -> Path:
+    messages = [("car", i, event.new_message(time=i, speed=i / 2).to_bytes()) for i in range(3)]
+    return write_log(tmp_path / "a.mcap", *messages, ("said", 5, b"{}"), ("other", 6, b"?"), schemas={"said": JSON})
+
+
+def test_what_an_endpoint_says_itself_counts() -> None:
+    chosen, said = Schema("b", "json"), Schema("a", "cdr", b"int32 x")
+    schemas = Schemas({"a": chosen, re.compile("^c"): Schema("c", "cbor")})
+    assert schemas.of("a", None) == chosen
+    assert schemas.of("a", said) == said
+    assert schemas.of("a", Schema("a", "cbor")).encoding == "cbor"  # type: ignore[union-attr]  # it is there
+    assert schemas.of("a", Schema("a", "cdr")) == chosen, "an encoding alone says nothing, if a definition is needed"
+    assert schemas.of("cd", None) == Schema("c", "cbor")
+    assert schemas.of("b", None) is None
+    assert pickle.loads(pickle.dumps(schemas)).of("a", None) == chosen
+
+
+def test_each_form_of_text(tmp_path: Path, text: str) -> None:
+    (tmp_path / "A.msg").write_text("int32 x")
+    (tmp_path / "A.idl").write_text("struct A { long x; };")
+    (tmp_path / "dtype").write_text('[["x", "<i4"]]')
+    schemas = Schemas.of_texts(
+        [
+            f"idl=cdr:{tmp_path}/A.idl:A",
+            f"ros*=cdr:{tmp_path}/A.msg:pkg/msg/A",
+            f"old=ros1:{tmp_path}/A.msg:pkg/A",
+            f"/struct=struct:{tmp_path}/dtype:Pair",
+            "j|k=json",
+            text,
+        ]
+    )
+    names = ("idl", "ros2", "old", "/struct", "k", "whatever")
+    found = [schemas.of(name, None) for name in names]
+    assert [(one.encoding, one.schema_encoding, one.name) for one in found if one is not None] == [
+        ("cdr", "ros2idl", "A"),
+        ("cdr", "ros2msg", "pkg/msg/A"),
+        ("ros1", "ros1msg", "pkg/A"),
+        ("struct", "struct", "Pair"),
+        ("json", "jsonschema", "json"),
+        ("capnproto", "capnproto", "Event"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("log.capnp:Event", "has the encoding 'log.capnp'; give [ENDPOINT=]ENCODING:FILE:NAME, of capnproto, cbor"),
+        ("cdr", "lacks the file or the message's name"),
+        ("cdr:file", "lacks the file or the message's name"),
+        ("cdr:no-such-file:A", "cannot read the schema no-such-file: No such file or directory"),
+        ("capnproto:no-such-file.capnp:A", "cannot read the schema no-such-file.capnp: No such file"),
+        ("(=json", "is no regular expression"),
+    ],
+)
+def test_texts_that_make_no_sense(text: str, why: str) -> None:
+    with pytest.raises(InvalidValueError) as error:
+        Schemas.of_texts([text])
+    assert why in str(error.value)
+
+
+def test_a_schema_of_any_size_can_be_named(tmp_path: Path) -> None:
+    """That of openpilot's logs is larger than what an endpoint can have."""
+    fields = "".join(f"  field{i} @{i + 1} :Int32;\n" for i in range(3000))
+    (tmp_path / "log.capnp").write_text(f"@0xf3b1f17e25a4285b;\nstruct Event {{\n  time @0 :UInt64;\n{fields}}}\n")
+    schema = Schemas.of_texts([f"capnproto:{tmp_path}/log.capnp:Event"]).of("a", None)
+    assert schema is not None
+    assert len(schema.data) > 46608
+
+
+def values(log: LogReader) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for message, value in log.decoded():
+        found.setdefault(message.endpoint, []).append(value)
+    return found
+
+
+def test_logs_are_decoded_by_them(log: Path, text: str) -> None:
+    schemas = Schemas.of_texts([f"car={text}"])
+    reader = LogReader(log, schemas=schemas)
+    expected = {"car": [{"time": i, "speed": i / 2} for i in range(3)], "said": [{}], "other": [b"?"]}
+    assert values(reader) == values(reader.between(0)) == expected
+    assert values(LogReader(log))["other"] == [b"?"]
+    (piece,) = pickle.loads(pickle.dumps(reader)).split(1 << 20)
+    assert values(piece) == expected
+    info = reader.endpoints["car"].schema
+    assert info is not None
+    assert info.name == "Event"
+
+
+def test_logs_are_compared_by_them(log: Path, text: str, event: Any, tmp_path: Path) -> None:
+    changed = [("car", i, event.new_message(time=i, speed=i).to_bytes()) for i in range(3)]
+    others = [("said", 5, b"{}"), ("other", 6, b"?")]
+    second = write_log(tmp_path / "b.mcap", *changed, *others, schemas={"said": JSON})
+    schemas = Schemas.of_texts([text])
+    first = compare(LogReader(log, schemas=schemas), LogReader(second, schemas=schemas)).first
+    assert first is not None
+    assert (first.field, first.a, first.b) == ("speed", 0.5, 1.0)
+    assert "speed" in run("bag", "diff", log, second, "--schema", text, code=1).output
+    assert "speed" not in run("bag", "diff", log, second, code=1).output
+
+
+def test_the_commands_take_them(log: Path, text: str, tmp_path: Path) -> None:
+    run("bag", "convert", log, "-o", tmp_path / "a.jsonl", "--schema", f"c*={text}")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["value"]["speed"] for line in lines[:3]] == [0, 0.5, 1]
+    assert "data" in lines[-1]
+    assert '{"time": 2, "speed": 1.0}' in run("bag", "cat", log, "--schema", text).output
+    output = run("bag", "cat", log, "--schema", "nonsense", code=2).output
+    assert "has the encoding 'nonsense'" in output
+
+
+def test_echo_takes_them(prefix: str, text: str, event: Any) -> None:
+    command = [sys.executable, "-m", "msgq", "echo", "car", "-n", "1", "--json", "--schema", text]
+    with msgq.PubSocket() as pub:
+        pub.connect(msgq.context, "car")
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            while process.poll() is None:
+                pub.send(event.new_message(time=7, name="a").to_bytes())
+            assert process.stdout is not None
+            said = json.loads(process.stdout.read())
+    assert (said["schema"], said["value"]) == ("Event", {"time": 7, "name": "a"})

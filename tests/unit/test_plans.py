@@ -1,0 +1,190 @@
+"""Messages of CDR and ROS 1 taken apart into columns: as reading them one by one does, whatever they are."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msgq.decoding.definitions import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
+from msgq.decoding.plans import NoPlanError, Plan, plan_of
+from msgq.decoding.values import ValueReader
+from msgq.schema import Schema
+from tests.recording.ros_messages import CODES, Encoder
+
+EMPTY = Struct("empty", ())
+
+
+NAMES = ("a", "b", "c", "d")
+
+
+def struct_of(kinds: list[Type]) -> Struct:
+    return Struct("S", tuple(zip(NAMES, kinds, strict=False)))
+
+
+def larger(inner: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+    return st.one_of(
+        st.builds(Array, inner, st.integers(1, 3)),
+        st.builds(Sequence, inner),
+        st.lists(inner, min_size=1, max_size=4).map(struct_of),
+    )
+
+
+LEAVES: list[Type] = [*map(Number, CODES), Text()]
+TYPES = st.recursive(st.sampled_from(LEAVES), larger, max_leaves=8)
+
+
+def values_of(of: Type) -> st.SearchStrategy[Any]:
+    match of:
+        case Number(code="b1"):
+            return st.booleans()
+        case Number(code=code) if code[0] == "f":
+            return st.floats(width=32)
+        case Number(code=code):
+            bits = 8 * int(code[1:])
+            least = -(1 << (bits - 1)) if code[0] == "i" else 0
+            return st.integers(least, least + (1 << bits) - 1)
+        case Struct(fields=fields):
+            return st.fixed_dictionaries({name: values_of(kind) for name, kind in fields})
+        case Array(of=inner, length=length):
+            return st.lists(values_of(inner), min_size=length, max_size=length)
+        case Sequence(of=inner):
+            return st.lists(values_of(inner), max_size=4)
+    return st.text(max_size=6)
+
+
+def plain(value: Any) -> Any:
+    """Return a value that equals another one if they say the same; structs without fields are none."""
+    if isinstance(value, dict):
+        return {name: said for name, one in value.items() if (said := plain(one)) != {}}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return "NaN" if value != value else value
+
+
+def one_by_one(of: Struct, is_cdr: bool, message: bytes) -> Any:
+    try:
+        value = ValueReader(of, is_cdr).read(message)
+    except ValueError:
+        return None
+    return plain(value)
+
+
+def by_column(of: Struct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
+    """Return the values, None of what is no such message."""
+    found, failed = Plan(of, is_cdr).columns(pa.array([b"before", *messages], pa.binary()).slice(1))
+    found.validate(full=True)
+    assert len(found) == np.count_nonzero(~failed)
+    values = iter(found.to_pylist())
+    return [None if one else plain(next(values)) for one in failed]
+
+
+STRUCTS = st.lists(TYPES, min_size=1, max_size=4).map(struct_of)
+FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
+
+
+@given(st.data(), STRUCTS, FORMS)
+@settings(deadline=None)
+def test_columns_say_what_was_written(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
+    is_cdr, order = form
+    written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
+    messages = [Encoder(is_cdr, order).message(of, value) for value in written]
+    made = [plain(octets(of, value)) for value in written]
+    assert by_column(of, is_cdr, messages) == made
+    assert [one_by_one(of, is_cdr, message) for message in messages] == made
+
+
+def octets(of: Type, value: Any) -> Any:
+    """Return a value with bytes for unsigned numbers of 8 bits."""
+    if is_octets(of):
+        return bytes(value)
+    match of:
+        case Struct(fields=fields):
+            return {name: octets(kind, value[name]) for name, kind in fields}
+        case Array(of=inner) | Sequence(of=inner):
+            return [octets(inner, one) for one in value]
+    return value
+
+
+@given(st.data(), STRUCTS, FORMS)
+@settings(deadline=None, max_examples=300)
+def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
+    is_cdr, order = form
+    messages = []
+    for value in data.draw(st.lists(values_of(of), min_size=2, max_size=4)):
+        message = bytearray(Encoder(is_cdr, order).message(of, value))
+        for place in data.draw(st.lists(st.integers(0, len(message) - 1), max_size=3)) if message else ():
+            message[place] = data.draw(st.sampled_from([0, 1, 2, 4, 127, 128, 255]))
+        messages.append(
+            bytes(message[: data.draw(st.integers(0, len(message)))] if data.draw(st.booleans()) else message)
+        )
+    assert by_column(of, is_cdr, messages) == [one_by_one(of, is_cdr, message) for message in messages]
+
+
+@pytest.mark.parametrize("behind", [0, 3, 4])
+def test_what_is_behind_a_message(behind: int) -> None:
+    of = Struct("S", (("a", Number("u1")),))
+    assert by_column(of, True, [b"\0\1\0\0\7" + bytes(behind)]) == [{"a": 7} if behind < 4 else None]
+    assert by_column(of, False, [b"\7" + bytes(behind)]) == [None if behind else {"a": 7}]
+
+
+def test_lengths_beyond_a_message_cost_no_memory() -> None:
+    of = Struct("S", (("a", Sequence(Struct("T", (("b", Text()), ("c", Sequence(Number("f8"))))))),))
+    many = b"\0\1\0\0\xff\xff\xff\xff" + bytes(100)
+    assert by_column(of, True, [many, b"\0\1\0\0" + bytes(4)]) == [None, {"a": []}]
+    huge = Struct("S", (("a", Array(Array(Array(of, 2**31 - 1), 2**31 - 1), 2**31 - 1)),))
+    assert by_column(huge, True, [many]) == [None]
+
+
+def test_texts_are_checked() -> None:
+    of = Struct("S", (("a", Text()),))
+    texts = [b"plain", "é€𝄞".encode(), b"12345678\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"]
+    messages = [struct.pack("<I", len(text)) + text for text in texts]
+    assert by_column(of, False, messages) == [{"a": "plain"}, {"a": "é€𝄞"}, None, None, None, None, None]
+
+
+def test_structs_without_fields_are_no_columns() -> None:
+    of = Struct("S", (("a", EMPTY), ("b", Number("i2")), ("c", Struct("T", (("d", EMPTY),)))))
+    assert by_column(of, False, [b"\1\0"]) == [{"b": 1}]
+    with pytest.raises(NoPlanError):
+        Plan(EMPTY, False)
+
+
+def test_lists_have_the_length_that_the_definition_says() -> None:
+    of = Struct("S", (("a", Array(Number("f8"), 9)), ("b", Array(Number("u1"), 16)), ("c", Sequence(Number("b1")))))
+    assert Plan(of, True).type == pa.struct(
+        [("a", pa.list_(pa.float64(), 9)), ("b", pa.binary(16)), ("c", pa.list_(pa.bool_()))]
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", [Text(wide=True), Enum({0: "zero"}), struct_of([Number("u1")])], ids=["wide text", "enum", "many fields"]
+)
+def test_what_has_no_plan(kind: Type) -> None:
+    fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, Struct) else 1)]
+    with pytest.raises(NoPlanError):
+        Plan(Struct("S", tuple(fields)), True)
+
+
+def test_lists_within_lists() -> None:
+    of: Type = Number("u1")
+    for _ in range(17):
+        of = Sequence(of)
+    assert by_column(Struct("S", (("a", of),)), True, [b"\0\1\0\0" + bytes(4)]) == [{"a": []}]
+    with pytest.raises(NoPlanError):
+        Plan(Struct("S", (("a", Sequence(of)),)), True)
+
+
+def test_plans_of_schemas() -> None:
+    made = plan_of(Schema("std_msgs/msg/String", "cdr", b"string data"))
+    assert made is not None
+    assert made.type == pa.struct([("data", pa.string())])
+    assert plan_of(Schema("std_msgs/msg/String", "cdr", b"what is this")) is None
+    assert plan_of(Schema("string", "json", b"string data")) is None

@@ -1,0 +1,102 @@
+/* Fuzzes the taking apart of messages of CDR and ROS 1. Usage as of driver.c.
+ *
+ * Each case makes a plan as Python would, and messages that fit it more or less, which are followed by nothing. What is
+ * checked: no access outside the messages and the columns, which have exactly the room that was counted, that the second
+ * walk takes what the first one counted, and that there are not more elements than the messages have bytes.
+ */
+#include "hostile.h"
+
+#include "decoding/unpack.h"
+
+enum { STEPS_MAX = 40, SLOTS_MAX = 2 * STEPS_MAX, MESSAGES_MAX = 8, BYTES_MAX = 200 };
+
+static mq_step steps[STEPS_MAX];
+static mq_plan plan;
+
+static int64_t add_slot(void) { return fuzz_one_in(8) ? -1 : plan.slots++; }
+
+static mq_step *add_step(int64_t kind, int64_t size, int64_t count) {
+    mq_step *step = &steps[plan.count++];
+    *step = (mq_step){kind, size, count, -1, -1, -1};
+    return step;
+}
+
+/* Add some steps; return the fewest bytes that they take. */
+static int64_t add_steps(int depth) {
+    int64_t least = 0;
+    for (uint64_t more = 1 + fuzz_below(3); more > 0; more--) {
+        const int64_t size = 1 << fuzz_below(4), count = 1 + (int64_t)fuzz_below(3);
+        if (plan.count > STEPS_MAX - 4 * MQ_UNPACK_DEPTH && depth > 0)
+            break;
+        switch (fuzz_below(depth < MQ_UNPACK_DEPTH && plan.count < STEPS_MAX - 2 * MQ_UNPACK_DEPTH - 4 ? 5 : 3)) {
+        case 0:
+            add_step(MQ_STEP_FIXED, size, count)->values = add_slot();
+            least += size * count;
+            break;
+        case 1:
+        case 2: {
+            mq_step *step = add_step(fuzz_one_in(2) ? MQ_STEP_TEXT : MQ_STEP_SEQUENCE, size, -1);
+            step->size = step->kind == MQ_STEP_TEXT ? 1 : size;
+            step->values = add_slot();
+            step->ends = step->values < 0 ? -1 : plan.slots++;
+            least += 4;
+            break;
+        }
+        default: {
+            const int64_t begin = plan.count, times = fuzz_one_in(2) ? -1 : count;
+            mq_step *step = add_step(MQ_STEP_REPEAT, 1, times);
+            step->ends = times < 0 ? add_slot() : -1;
+            step->size = add_steps(depth + 1);
+            step->size += step->size == 0;
+            step->other = plan.count;
+            least += times < 0 ? 4 : times * step->size;
+            add_step(MQ_STEP_AGAIN, 1, -1)->other = begin;
+        }
+        }
+    }
+    return least;
+}
+
+/* Bytes as of small lengths and texts, mostly. */
+static void fill(uint8_t *bytes, int64_t size) {
+    static const uint8_t firsts[] = {0xC3, 0xE2, 0xF0, 0x80}; /* of characters, and what follows */
+    for (int64_t i = 0; i < size; i++)
+        bytes[i] = fuzz_one_in(3) ? (uint8_t)fuzz_below(fuzz_one_in(10) ? 256 : 4) : 0;
+    if (size > 0 && fuzz_one_in(2))
+        bytes[size - 1] = firsts[fuzz_below(4)];
+    if (plan.is_cdr && size > 1 && !fuzz_one_in(8)) {
+        bytes[0] = 0;
+        bytes[1] = (uint8_t)fuzz_below(2);
+    }
+}
+
+static void run_case(void) {
+    int32_t borders[MESSAGES_MAX + 1] = {0};
+    uint8_t failed[MESSAGES_MAX] = {0};
+    mq_slot slots[SLOTS_MAX] = {0}, counted[SLOTS_MAX], kept[SLOTS_MAX];
+    const int64_t rows = fuzz_one_in(2) ? 1 : 1 + (int64_t)fuzz_below(MESSAGES_MAX);
+    plan = (mq_plan){steps, 0, 0, fuzz_one_in(2)};
+    add_steps(0);
+    for (int64_t row = 0; row < rows; row++)
+        borders[row + 1] = borders[row] + (int32_t)fuzz_below(fuzz_one_in(2) ? BYTES_MAX : 16);
+    uint8_t *data = malloc((size_t)borders[rows]);
+    for (int64_t row = 0; row < rows; row++)
+        fill(data + borders[row], borders[row + 1] - borders[row]);
+    fuzz_op = "count";
+    mq_unpack(&plan, data, borders, rows, slots, kept, failed);
+    memcpy(counted, slots, sizeof counted);
+    for (int64_t i = 0; i < plan.slots; i++) {
+        check(slots[i].used >= 0 && slots[i].used <= 4 * borders[rows], "more bytes than messages could have");
+        check(slots[i].total >= 0 && slots[i].total <= borders[rows], "more elements than bytes");
+        slots[i] = (mq_slot){malloc((size_t)slots[i].used), slots[i].used, 0, 0};
+    }
+    fuzz_op = "take";
+    mq_unpack(&plan, data, borders, rows, slots, kept, failed);
+    for (int64_t i = 0; i < plan.slots; i++) {
+        check(slots[i].used == counted[i].used && slots[i].total == counted[i].total, "not what was counted");
+        free(slots[i].bytes);
+    }
+    free(data);
+}
+
+int main(int argc, char **argv) { return fuzz_main(argc, argv, run_case, 1); }
