@@ -1,30 +1,61 @@
-"""Recovery: other readers take the file, nothing that was readable is lost, a kill in the middle harms nothing."""
+"""Recovery: other readers take the file, nothing readable is lost, and whatever happens meanwhile harms nothing."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import signal
+import struct
+import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import lz4.frame
 import pytest
+from mcap import records
+from mcap.reader import make_reader
 
-from msgq.errors import RecordingError
+from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.format import recover as module
-from msgq.recording.format.recover import recover
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, message, write, write_foreign
+from msgq.recording.format.container import HEAD, summary
+from msgq.recording.format.container import encoded as record
+from msgq.recording.format.doctor import examine
+from msgq.recording.format.recover import Recovery, recover, reindex
+from msgq.recording.format.survey import Survey
+from tests.recording.logs import FOREIGN, by_library, channel, chunk, encoded, head, message, write, write_foreign
+from tests.support import in_fork
 
 
 def found(path: Path) -> list[tuple[str, bytes, int]]:
     return [(m.endpoint, m.data, m.log_time) for m in LogReader(path)]
 
 
+def errors(path: Path) -> list[str]:
+    return [str(one) for one in examine(path) if one.severity == "error"]
+
+
 def check_whole(path: Path, expected: list[tuple[str, bytes, int]]) -> None:
     log = LogReader(path)
+    assert [(m.endpoint, m.data, m.log_time) for m in log] == expected
     assert log.files[0].complete
-    assert found(path) == expected
+    assert not log.problems
     assert by_library(path) == expected
+    assert not errors(path)
     assert not recover(path).changed
+
+
+def said(done: Recovery) -> str:
+    return "\n".join(done.done)
+
+
+def flip(path: Path, place: int, bits: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= bits
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4", "uncompressed", "unchunked", "one chunk", "no summary"])
@@ -33,7 +64,7 @@ def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     os.truncate(path, int(path.stat().st_size * share))
     before = found(path)
-    done = recover(path)
+    done = recover(path, in_place=True)
     assert done.messages == len(before)
     check_whole(path, before)
 
@@ -42,66 +73,391 @@ def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"
     last = LogReader(whole).files[0].stretches[-1]
-    for size in range(last.offset + last.length - 3, len(data), 7):
+    for size in range(last.offset + last.length - 3, len(data), 23):
         path.write_bytes(data[:size])
         before = found(path)
-        recover(path)
+        recover(path, in_place=True)
         check_whole(path, before)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp_path: Path, in_place: bool) -> None:
+    """Its schemas and channels are in the summary as well, which has to outlive the recovery."""
+    path = write_foreign(tmp_path / "a.mcap")
+    first = LogReader(path).files[0].stretches[0]
+    flip(path, first.offset + 70)
+    before = found(path)
+    assert 280 < len(before) < 300
+    done = recover(path, in_place=in_place)
+    assert "its CRC is wrong" in said(done) or "decompress" in said(done)
+    assert "4 schemas and channels into the data, which only the summary had" in said(done)
+    check_whole(Path(done.output), before)
+    assert {m.schema.name for m in LogReader(done.output) if m.schema} == {"Number"}
+
+
+def test_a_new_file_is_written_beside_and_never_over_another(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    os.truncate(path, path.stat().st_size // 2)
+    content, before = path.read_bytes(), found(path)
+    done = recover(path)
+    assert (done.path, done.output, done.changed) == (str(path), str(tmp_path / "a.recovered.mcap"), True)
+    assert path.read_bytes() == content
+    check_whole(tmp_path / "a.recovered.mcap", before)
+    for output in (None, tmp_path / "a.recovered.mcap", path):
+        with pytest.raises(RecordingError, match="exists"):
+            recover(path, output)
+    with pytest.raises(InvalidValueError, match="not both"):
+        recover(path, tmp_path / "b.mcap", in_place=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.mcap", "a.recovered.mcap"]
 
 
 def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = path.read_bytes()
-    assert not recover(path).changed
+    for in_place in (True, False):
+        done = recover(path, in_place=in_place)
+        assert (done.changed, done.messages, done.output, done.left) == (False, 300, str(path), ())
     assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.mcap"]
+    recover(path, tmp_path / "b.mcap")
+    assert (tmp_path / "b.mcap").read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["payload", "length", "opcode"])
 def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    data = bytearray(path.read_bytes())
     damaged = LogReader(path).files[0].stretches[4]
-    data[damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place]] ^= 0x40 if place != "opcode" else 6
-    path.write_bytes(data)
-    done = recover(path)
+    flip(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
+    expected = [m for m in found(path) if not damaged.start <= m[2] <= damaged.end]
+    done = recover(path, in_place=True)
     assert done.damaged_bytes >= damaged.length
-    check_whole(
-        path, [m for m in found(write_foreign(tmp_path / "b.mcap")) if not damaged.start <= m[2] <= damaged.end]
-    )
+    check_whole(path, expected)
+    assert len(expected) > 280
 
 
-def test_a_copy_leaves_the_file_alone(tmp_path: Path) -> None:
+# What was "whole" and was not
+
+
+def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    os.truncate(path, path.stat().st_size // 2)
-    before, messages = path.read_bytes(), found(path)
-    recover(path, tmp_path / "b.mcap")
-    assert path.read_bytes() == before
-    check_whole(tmp_path / "b.mcap", messages)
-    with pytest.raises(RecordingError, match="File exists"):
-        recover(path, tmp_path / "b.mcap")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.9, 1.0])
-def test_a_kill_in_the_middle_leaves_what_a_second_recovery_finishes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
-    path = write(tmp_path / "a.mcap", *(chunk(channel(1, "a"), message(1, i, i)) for i in range(5)), b"\6tail")
+    last = LogReader(path).files[0].stretches[-1]
+    flip(path, last.offset + last.length - 5)
     before = found(path)
-
-    class Killed(Exception):
-        pass
-
-    def part_only(fd: int, data: bytes, at: int) -> None:
-        os.pwrite(fd, data[: int(len(data) * share)], at)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_append", part_only)
-        with pytest.raises(Killed):
-            recover(path)
-    assert found(path) == before
-    recover(path)
+    done = recover(path, in_place=True)
+    assert "passed over 1 damaged places" in said(done)
     check_whole(path, before)
+
+
+def test_a_damaged_message_index(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    chunk_end = (lambda stretch: stretch.offset + stretch.length)(LogReader(path).files[0].stretches[3])
+    flip(path, chunk_end + 30)
+    before = found(path)
+    assert len(before) == 300
+    done = recover(path, in_place=True)
+    assert "the message indexes of 1 chunks anew: the message index of channel" in said(done)
+    check_whole(path, before)
+    with path.open("rb") as file:  # which uses them
+        assert sum(1 for _ in make_reader(file).iter_messages(topics=["topic1"], starting_at=2000)) == 67
+
+
+@pytest.mark.parametrize("kind", ["no index", "no summary"])
+def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> None:
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
+    before = found(path)
+    done = recover(path, in_place=True)
+    assert "the message indexes of 24 chunks anew: the first at byte 32: it had none" in said(done)
+    assert ("no summary" in said(done)) == (kind == "no summary")
+    check_whole(path, before)
+    with path.open("rb") as file:
+        found_summary = make_reader(file).get_summary()
+    assert found_summary is not None
+    assert found_summary.statistics is not None
+    assert (found_summary.statistics.message_count, len(found_summary.chunk_indexes)) == (300, 24)
+
+
+def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap", use_chunking=False, enable_data_crcs=True)
+    flip(path, path.read_bytes().index(b'{"n": 77}') + 6)
+    before = found(path)
+    assert b'{"n": 67}' in {m[1] for m in before}
+    done = recover(path, in_place=True)
+    assert "the CRC of the data is said to be" in said(done)
+    check_whole(path, before)
+
+
+def test_wrong_statistics(tmp_path: Path) -> None:
+    parts = (chunk(channel(1, "a"), message(1, 0, 5)),)
+    data = head() + b"".join(parts) + encoded(records.DataEnd(0))
+    wrong = records.Statistics(0, 1, {1: 7}, 1, 7, 5, 0, 5, 0)
+    path = tmp_path / "a.mcap"
+    path.write_bytes(data + summary(len(data), [(11, record(wrong))]))  # type: ignore[list-item]
+    done = recover(path, in_place=True)
+    assert "message_count is said to be 7, and is 1" in str(done)
+    check_whole(path, [("a", b"data", 5)])
+
+
+# Descriptions
+
+
+def test_what_nothing_describes_is_there_at_least_as_bytes(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
+    flip(path, LogReader(path).files[0].stretches[0].offset + 70)
+    assert not found(path)
+    done = recover(path)
+    assert "3 channels or schemas that nothing describes" in said(done)
+    after = found(Path(done.output))
+    assert 280 < len(after) == len(by_library(Path(done.output)))
+    assert {m[0] for m in after} == {"undescribed_1", "undescribed_2", "undescribed_3"}
+    assert not errors(Path(done.output))
+
+
+def test_a_channel_of_the_data_that_the_summary_contradicts_was_damaged(tmp_path: Path) -> None:
+    """Nothing else covers records outside of chunks; a summary has a CRC."""
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
+    before = found(path)
+    flip(path, path.read_bytes().index(b"topic1") + 2, 4)
+    done = recover(path)
+    assert "the summary, whose CRC is right, has another one" in said(done)
+    check_whole(Path(done.output), before)
+
+
+def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) -> None:
+    """The library takes as many bytes as there are, in a record by itself, and reads on in a file."""
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
+    before = found(path)
+    flip(path, path.read_bytes().index(b"jsonschema") + len("jsonschema") + 3)
+    done = recover(path)
+    assert "a schema: its fields make no sense" in said(done)
+    check_whole(Path(done.output), before)
+
+
+def test_channels_that_change_on_purpose_stay(tmp_path: Path) -> None:
+    """As in files that were put one behind the other: what a summary says is of the last one only."""
+    one = write_foreign(tmp_path / "1.mcap", 30)
+    with (tmp_path / "a.mcap").open("wb") as file:
+        other = write_log_of_another(tmp_path / "2.mcap")
+        file.write(one.read_bytes() + other.read_bytes())
+    path = tmp_path / "a.mcap"
+    before = found(path)
+    assert {m[0] for m in before} == {"topic0", "topic1", "topic2", "other"}
+    done = recover(path)
+    assert found(Path(done.output)) == before
+    assert any("another one than before" in one.text for one in done.left)
+
+
+def write_log_of_another(path: Path) -> Path:
+    from mcap.writer import Writer
+
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        writer.add_message(writer.register_channel("other", "json", 0), 9000, b"{}", 9000)
+        writer.finish()
+    return path
+
+
+# Chunks of which a part can be read
+
+
+def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
+    bad = chunk(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), bad, chunk(message(1, 2, 7)))
+    before = found(path)
+    assert [m[2] for m in before] == [5, 6, 7]
+    done = recover(path)
+    assert "1 chunks of their good records" in said(done)
+    check_whole(Path(done.output), before)
+
+
+def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> None:
+    short = struct.pack("<BQ", 5, 10) + bytes(10)
+    no_schema = encoded(records.Schema(0, b"", "", "none"))
+    bad = chunk(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
+    path = write(tmp_path / "a.mcap", bad)
+    done = recover(path)
+    check_whole(Path(done.output), [("a", b"data", 5), ("a", b"data", 6)])
+
+
+def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    before = found(path)
+    flip(path, LogReader(path).files[0].stretches[2].offset + 9 + 1)
+    done = recover(path)
+    assert "it says that its messages are from" in said(done)
+    check_whole(Path(done.output), before)
+
+
+def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: Path) -> None:
+    content = encoded(channel(1, "a"), message(1, 0, 5))
+    packed = lz4.frame.compress(content)[:-4]  # without its end mark
+    bad = encoded(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
+    path = write(tmp_path / "a.mcap", bad)
+    done = recover(path)
+    assert "its lz4 frame has no end" in said(done)
+    check_whole(Path(done.output), found(path))
+
+
+def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
+    """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
+    private = HEAD.pack(0x90, 4) + b"abcd"
+    hidden = chunk(message(1, 1, 6))
+    write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), private, hidden, chunk(message(1, 2, 7)))
+    path = Path(recover(tmp_path / "a.mcap").output)
+    before, data = found(path), path.read_bytes()
+    at = data.index(private)
+    following = LogReader(path).files[0].stretches[2].offset
+    path.write_bytes(data[:at] + HEAD.pack(0x90, following - at - HEAD.size) + data[at + HEAD.size :])
+    assert len(found(path)) == 2
+    check_whole(Path(recover(path).output), before)
+
+
+def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
+    loose = [message(1, i, 10 + i) for i in range(5)]
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), *loose)
+    done = recover(path)
+    assert done.chunks == 2
+    check_whole(Path(done.output), found(path))
+
+
+# Nothing is left of what fails, and nothing is harmed
+
+
+def truncated(path: Path) -> Path:
+    write(path, *(chunk(channel(1, "a"), message(1, i, i)) for i in range(5)), b"\6tail")
+    return path
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def _kind_of_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to write: not every file system has files without a name."""
+    if request.param == "named":
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+
+
+@pytest.mark.usefixtures("_kind_of_file")
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("way", ["new", "output", "in place"])
+def test_a_failure_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, way: str
+) -> None:
+    path = truncated(tmp_path / "a.mcap")
+    before = path.read_bytes()
+    real, calls = os.write, 0
+
+    def failing(fd: int, data: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise failure
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", failing)
+    expected = RecordingError if isinstance(failure, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as error:
+        recover(path, tmp_path / "b.mcap" if way == "output" else None, in_place=way == "in place")
+    if expected is RecordingError:
+        assert "No space left" in str(error.value)
+        assert "is as it was" in str(error.value)
+    assert calls == 4
+    assert os.listdir(tmp_path) == ["a.mcap"]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_with_fewer_messages_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
+    path = truncated(tmp_path / "a.mcap")
+    before = path.read_bytes()
+
+    class Careless(Survey):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            del self.steps[3]
+
+    monkeypatch.setattr(module, "Survey", Careless)
+    with pytest.raises(RecordingError, match=r"of the 5 messages in .*, 4 would be left"):
+        recover(path, in_place=in_place)
+    assert os.listdir(tmp_path) == ["a.mcap"]
+    assert path.read_bytes() == before
+
+
+CALLS = ("open", "write", "pwrite", "fsync", "fchmod", "fchown", "link", "replace", "rename", "unlink", "ftruncate")
+
+
+def killed_at(step: int, work: Callable[[], object]) -> int:
+    """Run in a child that is killed before its so-manieth system call that could change anything."""
+
+    def child() -> None:
+        left = step
+
+        def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **named)
+
+            return call
+
+        for name in CALLS:
+            setattr(os, name, dying(getattr(os, name)))
+        work()
+
+    return in_fork(child)
+
+
+@pytest.mark.usefixtures("_kind_of_file")
+@pytest.mark.parametrize("in_place", [True, False])
+def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
+    """What: a recovery is killed before each call that could change a file, of one whose first chunk is damaged.
+
+    Why: its schemas and channels are in the summary only, which a recovery replaces.
+
+    Failure would mean: what was readable before is not readable any more, or a half file has got the name.
+    """
+    original = write_foreign(tmp_path / "original", 100)
+    flip(original, LogReader(original).files[0].stretches[0].offset + 70)
+    content, before = original.read_bytes(), found(original)
+    folder, seen = tmp_path / "folder", set()
+    for step in range(1, 200):
+        folder.mkdir()
+        path = folder / "a.mcap"
+        path.write_bytes(content)
+        code = killed_at(step, partial(recover, path, in_place=in_place))
+        assert found(path) == before
+        left = set(os.listdir(folder)) - {"a.mcap"}
+        for name in left:
+            if name == "a.recovered.mcap":
+                check_whole(folder / name, before)
+                assert path.read_bytes() == content
+            else:
+                assert name.startswith(".a")  # which no reader takes for a log
+        seen.add(path.read_bytes() == content)
+        if in_place:
+            recover(path, in_place=True)
+            check_whole(path, before)
+        for name in os.listdir(folder):
+            (folder / name).unlink()
+        folder.rmdir()
+        if code == 0:
+            assert step > 10
+            assert seen == ({True, False} if in_place else {True})
+            return
+        assert code == -signal.SIGKILL
+    pytest.fail("it never ended")
+
+
+def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
+    path = truncated(tmp_path / "a.mcap")
+    path.chmod(0o640)
+    (tmp_path / "link.mcap").symlink_to(path)
+    recover(tmp_path / "link.mcap", in_place=True)
+    assert (tmp_path / "link.mcap").is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    check_whole(path, found(path))
 
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
@@ -109,18 +465,42 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RecordingError, match="is being written"):
-            recover(path)
+            recover(path, in_place=True)
+        check_whole(Path(recover(path).output), found(path))  # what there is so far
 
 
 def test_a_file_with_nothing_in_it_becomes_whole(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap")
-    assert recover(path).messages == 0
+    assert recover(path, in_place=True).messages == 0
     check_whole(path, [])
 
 
 def test_what_is_no_log_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("hello")
-    with pytest.raises(RecordingError, match="no MCAP file"):
-        recover(path)
+    for in_place in (True, False):
+        with pytest.raises(RecordingError, match="no MCAP file"):
+            recover(path, in_place=in_place)
     assert path.read_text() == "hello"
+    assert os.listdir(tmp_path) == ["text"]
+
+
+# Indexes anew
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_reindexed_a_file_is_the_same_with_all_indexes(tmp_path: Path, kind: str) -> None:
+    path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
+    before = found(path)
+    done = reindex(path)
+    assert done.output == str(tmp_path / "a.reindexed.mcap")
+    assert done.changed
+    assert not [one for one in examine(Path(done.output)) if one.rule != "order"]
+    assert found(Path(done.output)) == before
+    with Path(done.output).open("rb") as file:
+        reader = make_reader(file)
+        assert sum(1 for _ in reader.iter_messages(["topic2"])) == 100
+        found_summary = reader.get_summary()
+    assert found_summary is not None
+    assert all(index.message_index_offsets for index in found_summary.chunk_indexes)
+    assert [one.name for one in found_summary.metadata_indexes] == ["note"]

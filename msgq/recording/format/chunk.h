@@ -10,9 +10,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "format/tally.h"
+
 enum {
     MQ_RECORD_HEADER = 31, /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
     MQ_RECORD_OPCODE = 5,  /* Message */
+    MQ_INDEX_HEADER = 15,  /* opcode u8, length u64, channel u16, bytes of the entries u32 */
+    MQ_INDEX_OPCODE = 7,   /* MessageIndex */
+    MQ_INDEX_ENTRY = 16,   /* log_time u64, offset u64 */
+    MQ_CHANNEL_IDS = 1 << 16,
 };
 
 typedef struct {
@@ -28,6 +34,20 @@ typedef struct {
     mq_log_entry *entries;
     uint32_t entries_room, entries_used;
 } mq_log_chunk;
+
+/* A message that lies in other bytes, to be appended. */
+typedef struct {
+    int64_t log_time, publish_time, origin_time;
+    int64_t offset, length; /* of the payload */
+    uint32_t sequence;
+    uint16_t channel;
+    uint16_t content; /* in which of several bytes */
+} mq_log_row;
+
+typedef struct {
+    const uint8_t *bytes;
+    int64_t size;
+} mq_log_content;
 
 static inline void mq_put(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
 
@@ -65,6 +85,73 @@ static inline bool mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, ui
     mq_put(mq_log_chunk_payload(chunk), data, size);
     mq_log_chunk_take_in(chunk, channel, sequence, log_time, publish_time, origin_time, size);
     return true;
+}
+
+/* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row behind the
+ * last one that was appended; -1: the next one does not lie in its content. */
+static inline int64_t mq_log_chunk_take(mq_log_chunk *chunk, const mq_log_row *rows, int64_t from, int64_t count,
+                                        const mq_log_content *contents, int64_t content_count) {
+    for (; from < count && chunk->used < chunk->enough; from++) {
+        const mq_log_row *row = &rows[from];
+        if (row->content >= content_count || row->length < 0 || row->offset < 0)
+            return -1;
+        const mq_log_content *content = &contents[row->content];
+        if (row->length > content->size || row->offset > content->size - row->length)
+            return -1;
+        if (!mq_log_chunk_append(chunk, row->channel, row->sequence, (uint64_t)row->log_time,
+                                 (uint64_t)row->publish_time, row->origin_time, content->bytes + row->offset,
+                                 (uint64_t)row->length))
+            break;
+    }
+    return from;
+}
+
+/* Count the messages of each channel, which has a place for each id that there can be, of zeros before. Returns the
+ * place behind the last one that was counted in. */
+static inline uint32_t mq_log_chunk_channels(const mq_log_chunk *chunk, uint32_t *counts) {
+    uint32_t behind = 0;
+    for (uint32_t i = 0; i < chunk->entries_used; i++) {
+        const uint32_t channel = chunk->entries[i].channel;
+        counts[channel]++;
+        if (channel >= behind)
+            behind = channel + 1;
+    }
+    return behind;
+}
+
+/* Begin the index of a channel; its entries follow. Returns the place of the first one. */
+static inline uint8_t *mq_log_index_begin(uint8_t *to, uint16_t channel, uint32_t count) {
+    const uint32_t bytes = count * MQ_INDEX_ENTRY;
+    const uint64_t length = 6 + (uint64_t)bytes;
+    to[0] = MQ_INDEX_OPCODE;
+    mq_put(to + 1, &length, 8);
+    mq_put(to + 9, &channel, 2);
+    mq_put(to + 11, &bytes, 4);
+    return to + MQ_INDEX_HEADER;
+}
+
+/* Write the entry of each message to where the index of its channel goes on, which moves; `shift` bytes are before the
+ * first message. */
+static inline void mq_log_chunk_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
+    for (uint32_t i = 0; i < chunk->entries_used; i++) {
+        const mq_log_entry *entry = &chunk->entries[i];
+        const uint64_t offset = entry->offset + shift;
+        uint8_t *to = places[entry->channel];
+        mq_put(to, &entry->log_time, 8);
+        mq_put(to + 8, &offset, 8);
+        places[entry->channel] = to + MQ_INDEX_ENTRY;
+    }
+}
+
+/* Count the messages of a chunk into the tallies of their channels; numberings[channel] is the channel whose tally has
+ * its losses. Both have a place for each id that there can be. */
+static inline void mq_log_chunk_count(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings) {
+    for (uint32_t i = 0; i < chunk->entries_used; i++) {
+        const mq_log_entry *entry = &chunk->entries[i];
+        const uint64_t end = i + 1 < chunk->entries_used ? entry[1].offset : chunk->used;
+        mq_tally_add(&tallies[entry->channel], &tallies[numberings[entry->channel]], (int64_t)entry->log_time,
+                     entry->sequence, (int64_t)(end - entry->offset - MQ_RECORD_HEADER));
+    }
 }
 
 #endif

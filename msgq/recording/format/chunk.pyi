@@ -1,11 +1,18 @@
 """Chunks of a recording that are being filled, below Python."""
 
-from typing import Self, final
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+import numpy as np
 
 #: Bytes of a message record before its payload.
 RECORD_HEADER: int
 #: NumPy dtype of `Chunk.entries`, as its descr.
 ENTRY: list[tuple[str, str]]
+#: What `Chunk.take` appends: a message whose payload lies at `offset` of one of several contents.
+ROW: np.dtype[Any]
+#: How many ids there can be of channels.
+CHANNEL_IDS: int
 
 @final
 class Chunk:
@@ -59,6 +66,52 @@ class Chunk:
         publish_time : ns since the epoch.
         data : of the message.
         origin_time : of what the message comes from, ns since the epoch; 0: it is not known.
+        """
+
+    def take(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
+        """Append messages that lie in other bytes, from row `start` on, until it is full or the next does not fit.
+
+        Parameters
+        ----------
+        rows : of dtype ROW, contiguous.
+        start : the row to begin with.
+        contents : contiguous buffers of bytes, in which the payloads lie.
+
+        Returns
+        -------
+        The row behind the last one that was appended.
+
+        Raises
+        ------
+        InvalidValueError : a row does not lie in its content; those before it are appended.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def count(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
+        """Count the messages; a gap in the sequence of a numbering is a loss.
+
+        Parameters
+        ----------
+        tallies : of dtype TALLY (scan.pyi), one for each channel id; added to.
+        numberings : of each channel id, the one in whose tally losses count: the same for those that share a numbering.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def channels(self) -> dict[int, int]:
+        """Return how many messages each channel has, by its id, in the order of these."""
+
+    def index(self, shift: int) -> bytes:
+        """Return the MessageIndex records of all channels, in the order of `channels`.
+
+        Parameters
+        ----------
+        shift : bytes that are before the messages in the chunk that is written.
         """
 
     def clear(self) -> None:

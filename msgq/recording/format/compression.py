@@ -1,9 +1,16 @@
-"""Chunks as they were before they were compressed."""
+"""Chunks, payloads and files as they were before they were compressed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import BinaryIO
+
 import lz4.frame
 import zstandard
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_BLOCK_BYTES = 4 << 20
+_HEAD_BYTES = 18  # of a frame, at most: they say how large it was
 
 
 def decompress(name: str, data: memoryview[int], size: int) -> bytes:
@@ -30,6 +37,57 @@ def decompress(name: str, data: memoryview[int], size: int) -> bytes:
     if len(content) != size:
         raise ValueError(f"it has {len(content)} bytes instead of {size}")
     return content
+
+
+def zstd_frame(data: bytes, most: int) -> bytes:
+    """Return what a frame was before it was compressed.
+
+    Raises
+    ------
+    ValueError : it is damaged, or has more than `most` bytes.
+    """
+    try:
+        said = zstandard.frame_content_size(data)
+        size = said if said >= 0 else most
+        if size > most:
+            raise ValueError(f"its {size} bytes are more than what is left of max_chunk_bytes (--max-chunk), {most}")
+        return _zstd(memoryview(data), size) if said >= 0 else zstandard.ZstdDecompressor().decompress(data, most)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
+
+
+def zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Give what a file was before it was compressed, in blocks.
+
+    Raises
+    ------
+    ValueError : it is damaged from here on, or ends too early.
+    """
+    try:
+        said, size = zstandard.frame_content_size(file.read(_HEAD_BYTES)), 0
+        file.seek(0)
+        with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as stream:
+            while block := stream.read1(_BLOCK_BYTES):  # `read` would lose what it has when it comes to the damage
+                size += len(block)
+                yield block
+        if size < said:  # the first frame; the library takes an early end for the end
+            raise ValueError(f"it was cut off: it has {size} bytes, and {said} when it was compressed")
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
+
+
+def flaw(name: str, data: memoryview[int], size: int) -> str:
+    """Return why other readers may refuse compressed data which `decompress` takes; "": they take them, too."""
+    try:
+        if name == "lz4":
+            whole = lz4.frame.LZ4FrameDecompressor()
+            whole.decompress(data, max_length=size + 1)
+            return "" if whole.eof else "its lz4 frame has no end"
+        if name == "zstd" and len(data) and zstandard.frame_content_size(data) != size:
+            zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except (RuntimeError, zstandard.ZstdError, MemoryError) as error:
+        return f"{name} stops at {error}"
+    return ""
 
 
 def said_size(name: str, data: memoryview[int]) -> int | None:

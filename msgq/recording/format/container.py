@@ -5,10 +5,12 @@ and the end of a file. Format: https://mcap.dev/spec.
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import Any
 
 from mcap import records
-from mcap.data_stream import RecordBuilder
+from mcap.data_stream import ReadDataStream, RecordBuilder
+from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
 
 from msgq.recording.format.scan import crc32
@@ -18,6 +20,26 @@ HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record b
 CHUNK = struct.Struct("<QQQII")  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
 MESSAGE_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
 FOOTER_BYTES = HEAD.size + 20 + len(MAGIC)  # of the footer, to the file's end
+
+
+class RecordStream(ReadDataStream):
+    """Reads the fields of one record. One that goes beyond its end is an error, and not shorter than it says."""
+
+    def __init__(self, content: bytes) -> None:
+        """Begin. content : what follows the record's length."""
+        super().__init__(BytesIO(content))
+
+    def read(self, length: int) -> bytes:
+        """Return the next bytes.
+
+        Raises
+        ------
+        EndOfFile : there are fewer.
+        """
+        data = super().read(length)
+        if len(data) < length:
+            raise EndOfFile
+        return data
 
 
 def encoded(*parts: Any) -> bytes:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
+from msgq.errors import RecordingError
+from msgq.recording.format.rosbag2 import SQLITE_SUFFIX, bag_files, sqlite_error
 from msgq.schema import Schema
+from msgq.source import TOPIC, Source
 
 PROFILE = "msgq"
 SUFFIX = ".mcap"
+SUFFIXES = (SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
 RECORDING = "msgq.recording"  # Metadata, at the start of each segment
+CLOCK = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to CLOCK_MONOTONIC, and since when
+#: What RECORDING and CLOCK say of the clocks.
+CLOCK_NAMES = ("run", "started_ns", "since_ns", "clock_offset_ns", "wall_offset_ns")
 LOSSES = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
+MERGED = "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
+FIGURES = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
 EPOCH = "epoch"  # metadata of a channel
 SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
+RECOVERED, REINDEXED = "recovered", "reindexed"  # of files that are made of others, in their names
 PUBLISHED = "published"
 RECEIVED = "received"
-
-#: The same encoding has another name for schemas than for messages.
-_SCHEMA_ENCODINGS = {"json": "jsonschema", "cdr": "ros2msg"}
-_MESSAGE_ENCODINGS = {schema: message for message, schema in _SCHEMA_ENCODINGS.items()}
+_NAME_MAX = 200  # bytes of a file's name, to which others are added; it may have 255
 
 
 def segment_path(directory: Path, index: int) -> Path:
@@ -26,21 +38,75 @@ def segment_path(directory: Path, index: int) -> Path:
     return directory / f"{index:06d}{SUFFIX}"
 
 
+def natural(path: Path) -> list[str | int]:
+    """Return what files are sorted by: their names, with numbers as such, so that bag_2 comes before bag_10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
+
+
 def segments(path: Path) -> list[Path]:
-    """Return the files of a recording, in order: `path` itself, unless it is a directory."""
-    return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.is_dir()) if path.is_dir() else [path]
+    """Return the files of a recording, in order: `path` itself, unless it is a directory.
+
+    What was made of a file beside it has the same messages, and is left out.
+
+    Raises
+    ------
+    RecordingError : it is a directory that cannot be read, or one of rosbag2 whose files are no MCAP or not all there.
+    MissingLibraryError : it is such a directory, and PyYAML is not installed.
+    """
+    if not path.is_dir():
+        return [path]
+    bag = bag_files(path)
+    if bag is not None:
+        return bag
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
+    found = [path / name for name in recordings(names) if not (path / name).is_dir()]
+    if not found and any(name.endswith(SQLITE_SUFFIX) for name in names):
+        raise sqlite_error(path)
+    made = {beside(file, what) for file in found for what in (RECOVERED, REINDEXED)}
+    return sorted((file for file in found if file not in made), key=natural)
 
 
-def schema_encoding(message_encoding: str) -> str:
-    """Return what MCAP calls the schema of such messages."""
-    return _SCHEMA_ENCODINGS.get(message_encoding, message_encoding)
+def recordings(names: Collection[str]) -> Iterator[str]:
+    """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
+    there = set(names)
+    for name in names:
+        if name.endswith(SUFFIXES) and (name.endswith(SUFFIX) or os.path.splitext(name)[0] not in there):
+            yield name
 
 
-def message_encoding(schema_encoding: str) -> str:
-    """Return what MCAP calls the messages of such a schema."""
-    return _MESSAGE_ENCODINGS.get(schema_encoding, schema_encoding)
+def beside(path: Path, what: str) -> Path:
+    """Return how a file is called that is made of another one; what : RECOVERED or REINDEXED."""
+    suffix = SUFFIX if path.suffix == SUFFIX else ""
+    return path.with_name(f"{path.name.removesuffix(suffix)}.{what}{suffix}")
 
 
-def has_schema_record(schema: Schema | None) -> bool:
+def channel_metadata(epoch: int, counting: str, tracked: bool = False, source: Source = TOPIC) -> dict[str, str]:
+    """Return what the metadata of a channel of ours say; see EPOCH, SEQUENCE, TRACKED for what these are."""
+    said = {EPOCH: str(epoch), SEQUENCE: counting}
+    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata()
+
+
+def has_schema_record(schema: Schema | None) -> TypeGuard[Schema]:
     """Return whether the schema says more than the message encoding does."""
     return schema is not None and bool(schema.data or schema.encoding not in ("", "json", "cbor", "msgpack"))
+
+
+def file_name(endpoint: str) -> str:
+    """Return what a file or directory of an endpoint is called: a name of no other endpoint, and plain for everybody.
+
+    Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two
+    hexadecimal digits; ~ alone is the endpoint without a name. What is longer than 200 bytes ends with a number that
+    tells it apart.
+    """
+    name = "".join(
+        chr(byte) if re.fullmatch(rb"[\w.-]", bytes((byte,)), re.ASCII) else f"~{byte:02x}"
+        for byte in endpoint.encode()
+    )
+    if name[:1] in (".", "_"):  # hidden, for Spark
+        name = f"~{ord(name[0]):02x}{name[1:]}"
+    if len(name) > _NAME_MAX:
+        name = f"{name[: _NAME_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
+    return name or "~"

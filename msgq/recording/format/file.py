@@ -9,61 +9,42 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from io import BytesIO
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from mcap import records
-from mcap.data_stream import ReadDataStream
-from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.format import conventions
-from msgq.recording.format.container import CHUNK, FOOTER_BYTES, HEAD, MAGIC
-from msgq.recording.format.definitions import CHANGES_MAX, DESCRIBING_BYTES_MAX, Room, schema_of
+from msgq.recording.format.container import CHUNK, HEAD, MAGIC
+from msgq.recording.format.data_crc import DataCrc
+from msgq.recording.format.descriptions import DESCRIBING_BYTES_MAX, Channel, Descriptions
+from msgq.recording.format.file_bytes import FileBytes
 from msgq.recording.format.origins import OPCODE, Origins
+from msgq.recording.format.payloads import has_packed, unpacked
 from msgq.recording.format.problem import Problem
-from msgq.recording.format.scan import CUT, RECORD, UNKNOWN, UNWANTED, ZERO, Columns, crc32
-from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content, opened
-from msgq.schema import Schema
-from msgq.source import TOPIC, Source, source_of
+from msgq.recording.format.rosbag2 import foreign_error
+from msgq.recording.format.scan import CUT, RECORD, TIME_MAX, UNWANTED, ZERO, Columns
+from msgq.recording.format.summary import Summary, end_of, read_summary
+from msgq.recording.format.walk import CHUNK_BYTES_MAX, DAMAGE, PRIVATE, TooLargeError, Walk, chunk_content
+from msgq.recording.format.wall import WallTimes
 
-TIME_MAX = 2**63 - 1
 OTHERS_MAX = 2 << 16  # schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits
+EXTRAS_MAX = 1 << 20
 _BLOCK_BYTES = 1 << 20
-#: What a summary consists of; opcodes that MCAP does not know yet may be among them.
-_SUMMARY = {
-    Opcode.SCHEMA,
-    Opcode.CHANNEL,
-    Opcode.CHUNK_INDEX,
-    Opcode.ATTACHMENT_INDEX,
-    Opcode.STATISTICS,
-    Opcode.METADATA_INDEX,
-    Opcode.SUMMARY_OFFSET,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """What tells messages with one numbering from others: codes of messages stand for these."""
-
-    endpoint: str
-    run: str
-    epoch: int
-    counted: bool  # a gap in the sequence is a loss
-    schema: Schema | None
-    tracked: bool = False  # messages had stamps, which their origins are from
-    source: Source = TOPIC
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A chunk, or messages outside of chunks that follow each other. Times and size are what the file says."""
+    """A chunk, or messages outside of chunks that follow each other. Times and size are what the file says; the times
+    are by the clock of the `LogFile`.
+    """
 
     offset: int
     length: int
@@ -75,18 +56,29 @@ class Stretch:
     origins: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
 
 
+class Extra(NamedTuple):
+    """Where a record beside the messages is: an attachment, or metadata."""
+
+    opcode: int
+    offset: int
+    length: int
+
+
 class LogFile:
     """A file's map. Holds no descriptor. One thread at a time.
 
     Attributes
     ----------
     path : of the file.
-    size : in bytes, when it was opened.
+    bytes : where its bytes are; offsets are into these.
+    size : how many, when it was opened.
     complete : whether it was closed properly: there is a summary at its end.
-    profile, library : what its header says.
-    metadata : the newest Metadata record of each name.
+    described : what describes the messages, as far as it was read.
+    statistics : what the summary counts; None: there is none, or this is not all of the file.
     stretches : in the order of the file.
-    channels : by id.
+    extras : attachments and metadata, in the order of the file.
+    on_read : is told how many bytes of stretches were read, for those who show how far they are; None: nobody.
+    wall : what the wall clock showed; None: times are as they are in the file.
     """
 
     def __init__(
@@ -96,6 +88,7 @@ class LogFile:
         note: Callable[[Problem], None],
         span: tuple[int, int] | None = None,
         most: int = CHUNK_BYTES_MAX,
+        by_wall: bool = False,
     ) -> None:
         """Find the stretches.
 
@@ -107,56 +100,106 @@ class LogFile:
         span : only what is between these two places, where records begin or end; in a recording of ours, nothing else
             is read.
         most : bytes of a chunk, before compression, of a message outside of chunks, and of the summary.
+        by_wall : all times are the wall clock's, where the file's recorder noted what that showed.
 
         Raises
         ------
         RecordingError : it cannot be opened, or is no MCAP file.
         """
-        self.path = path
-        self.metadata: dict[str, dict[str, str]] = {}
+        self.path, self.bytes = path, FileBytes(path)
         self.stretches: list[Stretch] = []
-        self.channels: dict[int, Channel] = {}
+        self.extras: list[Extra] = []
         self.complete = False
-        self._code_of, self._note, self._most = code_of, note, most
-        self._room, self._changes = Room(), 0
-        self._codes = np.empty(0, np.int32)
-        self._schemas: dict[int, records.Schema] = {}
-        self._known: dict[tuple[int, bytes], bytes] = {}
-        self._searched = False
-        self._prologue = b""  # what a chunk began with, all of which is known
+        self.statistics: records.Statistics | None = None
+        self.wall: WallTimes | None = None
+        self.on_read: Callable[[int], object] | None = None
+        self._note, self._most = note, most
+        self.described = Descriptions(code_of, self._problem)
+        self._whole: LogFile | None = None  # the same, of which chunks are left where no description was looked for
+        self._prologue = (0, b"")  # what a chunk began with, all of which is known, after so many changes
+        self._crc: DataCrc | None = DataCrc()  # of the data, once there is a message outside of chunks; None: damaged
         self._origins = (0, 0)  # the last record of them, from where to where
-        with opened(path) as fd:
+        with self.bytes.opened() as fd:
             self.size = os.fstat(fd).st_size
-            self._map(fd, span)
+            if self.bytes.damage:
+                self._problem(self.size, f"the compressed file is damaged, and ends here: {self.bytes.damage}")
+            self._map(fd, span, by_wall)
+        if by_wall:
+            self._go_by_wall()
+
+    @property
+    def header(self) -> records.Header:
+        """What the file says first."""
+        return self.described.header
+
+    @property
+    def metadata(self) -> dict[str, dict[str, str]]:
+        """The newest Metadata record of each name, as far as the file was read."""
+        return self.described.metadata
+
+    @property
+    def wall_offsets(self) -> tuple[int, ...]:
+        """How far the wall clock was ahead of the host's, ns, each in turn; () where the file does not say it."""
+        try:
+            return WallTimes(self.described.clocks).offsets
+        except ValueError:
+            return ()
 
     # What is where
 
-    def _map(self, fd: int, span: tuple[int, int] | None) -> None:
-        if os.pread(fd, len(MAGIC), 0) != MAGIC:
-            raise RecordingError(f"{self.path} is no MCAP file: it does not begin with MCAP's magic bytes")
+    def _map(self, fd: int, span: tuple[int, int] | None, by_wall: bool) -> None:
+        if (begin := os.pread(fd, 16, 0))[: len(MAGIC)] != MAGIC:
+            raise foreign_error(self.path, begin)
         here = self._begin(fd)
-        if span is not None and self.profile == conventions.PROFILE:  # each chunk has its channels
+        if span is not None and self.described.header.profile == conventions.PROFILE:  # each chunk has its channels
+            if by_wall:  # what was noted before
+                self._walk(fd, here, span[0])
+                self.stretches.clear()
             self._walk(fd, max(here, span[0]), min(span[1], self.size))
             return self._distrust_index()
+        known = len(self.extras)
         if not self._follow(fd, here):
             self.stretches.clear()
+            del self.extras[known:]
+            self.statistics, self._crc = None, DataCrc()
             self._walk(fd, here, self.size)
         if not self.complete:
             self._distrust_index()
         if span is not None:
+            self.statistics = None
             self.stretches = [clipped for stretch in self.stretches if (clipped := _clip(stretch, *span)) is not None]
         return None
 
+    def _go_by_wall(self) -> None:
+        try:
+            self.wall = wall = WallTimes(self.described.clocks)
+        except ValueError as error:
+            self._problem(0, f"nobody can know what the wall clock showed, {error}; times are the host's clock's")
+            return
+        for number, stretch in enumerate(self.stretches):
+            if stretch.start <= stretch.end < TIME_MAX:
+                start, end = wall.bounds(stretch.start, stretch.end)
+                self.stretches[number] = replace(stretch, start=start, end=end)
+
     def _follow(self, fd: int, here: int) -> bool:
         """Note the stretches as the summary says; return whether what is between its chunks makes sense."""
-        chunks, end = self._summary(fd)
+        summary = read_summary(fd, self.size, self._most, self._problem)
+        if summary is None:
+            summary = Summary(self.size, is_whole=False)
+        self.complete = summary.is_whole
+        for opcode, content, offset in summary.describing:
+            self.described.take(opcode, content, offset)
+        self.statistics = summary.statistics
         good = True
-        for chunk, following in chunks:
-            good &= self._walk(fd, here, chunk.offset)
+        for index in summary.chunks:
+            good &= self._walk(fd, here, index.chunk_start_offset)
+            place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
+            times = (index.message_start_time, index.message_end_time)
+            chunk = Stretch(*place, *times, set(index.message_index_offsets) or None, True)
             self.stretches.append(self._with_origins(chunk))
-            here = following
-        good &= self._walk(fd, here, end)
-        return good or not chunks
+            here = end_of(index)
+        good &= self._walk(fd, here, summary.start)
+        return good or not summary.chunks
 
     def _distrust_index(self) -> None:
         """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
@@ -168,73 +211,23 @@ class LogFile:
     ) -> LogFile:
         """Return a map of some of the stretches only, which can be pickled if the functions can."""
         piece = copy(self)
-        piece.stretches, piece._code_of, piece._note = stretches, code_of, note
-        piece.channels, piece._codes, piece._known = dict(self.channels), self._codes.copy(), {}
-        piece._room = Room()
+        piece.on_read = None
+        piece.stretches, piece.extras, piece.statistics, piece._note = stretches, [], None, note
+        piece._whole = None
+        piece.described = self.described.copy(code_of, piece._problem)
         return piece
 
     def _begin(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
-        self.profile = self.library = ""
         walk = Walk(fd, len(MAGIC), self.size, self._most)
         for opcode, found in zip((Opcode.HEADER, Opcode.METADATA), walk, strict=False):
             if found.opcode != opcode or found.end - found.start > _BLOCK_BYTES:
                 return found.start
-            self._take(opcode, os.pread(fd, found.end - found.start, found.start)[HEAD.size :], found.start)
+            content = os.pread(fd, found.end - found.start, found.start)[HEAD.size :]
+            self.described.take(opcode, content, found.start)
+            if opcode == Opcode.METADATA:
+                self._has_extra(opcode, found.start, found.end)
         return walk.here
-
-    def _summary(self, fd: int) -> tuple[list[tuple[Stretch, int]], int]:
-        """Read the summary. Return its chunks with where their indexes end, and where the data end."""
-        end = os.pread(fd, FOOTER_BYTES, max(0, self.size - FOOTER_BYTES))
-        if len(end) < FOOTER_BYTES or not end.endswith(MAGIC) or HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
-            return [], self.size
-        start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
-        footer = self.size - FOOTER_BYTES
-        if start == 0:
-            self.complete = True
-            return [], self.size
-        if not len(MAGIC) <= start <= footer or footer - start > self._most:
-            reason = f"the footer says that the summary is at {start}, {footer - start} bytes"
-            self._problem(footer, f"{reason}; walking the file instead")
-            return [], self.size
-        data = os.pread(fd, footer - start, start)
-        if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
-            self._problem(start, "the summary's CRC is wrong; walking the file instead")
-            return [], self.size
-        chunks = self._indexed(data, start)
-        if chunks is None:
-            return [], self.size
-        self.complete = True
-        return chunks, start
-
-    def _indexed(self, summary: bytes, start: int) -> list[tuple[Stretch, int]] | None:
-        """Return the chunks with where their indexes end; None (and note it) where this is no summary."""
-        if not all(opcode in _SUMMARY or opcode > Opcode.DATA_END for opcode, _, _ in _records(summary)):
-            self._problem(start, "no summary is where the footer says; walking the file instead")
-            return None
-        for wanted in (Opcode.SCHEMA, Opcode.CHANNEL):
-            for opcode, here, end in _records(summary):
-                if opcode == wanted:
-                    self._take(opcode, summary[here:end], start + here)
-        chunks, last = [], 0
-        for opcode, here, end in _records(summary):
-            if opcode == Opcode.CHUNK_INDEX:
-                index = self._parsed(records.ChunkIndex.read, summary[here:end], start + here)
-                if index is not None:
-                    chunks.append(index)
-        chunks.sort(key=lambda index: index.chunk_start_offset)
-        stretches = []
-        for index in chunks:
-            following = index.chunk_start_offset + index.chunk_length + index.message_index_length
-            if index.chunk_start_offset < last or following > start:
-                self._problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
-                return None
-            last = following
-            channels = set(index.message_index_offsets) or None
-            times = (index.message_start_time, index.message_end_time)
-            place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
-            stretches.append((Stretch(*place, *times, channels, True), following))
-        return stretches
 
     def _walk(self, fd: int, here: int, end: int) -> bool:
         """Note the stretches between two places, and learn from what is between them; return whether all made sense."""
@@ -245,7 +238,7 @@ class LogFile:
             if opcode == DAMAGE:
                 self._problem(start, reason)
                 self._distrust_index()
-                sound = False
+                self._crc, sound = None, False
             elif opcode == Opcode.MESSAGE:
                 walk.here = self._run(fd, start, end)
             elif opcode == Opcode.CHUNK and length >= CHUNK.size:
@@ -254,14 +247,24 @@ class LogFile:
                 self.stretches.append(self._with_origins(chunk))
             elif opcode == OPCODE:
                 self._origins = (start, following)
+            elif opcode == Opcode.DATA_END:
+                self._check_data(fd, start, head)
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.stretches:
                 self._has_channel(struct.unpack_from("<H", head, HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 length = min(length, DESCRIBING_BYTES_MAX)  # of which nothing is taken
-                self._take(opcode, os.pread(fd, length, start + HEAD.size), start)
+                self.described.take(opcode, os.pread(fd, length, start + HEAD.size), start)
             elif Opcode.DATA_END < opcode < PRIVATE or opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._problem(start, f"a record (opcode {opcode:#x}, {length} bytes) that MCAP does not know")
+            if opcode in (Opcode.ATTACHMENT, Opcode.METADATA):
+                self._has_extra(opcode, start, following)
         return sound
+
+    def _has_extra(self, opcode: int, start: int, end: int) -> None:
+        if len(self.extras) < EXTRAS_MAX:
+            self.extras.append(Extra(opcode, start, end - start))
+        else:
+            self._problem(start, f"{EXTRAS_MAX} attachments and metadata records are all that is kept; not this one")
 
     def _with_origins(self, chunk: Stretch) -> Stretch:
         """Return a chunk with the record of its origins, if that ends where the chunk begins."""
@@ -289,84 +292,27 @@ class LogFile:
         if size == 0:
             self._problem(here, "a message that is too short or long, or has an impossible time")
             return here + HEAD.size + int(length)
+        if self._crc is not None:  # no other one covers such messages, and all of them are read here
+            self._crc.add(fd, memoryview(block)[:size], here)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any stretch
         self.stretches.append(Stretch(here, size, size, int(times.min()), int(times.max()), channels, False))
         return here + size
 
-    # What describes it
+    def _check_data(self, fd: int, end: int, head: bytes) -> None:
+        """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
+        opcode, length = HEAD.unpack_from(head)
+        said = int.from_bytes(head[HEAD.size : HEAD.size + 4], "little") if length >= 4 else 0
+        if self._crc is None or not self._crc.here or opcode != Opcode.DATA_END or not said:
+            return
+        self._crc.reach(fd, end)
+        if self._crc.value != said:
+            text = "messages outside of chunks, descriptions or attachments are not as they were written"
+            self._problem(end, f"the data section's CRC is wrong: {text}")
 
     def _problem(self, offset: int, reason: str, code: int | None = None) -> None:
         """Note what is wrong. code : the errno, where it is not the file."""
         self._note(Problem(str(self.path), offset, reason, code))
-
-    def _parsed(self, read: Callable[[ReadDataStream], Any], content: bytes, offset: int) -> Any:
-        """Return a record of the library's, or None when its bytes make no sense."""
-        try:
-            return read(ReadDataStream(BytesIO(content)))
-        except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
-            self._problem(offset, f"a record that makes no sense: {error or type(error).__name__}")
-            return None
-
-    def _take(self, opcode: int, content: bytes, offset: int) -> None:
-        """Learn from a record; a repetition costs nothing."""
-        key = (opcode, content[:2])
-        if self._known.get(key) == content or (opcode == Opcode.CHANNEL and self._changes > CHANGES_MAX):
-            return
-        if not self._room.takes(_description(opcode, content), len(content)):
-            text = f"{DESCRIBING_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
-            self._problem(offset, text)
-            return
-        if opcode != Opcode.METADATA:
-            self._known[key] = content
-        read = {
-            Opcode.SCHEMA: records.Schema.read,
-            Opcode.CHANNEL: records.Channel.read,
-            Opcode.METADATA: records.Metadata.read,
-            Opcode.HEADER: records.Header.read,
-        }[Opcode(opcode)]
-        record = self._parsed(read, content, offset)
-        if isinstance(record, records.Header):
-            self.profile, self.library = record.profile, record.library
-        elif isinstance(record, records.Metadata):
-            self.metadata[record.name] = record.metadata
-        elif isinstance(record, records.Schema):
-            self._schemas[record.id] = record
-        elif isinstance(record, records.Channel):
-            self._describe(record, offset)
-
-    def _describe(self, record: records.Channel, offset: int) -> None:
-        epoch = record.metadata.get(conventions.EPOCH, "")
-        channel = Channel(
-            record.topic,
-            self.metadata.get(conventions.RECORDING, {}).get("run", ""),
-            int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0,
-            record.metadata.get(conventions.SEQUENCE) == conventions.PUBLISHED,
-            self._schema(record, offset),
-            record.metadata.get(conventions.TRACKED) == "1",
-            source_of(record.metadata),
-        )
-        before = self.channels.get(record.id)
-        if before is not None and before != channel:
-            self._problem(offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here")
-            self._prologue = b""
-            self._changes += 1
-        self.channels[record.id] = channel
-        self._set_code(record.id, self._code_of(channel))
-
-    def _set_code(self, number: int, code: int) -> None:
-        if number >= len(self._codes):
-            self._codes = np.concatenate((self._codes, np.full(number + 1 - len(self._codes), UNKNOWN, np.int32)))
-        self._codes[number] = code
-
-    def _schema(self, channel: records.Channel, offset: int) -> Schema | None:
-        record = self._schemas.get(channel.schema_id)
-        if record is None:
-            if channel.schema_id:
-                self._problem(offset, f"channel {channel.id} has schema {channel.schema_id}, which is not there")
-            return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
-        encoding = channel.message_encoding or conventions.message_encoding(record.encoding)
-        return schema_of(record.name, encoding, record.data)
 
     # What is in it
 
@@ -376,26 +322,53 @@ class LogFile:
             return False
         if stretch.channels is None:
             return True
-        known = len(self._codes)
-        return any(number >= known or self._codes[number] >= UNKNOWN for number in stretch.channels)
+        return any(map(self.described.may_be_wanted, stretch.channels))
 
     def content(self, stretch: Stretch) -> bytes | None:
-        """Return the stretch's records, or None (and note it) where they are damaged."""
+        """Return the stretch's records, or None (and note it) where they are damaged. Payloads that rosbag2 compressed
+        one by one are as they were before.
+        """
+        content = self._content(stretch)
+        if content is None or self.header.profile == conventions.PROFILE or not has_packed(content):
+            return content
+        self._learn(stretch, content)
+        return unpacked(content, self._may_be_packed, self._most, partial(self._problem, stretch.offset))
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether payloads were compressed one by one, as far as the first chunk tells, which is read."""
+        if self.header.profile == conventions.PROFILE or not self.stretches:
+            return False
+        return has_packed(self._content(self.stretches[0]) or b"")
+
+    def _may_be_packed(self, number: int) -> bool:
+        """Return whether payloads of a channel that begin as compressed ones are such, and somebody wants them."""
+        known = self.described.knows(number) or self._find_channel(number)
+        wanted = known and self.described.may_be_wanted(number)
+        return wanted and self.described.channels[number].record.message_encoding == "cdr"
+
+    def _content(self, stretch: Stretch) -> bytes | None:
         if stretch.length > self._most + _BLOCK_BYTES:  # what cannot be compressed is a little more than it was
             self._problem(stretch.offset, f"a chunk was skipped: {TooLargeError(stretch.length, self._most)}")
             return None
         try:
-            with opened(self.path) as fd:
+            with self.bytes.opened() as fd:
                 data = os.pread(fd, stretch.length, stretch.offset)
         except RecordingError as error:
             self._problem(stretch.offset, str(error), error.errno)
             return None
+        if self.on_read is not None:
+            self.on_read(stretch.length)
         if len(data) < stretch.length:
             reason = f"{stretch.length} bytes were to be read, {len(data)} could be"
             self._problem(stretch.offset, reason, errno.ESTALE)  # stretches lie within the file as it was
             return None
         if not stretch.is_chunk:
             return data
+        first, last = CHUNK.unpack_from(data, HEAD.size)[:2] if len(data) >= HEAD.size + CHUNK.size else (0, 0)
+        if self.wall is None and (first, last) != (stretch.start, stretch.end):
+            said = f"{stretch.start} to {stretch.end} instead of {first} to {last}"
+            self._problem(stretch.offset, f"the summary has other times of a chunk: {said}; selected times may miss it")
         try:
             return chunk_content(data, self._most)
         except ValueError as error:
@@ -405,26 +378,31 @@ class LogFile:
     def scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
         rows = columns.rows
-        position = self._scan(stretch, content, position, columns, start, end)
+        reach = (start, end) if self.wall is None else self.wall.reach(start, end)
+        position = self._scan(stretch, content, position, columns, *reach)
         here = slice(rows, columns.rows)
         columns.origin_time[here] = 0
         if stretch.origins is not None and columns.rows > rows:
             try:
-                origins = Origins.read(self.path, stretch.origins, self._most, self._codes)
+                with self.bytes.opened() as fd:
+                    origins = Origins.read(fd, stretch.origins, self._most, self.described.codes)
                 columns.origin_time[here] = origins.of(columns.code[here], columns.sequence[here])
             except (RecordingError, ValueError) as error:
                 self._problem(stretch.origins[0], f"the origins of messages were skipped: {error}")
+        if self.wall is not None:
+            self.wall.turn(columns, rows, start, end)
         return position
 
     def _scan(self, stretch: Stretch, content: bytes, position: int, columns: Columns, start: int, end: int) -> int:
         learning, others = position == 0, 0
-        if learning and self._prologue and content.startswith(self._prologue):
-            position = len(self._prologue)  # our chunks repeat their channels, mostly the same ones
+        changes, prologue = self._prologue
+        if learning and prologue and changes == self.described.changes and content.startswith(prologue):
+            position = len(prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
             before = position
-            why, position = columns.scan(content, position, self._codes, start, end)
+            why, position = columns.scan(content, position, self.described.codes, start, end)
             if learning and (why != RECORD or position > before):
-                self._prologue, learning = content[:before], False
+                self._prologue, learning = (self.described.changes, content[:before]), False
             if why == CUT:
                 self._problem(stretch.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
                 return len(content)
@@ -441,38 +419,51 @@ class LogFile:
         opcode, length = HEAD.unpack_from(content, position)
         following = position + HEAD.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            self._take(opcode, content[position + HEAD.size : following], stretch.offset)
+            self.described.take(opcode, content[position + HEAD.size : following], stretch.offset)
         elif opcode == Opcode.MESSAGE:
             number = struct.unpack_from("<H", content, position + HEAD.size)[0] if length >= 22 else None
-            if number is not None and number not in self.channels:
-                if self._find_channel(number):
+            if number is not None and not self.described.knows(number):
+                if self._find_channel(number) or self.described.settle(number, stretch.offset):
                     return position
                 self._problem(stretch.offset, f"messages of channel {number}, which nothing describes")
-                self._set_code(number, UNWANTED)  # said once
+                self.described.set_code(number, UNWANTED)  # said once
             else:
                 self._problem(stretch.offset, f"a message that is too short, or has an impossible time (at {position})")
         return following
 
     def _find_channel(self, number: int) -> bool:
         """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
-        if self._searched:
-            return False
-        try:
-            whole = LogFile(self.path, self._code_of, lambda _: None, most=self._most)
-        except RecordingError:
-            return False
-        whole._searched = True
-        nothing = Columns(1)
-        for stretch in whole.stretches:
-            content = whole.content(stretch) if stretch.is_chunk and number not in whole.channels else None
-            position = 0
-            while content is not None and position < len(content):
-                position = whole.scan(stretch, content, position, nothing, 0, 0)
-        for found in whole.channels.keys() - self.channels.keys():
-            self.channels[found] = whole.channels[found]
-            self._set_code(found, self._code_of(whole.channels[found]))
-        self._searched = number not in self.channels  # once for nothing is enough
-        return not self._searched
+        if self._whole is None:
+            try:
+                self._whole = LogFile(self.path, self.described.code_of, _unsaid, most=self._most)
+            except RecordingError:
+                return False
+            self._whole.stretches.reverse()
+        whole = self._whole
+        while whole.stretches and not whole.described.knows(number):
+            stretch = whole.stretches.pop()
+            content = whole._content(stretch) if stretch.is_chunk else None
+            if content is not None:
+                whole._learn(stretch, content)
+        return self.described.adopt(whole.described, number)
+
+    def _learn(self, stretch: Stretch, content: bytes) -> None:
+        """Learn what describes messages from a chunk, and pass over these."""
+        nobody, nothing, position = np.full(65536, UNWANTED, np.int32), Columns(1), 0
+        for _ in range(OTHERS_MAX):
+            why, position = nothing.scan(content, position, nobody, 0, 0)
+            if why != RECORD:
+                return
+            opcode, length = HEAD.unpack_from(content, position)
+            if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
+                self.described.take(
+                    opcode, content[position + HEAD.size : position + HEAD.size + length], stretch.offset
+                )
+            position += HEAD.size + int(length)
+
+
+def _unsaid(_: Problem) -> None:
+    """Say nothing: who reads the file says it."""
 
 
 def _clip(stretch: Stretch, begin: int, end: int) -> Stretch | None:
@@ -481,23 +472,3 @@ def _clip(stretch: Stretch, begin: int, end: int) -> Stretch | None:
         return stretch if begin <= stretch.offset < end else None
     first, last = max(begin, stretch.offset), min(end, stretch.offset + stretch.length)
     return replace(stretch, offset=first, length=last - first, size=last - first) if first < last else None
-
-
-def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
-    here = 0
-    while here < len(data):
-        opcode, length = HEAD.unpack_from(data, here) if here + HEAD.size <= len(data) else (DAMAGE, 0)
-        end = here + HEAD.size + length
-        if end > len(data) or opcode == DAMAGE:
-            yield DAMAGE, here, len(data)
-            return
-        yield opcode, here + HEAD.size, end
-        here = end
-
-
-def _description(opcode: int, content: bytes) -> tuple[int, bytes]:
-    """Return what a later description has in common with one that it replaces: the id, or the name of metadata."""
-    if opcode != Opcode.METADATA:
-        return opcode, content[:2]
-    return opcode, content[: 4 + int.from_bytes(content[:4], "little")]

@@ -7,13 +7,12 @@ belongs to the chunk that begins where it ends; anywhere else it means nothing.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from msgq.recording.format.container import HEAD
-from msgq.recording.format.walk import TooLargeError, opened
+from msgq.recording.format.walk import TooLargeError
 
 OPCODE = 0x8A
 _MAGIC = b"msgqorig"  # other applications have the same opcodes
@@ -51,19 +50,17 @@ class Origins:
         self._keys, self._times = keys[order], rows["origin_time"][order]
 
     @classmethod
-    def read(cls, path: Path, place: tuple[int, int], most: int, codes: np.ndarray[Any, np.dtype[np.int32]]) -> Origins:
+    def read(cls, fd: int, place: tuple[int, int], most: int, codes: np.ndarray[Any, np.dtype[np.int32]]) -> Origins:
         """Return those of a file. place : from where to where the record is; most : bytes that it may have.
 
         Raises
         ------
         ValueError : there is no such record, or it is too large.
-        RecordingError : the file cannot be read.
         """
         start, end = place
         if end - start > most:
             raise TooLargeError(end - start, most)
-        with opened(path) as fd:
-            return cls(os.pread(fd, end - start, start), codes)
+        return cls(os.pread(fd, end - start, start), codes)
 
     def of(self, code: Any, sequence: Any) -> Any:
         """Return the origin of each message, ns since the epoch; 0: it has none. code, sequence : arrays of theirs."""

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "format/tally.h"
+
 #define MQ_RECORD_HEAD 9   /* opcode, length */
 #define MQ_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
 #define MQ_SCHEMA 0x03
@@ -43,15 +45,6 @@ typedef struct {
     int64_t *offset; /* of the payload in the bytes that were scanned */
     int64_t *length;
 } mq_columns;
-
-typedef struct {
-    int64_t messages;
-    int64_t bytes;
-    int64_t first_time;
-    int64_t last_time;
-    int64_t lost;
-    int64_t following; /* the number after that of the newest message of the numbering; 0: there is none so far */
-} mq_tally;
 
 static inline uint16_t mq_read_u16(const uint8_t *at) {
     uint16_t value;
@@ -148,26 +141,13 @@ static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_col
     return used;
 }
 
-/* Count rows into the tally of their code. A gap in the numbers of a numbering is a loss, in the tally of the first code
- * that has it; they are 32 bits and wrap, and a step back (a copy, or files out of order) is none. */
+/* Count rows into the tallies of their codes; numberings[code] is the code of the tally that has its losses. */
 static inline void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
                             const int32_t *numberings) {
     for (; row < rows; row++) {
-        mq_tally *tally = &tallies[columns->code[row]], *numbering = &tallies[numberings[columns->code[row]]];
-        const int64_t log_time = columns->log_time[row];
-        const uint32_t sequence = (uint32_t)columns->sequence[row];
-        const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->following);
-        if (numbering->following == 0 || step > 0) {
-            numbering->lost += numbering->following == 0 ? 0 : step - 1;
-            numbering->following = (int64_t)sequence + 1;
-        }
-        if (tally->messages++ == 0)
-            tally->first_time = tally->last_time = log_time;
-        if (log_time < tally->first_time)
-            tally->first_time = log_time;
-        if (log_time > tally->last_time)
-            tally->last_time = log_time;
-        tally->bytes += columns->length[row];
+        const int32_t code = columns->code[row];
+        mq_tally_add(&tallies[code], &tallies[numberings[code]], columns->log_time[row],
+                     (uint32_t)columns->sequence[row], columns->length[row]);
     }
 }
 

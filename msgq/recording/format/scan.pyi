@@ -14,7 +14,10 @@ ZERO: int
 #: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
 UNKNOWN: int
 UNWANTED: int
-#: What `Columns.count` counts of a code: messages, bytes, first_time, last_time, lost, sequence (of the newest).
+#: Times are at most so many ns.
+TIME_MAX: int
+#: What is counted of a code: messages, bytes, first_time, last_time, lost, following (the number after that of the
+#: newest message), first_sequence, largest. The numbers are those of a whole numbering; see tally.h.
 TALLY: np.dtype[Any]
 
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
@@ -132,6 +135,15 @@ class Columns:
         Notes
         -----
         Releases the GIL.
+        """
+
+    def keep(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        """Forget some rows.
+
+        Parameters
+        ----------
+        first : the row to begin with.
+        mask : of each row from that on, shape (rows - first,): False to forget it.
         """
 
     def count(self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]) -> None:

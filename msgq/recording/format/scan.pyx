@@ -53,7 +53,9 @@ CUT = MQ_SCAN_CUT
 ZERO = MQ_SCAN_ZERO
 UNKNOWN = MQ_CODE_UNKNOWN
 UNWANTED = MQ_CODE_UNWANTED
-TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following")])
+TIME_MAX = 2**63 - 1
+TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
+                                            "first_sequence", "largest")])
 
 
 cdef class Columns:
@@ -126,6 +128,15 @@ cdef class Columns:
         if used < 0:
             raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used
+
+    def keep(self, Py_ssize_t first, mask not None):
+        self._check(first)
+        rows = first + np.count_nonzero(mask)
+        if rows < self.rows:
+            for column in (self.code, self.sequence, self.log_time, self.publish_time, self.offset, self.length,
+                           self.origin_time):
+                column[first:rows] = column[first:self.rows][mask]
+        self.rows = rows
 
     def count(self, tallies, Py_ssize_t first, const int32_t[::1] numberings not None):
         self._check(first)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,19 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq import __version__
-from msgq.errors import InvalidValueError, RecordingError
+from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.format import conventions
 from msgq.recording.format.chunk import ENTRY, Chunk
 from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded, summary
+from msgq.recording.format.figures import Figures
 from msgq.recording.format.origins import origins_record
 from msgq.recording.format.scan import crc32
+from msgq.recording.format.whole_chunk import WholeChunk
 from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 
 COMPRESSIONS = ("zstd", "lz4", "none")
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,15 @@ def channel_records(
     tracked: bool = False,
     source: Source = TOPIC,
 ) -> ChannelRecords:
-    """Return a channel of a recording of ours; see `conventions`: EPOCH, SEQUENCE, TRACKED for what they are."""
+    """Return a channel of a recording of ours; see `conventions.channel_metadata` for what it says."""
     record = None
     if schema is not None and conventions.has_schema_record(schema):
-        encoding = conventions.schema_encoding(schema.encoding)
-        record = records.Schema(id=number, name=schema.name, encoding=encoding, data=schema.data)
+        record = records.Schema(id=number, name=schema.name, encoding=schema.schema_encoding, data=schema.data)
     channel = records.Channel(
         id=number,
         topic=endpoint,
         message_encoding=schema.encoding if schema else "",
-        metadata={
-            conventions.EPOCH: str(epoch),
-            conventions.SEQUENCE: counting,
-            **({conventions.TRACKED: "1"} if tracked else {}),
-            **source.metadata(),
-        },
+        metadata=conventions.channel_metadata(epoch, counting, tracked, source),
         schema_id=number if record else 0,
     )
     return ChannelRecords(channel, record)
@@ -98,6 +95,9 @@ class Compressor:
         return compressed
 
 
+_AS_IT_IS = Compressor("none", None)
+
+
 @dataclass(slots=True)
 class DataIndex:
     """What the end of a file says of the data before it.
@@ -126,13 +126,14 @@ class DataIndex:
                 [min(*self.times, *times), max(*self.times, *times)] if self.times else [min(times), max(times)]
             )
 
-    def ending(self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes]) -> bytes:
+    def ending(self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0) -> bytes:
         """Return all that comes behind the data, to the end of the file.
 
         Parameters
         ----------
         at : where in the file that will be.
         schemas, channels : their records.
+        crc : of all that is before it; 0: it is not known.
         """
         statistics = records.Statistics(
             attachment_count=len(self.attachments),
@@ -153,7 +154,7 @@ class DataIndex:
             (Opcode.ATTACHMENT_INDEX, encoded(*self.attachments)),
             (Opcode.METADATA_INDEX, encoded(*self.metadata)),
         ]
-        data_end = encoded(records.DataEnd(data_section_crc=0))
+        data_end = encoded(records.DataEnd(data_section_crc=crc))
         return data_end + summary(at + len(data_end), groups)
 
 
@@ -165,7 +166,7 @@ def message_indexes(channels: Any, places: Any) -> Iterator[tuple[int, bytes]]:
     channels : of the messages, array of ids in their order.
     places : of the messages, array with their log_time and offset in the chunk, uint64, shape (messages, 2).
     """
-    order = np.argsort(channels, kind="stable")
+    order = np.argsort(channels.astype(np.uint16), kind="stable")  # ids are 16 bits, which are sorted in one go
     numbers, begins = np.unique(channels[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, begins[1:]), strict=False):
         entries = places[rows].astype("<u8").tobytes()
@@ -182,8 +183,21 @@ class Segment:
     messages : in it.
     """
 
-    def __init__(self, path: Path, compressor: Compressor, metadata: Mapping[str, str] | None) -> None:
-        """Create the file, which must not exist. metadata : of the recording, if it is one.
+    def __init__(
+        self,
+        path: Path,
+        compressor: Compressor,
+        metadata: Mapping[str, str] | None = None,
+        profile: str = conventions.PROFILE,
+    ) -> None:
+        """Create the file, which must not exist.
+
+        Parameters
+        ----------
+        path : of the file.
+        compressor : of chunks.
+        metadata : of the recording, if it is one.
+        profile : what the header says of the messages; see https://mcap.dev/spec/registry.
 
         Raises
         ------
@@ -192,19 +206,22 @@ class Segment:
         self.path = path
         self.size = self.messages = 0
         self._compressor = compressor
-        self._channels: dict[int, ChannelRecords] = {}
+        self._channels: dict[int, ChannelRecords] = {}  # that are described in the data, here or in a chunk
+        self._schemas: dict[int, records.Schema] = {}
         self._index = DataIndex()
+        self._figures = Figures()
+        self._crc, self._pid = 0, os.getpid()
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # held until it is closed: `recover` keeps off a file that still grows
         except OSError as error:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
-        header = records.Header(profile=conventions.PROFILE, library=f"msgq-bus {__version__}")
+        header = records.Header(profile=profile, library=f"msgq-bus {__version__}")
         try:
             self._write(MAGIC, encoded(header))
             if metadata is not None:
-                self._write_metadata(conventions.RECORDING, metadata)
+                self.add_metadata(conventions.RECORDING, metadata)
         except BaseException:  # there is nothing in it
             path.unlink(missing_ok=True)
             self._let_go()
@@ -212,6 +229,8 @@ class Segment:
 
     def _write(self, *parts: bytes | memoryview[int]) -> None:
         """Append, whole."""
+        if os.getpid() != self._pid:
+            raise ForkedSocketError(f"{self.path} is written by the parent of this process; write another file here")
         wanted = sum(map(len, parts))
         try:
             done = os.writev(self._fd, parts)
@@ -224,63 +243,181 @@ class Segment:
             os.lseek(self._fd, self.size, os.SEEK_SET)
             text = f"cannot write {wanted} bytes to {self.path}: {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
+        for part in parts:
+            self._crc = crc32(part, self._crc)
         self.size += wanted
 
-    def _write_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
-        data = encoded(records.Metadata(name=name, metadata=dict(metadata)))
-        self._index.metadata.append(records.MetadataIndex(offset=self.size, length=len(data), name=name))
-        self._write(data)
+    def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
+        """Write a Metadata record.
 
-    def write_chunk(self, chunk: Chunk, channels: Mapping[int, ChannelRecords]) -> None:
-        """Write a chunk that is not empty, with the channels it uses, and its index.
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; the file is as it was before.
+        """
+        data = encoded(records.Metadata(name=name, metadata=dict(metadata)))
+        index = records.MetadataIndex(offset=self.size, length=len(data), name=name)
+        self._write(data)
+        self._index.metadata.append(index)
+
+    def attach(self, attachment: records.Attachment) -> None:
+        """Write an attachment.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; the file is as it was before.
+        """
+        data = encoded(attachment)
+        index = records.AttachmentIndex(
+            offset=self.size,
+            length=len(data),
+            log_time=attachment.log_time,
+            create_time=attachment.create_time,
+            data_size=len(attachment.data),
+            name=attachment.name,
+            media_type=attachment.media_type,
+        )
+        self._write(data)
+        self._index.attachments.append(index)
+
+    def copy_metadata(self, source: int, offset: int, length: int, name: str) -> None:
+        """Write a Metadata record of another file as it is; see `copy_chunk`."""
+        index = records.MetadataIndex(offset=self.size, length=length, name=name)
+        self._copy(source, offset, length)
+        self._index.metadata.append(index)
+
+    def copy_attachment(self, source: int, found: records.AttachmentIndex) -> None:
+        """Write an attachment of another file as it is; see `copy_chunk`. found : its index there."""
+        index = replace(found, offset=self.size)
+        self._copy(source, found.offset, found.length)
+        self._index.attachments.append(index)
+
+    def copy_chunk(self, source: int, found: WholeChunk, channels: Mapping[int, ChannelRecords]) -> None:
+        """Write a chunk of another file as it is, with all that belongs to it.
+
+        Parameters
+        ----------
+        source : descriptor of the other file.
+        found : what there is to be copied.
+        channels : as they are in both files, by id.
+
+        Raises
+        ------
+        EOFError, OSError : the other file cannot be read. RecordingError: this one cannot be written. It has no part of
+            the chunk then.
+        """
+        self.describe(channels[number] for number in found.channels)
+        moved = self.size - found.begin
+        self._copy(source, found.begin, found.end - found.begin)
+        self._index.chunks.append(
+            records.ChunkIndex(
+                chunk_length=found.index - found.chunk,
+                chunk_start_offset=found.chunk + moved,
+                compression=found.compression,
+                compressed_size=found.compressed_size,
+                message_end_time=found.last_time,
+                message_index_length=found.end - found.index,
+                message_index_offsets={number: channel.at + moved for number, channel in found.channels.items()},
+                message_start_time=found.first_time,
+                uncompressed_size=found.size,
+            )
+        )
+        self._index.widen(found.first_time, found.last_time)
+        for number, channel in found.channels.items():
+            self.messages += channel.messages
+            self._index.count(number, channel.messages)
+            self._figures.add_unread(number, channel.messages, channel.first_time, channel.last_time)
+
+    def take_figures(self, tallies: Mapping[int, Any]) -> None:
+        """Take what is known of copied messages; see `Figures.take_over`."""
+        self._figures.take_over(tallies)
+
+    def _copy(self, source: int, offset: int, length: int) -> None:
+        before, end = (self.size, self._crc), offset + length
+        try:
+            while offset < end:
+                data = os.pread(source, min(_BLOCK_BYTES, end - offset), offset)
+                if not data:
+                    raise EOFError(f"the file ends at {offset}, and {end - offset} bytes more were to be copied")
+                self._write(data)
+                offset += len(data)
+        except BaseException:
+            self.size, self._crc = before
+            os.ftruncate(self._fd, self.size)
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+            raise
+
+    def describe(self, channels: Iterable[ChannelRecords], schemas: Iterable[records.Schema] = ()) -> None:
+        """Write the channels and schemas that are not in the file yet, outside of chunks.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails; the file is as it was before.
+        """
+        unused = [schema for schema in schemas if schema.id not in self._schemas]
+        new = [channel for channel in channels if channel.channel.id not in self._channels]
+        if not unused and not new:
+            return
+        self._write(encoded(*unused), *(channel.data for channel in new))
+        self._schemas.update((schema.id, schema) for schema in unused)
+        for channel in new:
+            self._know(channel)
+
+    def _know(self, channel: ChannelRecords) -> None:
+        """Note a channel whose messages may follow."""
+        if channel.channel.id not in self._channels:
+            self._channels[channel.channel.id] = channel
+            self._figures.add_channel(channel.channel)
+            if channel.schema is not None:
+                self._schemas[channel.schema.id] = channel.schema
+
+    def write_chunk(self, chunk: Chunk, channels: Mapping[int, ChannelRecords], compress: bool = True) -> None:
+        """Write a chunk that is not empty, with the channels it uses, and its index. compress : False: as it is.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
         entries = np.frombuffer(chunk.entries, ENTRY)
-        used, counts = np.unique(entries["channel"], return_counts=True)
-        start = b"".join([channels[number].data for number in used.tolist()])
-        compressed = self._compressor.compress(start, chunk.data)
-        name = self._compressor.name.encode()
+        counts = chunk.channels()
+        start = b"".join([channels[number].data for number in counts])
+        compressor = self._compressor if compress else _AS_IT_IS
+        compressed = compressor.compress(start, chunk.data)
+        name = compressor.name.encode()
         size = len(start) + chunk.used
-        first, last = int(entries["log_time"][0]), int(entries["log_time"][-1])  # log_time never goes back
+        first, last = int(entries["log_time"].min()), int(entries["log_time"].max())
         length = CHUNK.size + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
         head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
         head += len(compressed).to_bytes(8, "little")
-        places = np.stack((entries["log_time"], entries["offset"] + len(start)), axis=1)
-        indexes = dict(message_indexes(entries["channel"], places))
-        origins = origins_record(entries)
+        origins, index = origins_record(entries), chunk.index(len(start))
         at = self.size + len(origins)
-        begins = accumulate(map(len, indexes.values()), initial=at + HEAD.size + length)
-        index = b"".join(indexes.values())
         self._write(origins, head, compressed, index)
         self._index.chunks.append(
             records.ChunkIndex(
                 chunk_length=HEAD.size + length,
                 chunk_start_offset=at,
-                compression=self._compressor.name,
+                compression=compressor.name,
                 compressed_size=len(compressed),
                 message_end_time=last,
                 message_index_length=len(index),
-                message_index_offsets=dict(zip(indexes, begins, strict=False)),
+                message_index_offsets=_index_offsets(counts, at + HEAD.size + length),
                 message_start_time=first,
                 uncompressed_size=size,
             )
         )
         self._index.widen(first, last)
         self.messages += len(entries)
-        for number, count in zip(used.tolist(), counts.tolist(), strict=True):
-            self._channels[number] = channels[number]
+        for number, count in counts.items():
+            self._know(channels[number])
             self._index.count(number, count)
+        self._figures.count(chunk)
 
     def sync(self) -> None:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
     def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
-        """Write the summary, and close. The file is closed in any case.
+        """Write the figures and the summary, and close. The file is closed in any case.
 
         Parameters
         ----------
@@ -293,12 +430,17 @@ class Segment:
         """
         try:
             if losses is not None:
-                self._write_metadata(conventions.LOSSES, losses)
+                self.add_metadata(conventions.LOSSES, losses)
+            self.add_metadata(conventions.FIGURES, self._figures.metadata(self.size))
             self._write(self._ending())
             if synced:
                 os.fsync(self._fd)
         finally:
             self._let_go()
+
+    def abandon(self) -> None:
+        """Close the file as it is: nobody wants it."""
+        self._let_go()
 
     def _let_go(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
@@ -306,6 +448,12 @@ class Segment:
 
     def _ending(self) -> bytes:
         """Return all that comes behind the data, to the file's end."""
-        schemas = {c.schema.id: encoded(c.schema) for c in self._channels.values() if c.schema is not None}
-        channels = [encoded(c.channel) for c in self._channels.values()]
-        return self._index.ending(self.size, list(schemas.values()), channels)
+        schemas = [encoded(schema) for schema in self._schemas.values()]
+        channels = [encoded(channel.channel) for channel in self._channels.values()]
+        return self._index.ending(self.size, schemas, channels, self._crc)
+
+
+def _index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
+    """Return where the message index of each channel begins. counts : of messages; at : where the first one is."""
+    sizes = (MESSAGE_INDEX.size + 16 * count for count in counts.values())
+    return dict(zip(counts, accumulate(sizes, initial=at), strict=False))

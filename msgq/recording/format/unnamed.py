@@ -1,0 +1,87 @@
+"""A file without a name, which gets one when it is whole: who is killed meanwhile leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # file systems that have no such files
+
+
+class Unnamed:
+    """The file.
+
+    Attributes
+    ----------
+    fd : to read and write it.
+    readable : a path that opens it, for this process.
+    """
+
+    def __init__(self, folder: Path, hidden: Path) -> None:
+        """Create it. hidden : its name where the file system does not have files without one."""
+        self._hidden: Path | None = None
+        try:
+            self.fd = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED:
+                raise
+            self.fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._hidden = hidden
+        self.readable = self._hidden or Path(f"/proc/self/fd/{self.fd}")
+
+    def name(self, path: Path) -> None:
+        """Give it a name that no other file has.
+
+        Raises
+        ------
+        FileExistsError : another file has it.
+        """
+        os.fsync(self.fd)
+        self._link(path)
+
+    def replace(self, path: Path, hidden: Path) -> None:
+        """Let it take the place of a file, at once. A kill between the two steps leaves it as `hidden`, whole."""
+        before = path.stat()
+        os.fchmod(self.fd, before.st_mode & 0o7777)
+        with suppress(PermissionError):
+            os.fchown(self.fd, before.st_uid, before.st_gid)
+        os.fsync(self.fd)
+        if self._hidden is None:
+            hidden.unlink(missing_ok=True)
+            self._link(hidden)
+            self._hidden = hidden
+        self._hidden.replace(path)
+        self._hidden = None
+
+    def _link(self, path: Path) -> None:
+        # Given a folder's descriptor, Python follows the link of /proc to the file.
+        os.link(self.readable, path, src_dir_fd=self.fd if self._hidden is None else None)
+
+    def close(self) -> None:
+        """Let go of it; without a name it is gone."""
+        if self._hidden is not None:
+            self._hidden.unlink(missing_ok=True)
+        os.close(self.fd)
+
+
+@contextmanager
+def unnamed(beside: Path) -> Iterator[Unnamed]:
+    """Give a new file for the folder of a path.
+
+    Raises
+    ------
+    OSError : it cannot be created there.
+    """
+    file = Unnamed(beside.parent, hidden_name(beside))
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def hidden_name(path: Path) -> Path:
+    """Return what a file is called that is not whole yet, or not in its place."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -1,0 +1,301 @@
+"""The doctor: each rule of MCAP is broken once, and said with its place; whole files have no errors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcap import records
+from mcap.opcode import Opcode
+
+import msgq
+from msgq.errors import RecordingError
+from msgq.recording import LogReader, Recorder
+from msgq.recording.format.container import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encoded
+from msgq.recording.format.doctor import Examination, Finding, examine
+from msgq.recording.format.inside import parsed
+from msgq.recording.format.new_log import Writer
+from msgq.recording.format.scan import crc32
+from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
+from tests.support import wait_until
+
+MIB = 1 << 20
+
+
+def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Give the opcode of each record of a file, and from where to where it is."""
+    here = len(MAGIC)
+    while here < len(data) - len(MAGIC):
+        opcode, length = HEAD.unpack_from(data, here)
+        yield opcode, here, here + HEAD.size + length
+        here += HEAD.size + length
+
+
+def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
+    return [(start, end) for found, start, end in records_of(data) if found == opcode][number]
+
+
+def resealed(data: bytes) -> bytes:
+    """Return a file with the right CRC for its summary, whatever that says."""
+    footer = len(data) - FOOTER_BYTES
+    start = struct.unpack_from("<Q", data, footer + HEAD.size)[0]
+    covered = data[start : footer + HEAD.size + 16]
+    return data[: footer + HEAD.size + 16] + struct.pack("<I", crc32(covered)) + MAGIC
+
+
+def changed(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> bytes:
+    """Return a file with another value in a record, which is as long as before."""
+    start, end = place(data, opcode, number)
+    read = {Opcode.CHUNK: records.Chunk.read, Opcode.MESSAGE_INDEX: records.MessageIndex.read}.get(opcode)
+    record = read(RecordStream(data[start + HEAD.size : end])) if read else parsed(data[start:end])
+    other = encoded(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
+    assert len(other) == end - start
+    return resealed(data[:start] + other + data[end:])
+
+
+def _value(record: Any, name: str, value: Any) -> Any:
+    return value(getattr(record, name)) if callable(value) else value
+
+
+def without(data: bytes, opcode: Opcode, number: int = 0) -> bytes:
+    """Return a file without a record of its summary, whose offsets are those of before."""
+    start, end = place(data, opcode, number)
+    return resealed(data[:start] + data[end:])
+
+
+def more(value: int) -> int:
+    return value + 1
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def found(tmp_path: Path, data: bytes) -> list[Finding]:
+    path = tmp_path / "broken.mcap"
+    path.write_bytes(data)
+    return list(examine(path))
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file of the library with messages in chunks, metadata and an attachment."""
+    path = tmp_path_factory.mktemp("good") / "a.mcap"
+    with path.open("wb") as file:
+        from mcap.writer import Writer as Foreign
+
+        writer = Foreign(file, chunk_size=512, enable_data_crcs=True)
+        writer.start("", "another")
+        schema = writer.register_schema("Number", "jsonschema", b"{}")
+        topics = [writer.register_channel(f"topic{i}", "json", schema) for i in range(2)]
+        for i in range(60):
+            writer.add_message(topics[i % 2], 1000 + i, b"{}", 1000 + i, i)
+        writer.add_attachment(5, 6, "name", "text/plain", b"attached")
+        writer.add_metadata("note", {"by": "test"})
+        writer.finish()
+    assert not list(examine(path))
+    return path.read_bytes()
+
+
+CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "no magic at the end": ("magic", lambda d: d[:-1] + b"x"),
+    "bytes behind the end": ("damage", lambda d: d + b"more"),
+    "another footer": ("footer", lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MAGIC),
+    "a wrong place of the offsets": ("footer", lambda d: changed(d, Opcode.FOOTER, summary_offset_start=more)),
+    "a wrong CRC of the summary": ("summary crc", lambda d: flipped(d, len(d) - len(MAGIC) - 1)),
+    "a wrong CRC of the data": ("data crc", lambda d: flipped(d, place(d, Opcode.DATA_END)[1] - 1)),
+    "a flipped bit that no chunk covers": ("data crc", lambda d: flipped(d, place(d, Opcode.METADATA)[1] - 1)),
+    "a flipped bit in a chunk": ("damage", lambda d: flipped(d, place(d, Opcode.CHUNK, 1)[1] - 9)),
+    "a flipped bit in an attachment": ("damage", lambda d: flipped(d, place(d, Opcode.ATTACHMENT)[1] - 9)),
+    "times of a chunk": ("chunk", lambda d: changed(d, Opcode.CHUNK, 1, message_start_time=more)),
+    "an entry of an index": ("message index", lambda d: flipped(d, place(d, Opcode.MESSAGE_INDEX, 1)[1] - 1)),
+    "a channel of an index": ("message index", lambda d: changed(d, Opcode.MESSAGE_INDEX, channel_id=7)),
+    "a second index of a channel": ("message index", lambda d: changed(d, Opcode.MESSAGE_INDEX, channel_id=2)),
+    "a place of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=more)),
+    "a length of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_length=more)),
+    "a time of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, message_end_time=more)),
+    "a size of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, uncompressed_size=more)),
+    "a compressed size": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, compressed_size=more)),
+    "a compression": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, compression="lz4x")),
+    "a length of indexes": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, message_index_length=more)),
+    "a place of an index": (
+        "chunk index",
+        lambda d: changed(d, Opcode.CHUNK_INDEX, message_index_offsets=lambda o: {n: at + 1 for n, at in o.items()}),
+    ),
+    "no index of a chunk": ("chunk index", lambda d: without(d, Opcode.CHUNK_INDEX, 1)),
+    "two indexes of a chunk": (
+        "chunk index",
+        lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=place(d, Opcode.CHUNK)[0]),
+    ),
+    "a place of an attachment": ("attachment index", lambda d: changed(d, Opcode.ATTACHMENT_INDEX, offset=more)),
+    "a name of an attachment": ("attachment index", lambda d: changed(d, Opcode.ATTACHMENT_INDEX, name="game")),
+    "no index of an attachment": ("attachment index", lambda d: without(d, Opcode.ATTACHMENT_INDEX)),
+    "a name of metadata": ("metadata index", lambda d: changed(d, Opcode.METADATA_INDEX, name="vote")),
+    "another number of messages": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_count=more)),
+    "another number of chunks": ("statistics", lambda d: changed(d, Opcode.STATISTICS, chunk_count=more)),
+    "another number of schemas": ("statistics", lambda d: changed(d, Opcode.STATISTICS, schema_count=more)),
+    "another number of channels": ("statistics", lambda d: changed(d, Opcode.STATISTICS, channel_count=more)),
+    "another number of attachments": ("statistics", lambda d: changed(d, Opcode.STATISTICS, attachment_count=more)),
+    "another number of metadata": ("statistics", lambda d: changed(d, Opcode.STATISTICS, metadata_count=more)),
+    "another first time": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_start_time=more)),
+    "another last time": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_end_time=more)),
+    "another count of a channel": (
+        "statistics",
+        lambda d: changed(d, Opcode.STATISTICS, channel_message_counts=lambda c: c | {1: c[1] + 1}),
+    ),
+    "another schema in the summary": ("summary description", lambda d: changed(d, Opcode.SCHEMA, -1, name="Lumber")),
+    "another channel in the summary": ("summary description", lambda d: changed(d, Opcode.CHANNEL, -1, topic="Topic1")),
+    "a channel of the summary only": ("summary description", lambda d: changed(d, Opcode.CHANNEL, -1, id=9)),
+    "no channel in the summary": ("summary description", lambda d: without(d, Opcode.CHANNEL, -1)),
+    "a summary offset": ("summary offset", lambda d: changed(d, Opcode.SUMMARY_OFFSET, 1, group_length=more)),
+    "no summary offset": ("summary offset", lambda d: without(d, Opcode.SUMMARY_OFFSET, 1)),
+    "mixed groups": ("groups", lambda d: mixed(d)),
+    "a message in the summary": ("damage", lambda d: before_footer(d, encoded(message(1, 0, 5)))),
+    "a footer without DataEnd": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
+    "no end": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]]),
+    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encoded(statistics()))),
+    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encoded(records.Header("", "x")))),
+    "a stray message index": (
+        "message index",
+        lambda d: before(d, Opcode.ATTACHMENT, encoded(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))),
+    ),
+    "an unknown record": ("unknown", lambda d: before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
+    "a record of zeros": ("damage", lambda d: before(d, Opcode.CHUNK, bytes(50))),
+    "no header": ("header", lambda d: MAGIC + d[place(d, Opcode.HEADER)[1] :]),
+}
+
+
+def statistics() -> records.Statistics:
+    return records.Statistics(0, 0, {}, 0, 0, 0, 0, 0, 0)
+
+
+def before(data: bytes, opcode: Opcode, record: bytes) -> bytes:
+    start = place(data, opcode)[0]
+    return data[:start] + record + data[start:]
+
+
+def before_footer(data: bytes, record: bytes) -> bytes:
+    return data[:-FOOTER_BYTES] + record + data[-FOOTER_BYTES:]
+
+
+def mixed(data: bytes) -> bytes:
+    """Exchange two records of the summary that are of different groups."""
+    (first, middle), (_, last) = place(data, Opcode.CHANNEL, -1), place(data, Opcode.STATISTICS)
+    begin = place(data, Opcode.CHANNEL, -2)[0]
+    return resealed(data[:begin] + data[first:middle] + data[middle:last] + data[begin:first] + data[last:])
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_broken_rule_is_said(tmp_path: Path, good: bytes, name: str) -> None:
+    rule, change = CHANGES[name]
+    broken = change(good)
+    assert broken != good
+    findings = found(tmp_path, broken)
+    assert rule in {one.rule for one in findings}, findings
+    assert all(0 <= one.offset <= len(broken) for one in findings)
+    only_warned = {"unknown", "no summary offset", "no index of an attachment", "no channel in the summary"}
+    named = [one for one in findings if one.rule == rule]
+    assert rule == "unknown" or name in only_warned or any(one.severity == "error" for one in named)
+
+
+@pytest.mark.parametrize("name", ["another number of messages", "a length of a chunk", "an entry of an index"])
+def test_the_place_is_that_of_what_is_wrong(tmp_path: Path, good: bytes, name: str) -> None:
+    opcode, number = {
+        "another number of messages": (Opcode.STATISTICS, 0),
+        "a length of a chunk": (Opcode.CHUNK_INDEX, 1),
+        "an entry of an index": (Opcode.MESSAGE_INDEX, 1),
+    }[name]
+    rule, change = CHANGES[name]
+    (one,) = [one for one in found(tmp_path, change(good)) if one.rule == rule]
+    assert one.offset == place(good, opcode, number)[0]
+    assert str(one).endswith(f"[{rule}]")
+
+
+SCHEMA = records.Schema(1, b"{}", "jsonschema", "s")
+OTHER = records.Schema(1, b"[]", "jsonschema", "s")
+DATA: dict[str, tuple[str, list[Any]]] = {
+    "a channel after its messages": ("undescribed", [chunk(message(1, 0, 5), channel(1, "a"))]),
+    "no channel": ("undescribed", [chunk(message(1, 0, 5))]),
+    "no channel outside": ("undescribed", [message(1, 0, 5)]),
+    "no schema": ("undescribed", [chunk(channel(1, "a", schema_id=3), message(1, 0, 5))]),
+    "two schemas": ("descriptions", [SCHEMA, OTHER]),
+    "two channels": ("descriptions", [chunk(channel(1, "a")), chunk(channel(1, "b"))]),
+    "schema 0": ("damage", [records.Schema(0, b"", "", "s")]),
+    "schema 0 in a chunk": ("chunk", [chunk(records.Schema(0, b"", "", "s"))]),
+    "data without an encoding": ("schema", [chunk(records.Schema(1, b"x", "", "s"))]),
+    "a schema of nothing": ("schema", [records.Schema(1, b"", "", "s")]),
+    "time goes back": ("order", [chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 4))]),
+    "time goes back outside": ("order", [channel(1, "a"), message(1, 0, 5), message(1, 1, 4)]),
+    "a time that is no int64": ("time", [channel(1, "a"), message(1, 0, 2**63)]),
+    "a short message": ("chunk", [chunk(channel(1, "a"), struct.pack("<BQ", 5, 4) + bytes(4))]),
+    "a short message outside": ("record", [channel(1, "a"), message(1, 0, 5), struct.pack("<BQ", 5, 4) + bytes(4)]),
+    "a cut record in a chunk": ("chunk", [chunk(channel(1, "a"), message(1, 0, 5), b"\5\xff")]),
+    "metadata in a chunk": ("unknown", [chunk(records.Metadata("a", {}))]),
+    "a wrong CRC": ("damage", [chunk(channel(1, "a"), message(1, 0, 5), crc=77)]),
+    "a wrong size": ("damage", [chunk(channel(1, "a"), message(1, 0, 5), size=77)]),
+    "a field beyond its record": ("damage", [struct.pack("<BQHI", 3, 8, 1, 100) + b"ab"]),
+    "no message index": ("message index", [chunk(channel(1, "a"), message(1, 0, 5))]),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_each_broken_rule_of_the_data_is_said(tmp_path: Path, name: str) -> None:
+    rule, parts = DATA[name]
+    findings = list(examine(write(tmp_path / "a.mcap", *parts)))
+    assert rule in {one.rule for one in findings}, findings
+
+
+def test_a_chunk_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5, bytes(2 * MIB))))
+    assert "size" not in {one.rule for one in examine(path)}
+    assert "--max-chunk" in str([one for one in examine(path, MIB) if one.rule == "size"])
+
+
+def test_what_is_no_file_of_mcap(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    assert [one.rule for one in examine(tmp_path / "text")] == ["magic"]
+    with pytest.raises(RecordingError):
+        list(examine(tmp_path / "nothing"))
+
+
+_WARNED = ("no index", "no summary", "backwards", "schemas in chunks only")
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_files_of_the_library_have_no_errors(tmp_path: Path, kind: str) -> None:
+    findings = list(examine(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])))
+    assert not [one for one in findings if one.severity == "error"]
+    assert bool(findings) == (kind in _WARNED)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
+def test_our_files_have_no_fault(tmp_path: Path, compression: str, prefix: str) -> None:
+    pub = msgq.PubSocket()
+    pub.connect(msgq.context, "number", schema=msgq.Schema("Number", "json", b"{}"))
+    with Recorder(tmp_path / "a.mcap", ["number"], compression=compression, chunk_bytes=2000) as recorder:
+        for i in range(200):
+            pub.send(b'{"n": %d}' % i)
+            wait_until(lambda least=i - 50: recorder.stats().messages >= least)  # type: ignore[misc]
+    pub.close()
+    assert not list(examine(tmp_path / "a.mcap"))
+    with Writer(tmp_path / "b.mcap", compression=compression, chunk_bytes=1024) as writer:
+        numbers = [writer.channel(name, msgq.Schema("s", "json", b"{}")) for name in "abc"]
+        for i in range(300):
+            writer.write(numbers[i % 3], b"{}", 1000 + i, origin_time=i % 2)
+        writer.attach("name", b"attached")
+        writer.add_metadata("note", {"by": "test"})
+    assert not list(examine(tmp_path / "b.mcap"))
+
+
+def test_it_counts_what_it_sees(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "a.mcap")
+    examination = Examination(path)
+    assert not list(examination)
+    assert (examination.facts.counts.total(), len(examination.facts.chunks)) == (
+        300,
+        len(LogReader(path).files[0].stretches),
+    )
