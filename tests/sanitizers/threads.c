@@ -19,6 +19,8 @@
 #include <pthread.h>
 #include <stdarg.h>
 
+#include "ring/onlooker.h"
+#include "ring/registry.h"
 #include "ring/snapshot.h"
 
 enum {
@@ -33,7 +35,7 @@ static mq_ring_header *ring;
 static mq_side *side;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* in place of flock */
 static _Atomic bool stop;
-static _Atomic uint64_t sent, received, lost, joins, starts, slept, caught_up;
+static _Atomic uint64_t sent, received, lost, joins, starts, slept, caught_up, oldest, overtaken;
 static _Atomic uint64_t progress[PUBLISHERS + SUBSCRIBERS + 1]; /* cursors by thread, as far as it said */
 #define AWAY UINT64_MAX                                         /* not subscribed just now */
 static bool no_membarrier;
@@ -264,13 +266,51 @@ static void *run_subscriber(void *number) {
 
 /* ---- looking on ---- */
 
+/* Join the ring as if it had just appeared, without a trace, and take some: each message that was ever sent is received, or
+ * counted as lost. */
+static void take_from_oldest(const mq_self *self) {
+    uint8_t copy[MESSAGE_MAX];
+    mq_message m = {0};
+    mq_subscriber s = {.ring = ring,
+                       .side = side,
+                       .data = (uint8_t *)ring + MQ_RING_HEADER,
+                       .data_bytes = DATA_BYTES,
+                       .whole = mq_whole_always(),
+                       .passive = true};
+    if (mq_subscriber_join(&s, self, 0) != MQ_OK || mq_subscriber_to_oldest(&s) != MQ_OK)
+        fail("the ring makes no sense to one that looks on");
+    uint64_t behind = s.lost;
+    while (s.received < 50 && !stop && !s.lost_unknown) {
+        mq_status status = mq_subscriber_peek(&s, &m);
+        if (status == MQ_EMPTY)
+            return;
+        if (status != MQ_OK)
+            fail("corrupt at %llx", (unsigned long long)s.cursor);
+        mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
+        if (!mq_subscriber_accept(&s, &m)) {
+            mq_subscriber_reset(&s);
+            continue;
+        }
+        uint64_t sequence = verify(copy, m.size);
+        if (!s.lost_unknown && sequence + 1 != s.received + s.lost)
+            fail("message %llu is the %lluth of those received and %llu lost, %llu of them before it came",
+                 (unsigned long long)sequence, (unsigned long long)s.received, (unsigned long long)s.lost,
+                 (unsigned long long)behind);
+        atomic_fetch_add(s.lost == behind ? &oldest : &overtaken, 1);
+    }
+}
+
 static void *run_onlooker(void *unused) {
     static char data[MQ_SCHEMA_DATA_MAX];
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
     mq_identity_copy who;
     mq_reader_copy reader;
     uint64_t messages, bytes;
+    mq_self self;
+    if (mq_read_self(&self) != 0)
+        fail("no /proc");
     while (!stop) {
+        take_from_oldest(&self);
         for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
             mq_copy_publisher(side, i, &who, &messages, &bytes);
         for (int i = 0; i < 8; i++)
@@ -304,9 +344,12 @@ int main(int argc, char **argv) {
     stop = true;
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    printf("sent %llu received %llu lost %llu slept %llu caught_up %llu starts %llu joins %llu membarrier %d\n",
+    printf("sent %llu received %llu lost %llu slept %llu caught_up %llu starts %llu joins %llu oldest %llu overtaken "
+           "%llu membarrier "
+           "%d\n",
            (unsigned long long)sent, (unsigned long long)received, (unsigned long long)lost, (unsigned long long)slept,
-           (unsigned long long)caught_up, (unsigned long long)starts, (unsigned long long)joins, !no_membarrier);
+           (unsigned long long)caught_up, (unsigned long long)starts, (unsigned long long)joins,
+           (unsigned long long)oldest, (unsigned long long)overtaken, !no_membarrier);
     free(ring);
     free(side);
     return 0;

@@ -174,6 +174,7 @@ cdef extern from "channel/hub.h" nogil:
     uint64_t mq_hub_references(const mq_order *order, unsigned row, uint64_t *newest)
     void mq_hub_withdraw(const mq_order *order, unsigned row)
     mq_life mq_hub_life(const mq_hub *hub, mq_inquiry *inquiry, int row)
+    bint mq_hub_is_published(const mq_hub *hub, const mq_roll *roll)
     void mq_hub_free(mq_publisher_row *row)
     int mq_hub_find(mq_hub *hub, const mq_roll *roll, void **hold)
     void mq_hub_enter(mq_publisher_row *row, const mq_self *self, bint held, const mq_slots *slots, uint64_t pool_size,

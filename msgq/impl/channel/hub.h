@@ -82,6 +82,16 @@ static inline mq_life mq_hub_life(const mq_hub *hub, mq_inquiry *inquiry, int ro
     return mq_identity_life(inquiry, &hub->publishers[row].who, MQ_PUBLISHER_BYTE + row);
 }
 
+/* Does anybody live who publishes? */
+static inline bool mq_hub_is_published(const mq_hub *hub, const mq_roll *roll) {
+    mq_inquiry inquiry = mq_inquire(roll);
+    bool alive = false;
+    for (int row = 0; row < MQ_PUBLISHERS && !alive; row++)
+        alive = mq_hub_life(hub, &inquiry, row) != MQ_DEAD;
+    mq_inquiry_end(&inquiry);
+    return alive;
+}
+
 /* The pool of a dead row was removed, and no entry refers to it: the row is free. */
 static inline void mq_hub_free(mq_publisher_row *row) {
     mq_identity_clear(&row->who);

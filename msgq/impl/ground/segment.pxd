@@ -24,6 +24,10 @@ cdef const mq_u64 *guard_word(const void *guard) noexcept
 # Return the exception for a file that others made smaller while it was mapped.
 cdef object cut(str endpoint, Segment segment)
 
+# Let this thread find these open files, descriptors by path, where it opens files for reading, whatever is there now;
+# None: none. Returns what was given before.
+cdef object give(object files)
+
 cdef object failure(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1

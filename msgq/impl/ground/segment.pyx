@@ -10,7 +10,7 @@ from libc.errno cimport (
 )
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDWR, open as c_open
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDWR, fcntl, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mprotect, munmap
 from posix.stat cimport S_ISREG, fstat, struct_stat
 from posix.unistd cimport close, usleep
@@ -18,6 +18,7 @@ from posix.unistd cimport close, usleep
 from msgq.impl.ground.core cimport mq_now_ns, mq_u64
 
 import os
+import threading
 
 from msgq import naming, sharing
 from msgq.errors import IpcError, SegmentError, SegmentSizeError
@@ -25,6 +26,7 @@ from msgq.errors import IpcError, SegmentError, SegmentSizeError
 
 cdef extern from "fcntl.h" nogil:
     enum:
+        F_DUPFD_CLOEXEC
         O_NOFOLLOW
         O_PATH
         O_TMPFILE
@@ -127,8 +129,30 @@ cdef bytes _name(int directory, str path):
     return (path if directory == AT_FDCWD else os.path.basename(path)).encode()
 
 
+_given = threading.local()
+
+
+cdef object give(object files):
+    former = getattr(_given, "files", None)
+    _given.files = files
+    return former
+
+
+cdef int _open_given(str endpoint, str path) except -2:
+    files = getattr(_given, "files", None)
+    if not files or path not in files:
+        return -1
+    cdef int fd = fcntl(files[path], F_DUPFD_CLOEXEC, 0)
+    if fd < 0:
+        raise failure("cannot open", endpoint, path, errno)
+    return fd
+
+
 cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file; -1 when there is none."""
+    cdef int given_fd = _open_given(endpoint, path)
+    if given_fd >= 0:
+        return given_fd
     cdef int directory = _enter(endpoint, path)
     if directory == -1:
         return -1

@@ -18,6 +18,7 @@ cdef class Connection(Waitable):
     cdef bint _conflate
     cdef bint _conflate_wanted  # set before connect
     cdef bint _passive
+    cdef bint _from_oldest      # set before connect: not from the present
     cdef bint _watched          # the helper thread looks out for stock publishers
     cdef bint _watch_failed
     cdef uint32_t _helper       # thread id of the process's helper thread

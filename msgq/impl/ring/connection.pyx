@@ -12,7 +12,7 @@ from msgq.impl.ring.core cimport (
     mq_subscriber_attention, mq_subscriber_disown, mq_subscriber_has_more, mq_subscriber_join,
     mq_subscriber_lacks_side, mq_subscriber_leave, mq_subscriber_lookout, mq_subscriber_next, mq_subscriber_outlook,
     mq_subscriber_refresh, mq_subscriber_refresh_survey, mq_subscriber_rejoin, mq_subscriber_reset,
-    mq_subscriber_survey, mq_subscriber_survey_again, mq_subscriber_take_signals,
+    mq_subscriber_survey, mq_subscriber_survey_again, mq_subscriber_take_signals, mq_subscriber_to_oldest,
 )
 from msgq.impl.gate.gate cimport Gate
 from msgq.impl.ground.liveness cimport fork_generation, identify, random_word
@@ -99,7 +99,10 @@ cdef class Connection(Waitable):
             if topic.side is None:
                 await_side(topic, self._prefix)
             self._map(topic)
-            if mq_subscriber_join(&self._subscriber, &us, random_word()) != MQ_OK:
+            status = mq_subscriber_join(&self._subscriber, &us, random_word())
+            if status == MQ_OK and self._from_oldest:
+                status = mq_subscriber_to_oldest(&self._subscriber)
+            if status != MQ_OK:
                 mq_subscriber_leave(&self._subscriber)
                 if not mq_is_whole(&topic.whole):
                     raise resized(self._endpoint, topic.ring)

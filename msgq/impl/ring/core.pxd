@@ -157,6 +157,16 @@ cdef extern from "ring/subscriber.h" nogil:
     mq_lookout mq_subscriber_lookout(mq_subscriber *s, const mq_outlook *outlook)
 
 
+cdef extern from "ring/snapshot.h" nogil:
+    uint64_t mq_read_write_pointer(const mq_ring_header *ring)
+    uint64_t mq_read_write_uid(const mq_ring_header *ring)
+
+
+cdef extern from "ring/onlooker.h" nogil:
+    mq_status mq_subscriber_to_oldest(mq_subscriber *s)
+    bint mq_subscriber_is_forsaken(const mq_subscriber *s)
+
+
 cdef extern from "ring/rows.h" nogil:
     mq_status mq_publisher_stage_rows(mq_publisher *p, const uint8_t *rows, size_t size, uint64_t *count)
     int64_t mq_subscriber_take_block(mq_subscriber *s, uint8_t *out, uint64_t size, int64_t most)

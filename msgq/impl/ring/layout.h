@@ -106,7 +106,8 @@ typedef struct {
         schema_spare; /* an odd schema_turn, its low half, << 32 | where in schema_data the new schema is whole then */
     mq_u64 ring_tail; /* what the ring's tail is (whole.h). Under the lock. 0: the release before, which has none */
     mq_u64 tracked;   /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
-    mq_u64 schema_pad[3];
+    mq_u64 uncounted; /* 1: messages were published before this was made, and nobody counted them. Constant */
+    mq_u64 schema_pad[2];
 
     mq_publisher_entry publishers[MQ_RING_PUBLISHERS];
     mq_reader_entry readers[MQ_READERS];
@@ -120,6 +121,7 @@ _Static_assert(offsetof(mq_side, limit) == 128, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, turn) == 160, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_turn) == 192, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, tracked) == 224, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_side, uncounted) == 232, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, publishers) == 256, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, readers) == 2304, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_side, schema_name) == 18688, "bump MQ_SIDE_VERSION");

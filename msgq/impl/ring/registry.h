@@ -47,6 +47,7 @@ static inline void mq_side_init(mq_side *side, const mq_ring_header *ring, uint6
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->created_ns, created_ns);
     mq_store_relaxed_u64(&side->tracked, tracked ? MQ_TRACKED : 0);
+    mq_store_relaxed_u64(&side->uncounted, now != 0);
     mq_store_relaxed_u64(&side->limit, now == 0 ? 0 : mq_reach(now, data_bytes));
     mq_store_relaxed_u64(&side->milestone_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);

@@ -7,8 +7,8 @@ from msgq.impl.ground.core cimport (
 )
 from msgq.impl.ground.descriptor cimport read_schema
 from msgq.impl.ring.core cimport (
-    MQ_RING_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_ring_header, mq_row_life, mq_side, mq_side_schema,
-    mq_side_tracked, mq_subscriber, mq_whole,
+    MQ_RING_PUBLISHERS, MQ_READERS, MQ_ROW_UNLISTED, mq_read_write_pointer, mq_read_write_uid, mq_ring_header,
+    mq_row_life, mq_side, mq_side_schema, mq_side_tracked, mq_subscriber, mq_whole,
 )
 from msgq.impl.ground.liveness cimport is_alive
 from msgq.impl.ring.topic cimport find_side, Topic, watch_topic
@@ -46,8 +46,6 @@ cdef extern from "ring/snapshot.h" nogil:
     mq_subscriber mq_judge(mq_ring_header *ring, mq_side *side, const mq_roll *roll, uint32_t data_bytes,
                            mq_whole whole)
     void mq_judge_reader(mq_subscriber *judge, int entry, mq_reader_copy *out)
-    uint64_t mq_read_write_pointer(const mq_ring_header *ring)
-    uint64_t mq_read_write_uid(const mq_ring_header *ring)
     uint64_t mq_read_created_ns(const mq_side *side)
     int mq_count_stock(const mq_ring_header *ring, const mq_side *side)
 

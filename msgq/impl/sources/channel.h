@@ -53,6 +53,12 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
 }
 
+/* Is there something at the cursor, be it withdrawn? */
+static inline bool mq_channel_source_pends(const mq_channel_source *c) {
+    const mq_channel_outlook outlook = {.hub = c->from.hub, .cursor = &c->from.cursor, .whole = c->from.whole};
+    return mq_channel_has_more(&outlook);
+}
+
 /* Messages that are there for it. */
 static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
     mq_order order;

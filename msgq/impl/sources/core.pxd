@@ -34,6 +34,7 @@ cdef extern from "sources/channel.h" nogil:
         const mq_u64 *pool_whole[63]
         uint32_t parts[63]
         mq_channel_message at
+    bint mq_channel_source_pends(const mq_channel_source *c)
     uint64_t mq_channel_source_pending(const mq_channel_source *c)
 
 
@@ -46,6 +47,7 @@ cdef extern from "sources/records.h" nogil:
         const mq_u64 *whole
         uint64_t *seen
         uint64_t left
+    bint mq_record_source_has_looked(const mq_record_source *r, int64_t since_ns)
 
 
 cdef extern from "sources/source.h" nogil:
@@ -58,6 +60,9 @@ cdef extern from "sources/source.h" nogil:
         mq_subscriber *ring
         mq_channel_source *channel
         mq_record_source *records
+        uint64_t described
+    bint mq_source_is_described(const mq_source *source)
+    uint64_t mq_source_schema_turn(const mq_source *source)
     mq_source_status mq_source_take(const mq_source *source, const mq_room *room, mq_taken *taken)
     bint mq_source_hurries(const mq_source *source)
     const mq_u32 *mq_source_word(const mq_source *source)

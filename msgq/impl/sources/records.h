@@ -22,7 +22,8 @@ typedef struct {
     uint64_t end;        /* elements that there are: of a board, those with a name */
     uint64_t at;         /* where the look goes on */
     uint64_t left;       /* elements of this turn */
-    int64_t due_ns;      /* CLOCK_MONOTONIC: before that no look begins */
+    int64_t begun_ns;    /* CLOCK_MONOTONIC: when the last look began */
+    int64_t due_ns;      /* before that no look begins */
     uint64_t taken;      /* changes of a vector so far */
 } mq_record_source;
 
@@ -34,14 +35,21 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 static inline bool mq_record_source_begin(mq_record_source *r) {
     if (r->at)
         return true;
-    if (mq_now_ns() < r->due_ns)
+    int64_t now = mq_now_ns();
+    if (now < r->due_ns)
         return false;
+    r->begun_ns = now;
     if (!mq_record_source_is_board(r))
         r->end = r->parts.shape.length;
     /* EDGE key: acquire. Partner: mq_board_name */
     while (r->end < r->parts.shape.length && mq_load_acquire_u64(&r->parts.keys[r->end].named))
         r->end++;
     return true;
+}
+
+/* Was everything looked at that was there at `since_ns`? */
+static inline bool mq_record_source_has_looked(const mq_record_source *r, int64_t since_ns) {
+    return r->begun_ns > since_ns && r->due_ns > r->begun_ns; /* the latter once it has ended */
 }
 
 /* Go to the next element that changed. False: this turn's elements, or all, were looked at. */

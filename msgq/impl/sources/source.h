@@ -20,6 +20,7 @@ typedef struct {
         mq_channel_source *channel;
         mq_record_source *records;
     };
+    uint64_t described; /* the schema's turn when it was read last */
 } mq_source;
 
 static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_subscriber *s, const mq_room *room,
@@ -68,6 +69,30 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_take(source->channel, room, taken);
     return mq_record_source_take(source->records, room, taken);
+}
+
+/* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is not
+ * older than that: who publishes has described before. */
+static inline uint64_t mq_source_schema_turn(const mq_source *source) {
+    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.record->schema.turn
+                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.hub->schema.turn
+                         : source->ring->side                ? &source->ring->side->schema_turn
+                                                             : NULL;
+    return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
+}
+
+/* Is what describes the messages that which was read last? */
+static inline bool mq_source_is_described(const mq_source *source) {
+    return mq_source_schema_turn(source) == source->described;
+}
+
+/* Is there a message? Of records only a look through them tells. */
+static inline bool mq_source_pends(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_RECORDS)
+        return true;
+    if (source->kind == MQ_SOURCE_CHANNEL)
+        return mq_channel_source_pends(source->channel);
+    return mq_subscriber_has_more(source->ring);
 }
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */

@@ -4,6 +4,8 @@ A source leaves no trace: its subscriber is passive, its files are mapped read-o
 (source.h).
 """
 
+from collections.abc import Mapping
+
 from typing_extensions import disjoint_base
 
 from msgq.impl.ring.subscriber import SubSocket
@@ -34,12 +36,7 @@ class Source:
 
     @property
     def schema(self) -> Schema | None:
-        """What describes its messages now. Of a vector: index, count, time and value of a change.
-
-        Raises
-        ------
-        SegmentError : the files of a topic are not there any more.
-        """
+        """What describes its messages now. Of a vector: index, count, time and value of a change."""
 
     @property
     def largest(self) -> int:
@@ -55,6 +52,14 @@ class Source:
 
     def unread(self) -> int | None:
         """Return how many messages are pending; None: unknown. A topic's are passed over."""
+
+    def over(self, since_ns: int) -> bool:
+        """Return whether nothing comes any more, for one whose file has no name: nobody publishes, and all was taken.
+
+        Parameters
+        ----------
+        since_ns : CLOCK_MONOTONIC. Of state all is taken that was there then.
+        """
 
     def part(self, number: int) -> tuple[str, str]:
         """Return whose messages are: publisher and key, "" where there is none. number : `part` of mq_taken."""
@@ -78,15 +83,20 @@ class ChannelSource(Source):
 class RecordSource(Source):
     """A vector or board, which is looked through for changes."""
 
-def open_source(endpoint: str, prefix: str | None = None, *, whole: bool = False) -> Source:
+def open_source(
+    endpoint: str, prefix: str | None = None, *, whole: bool = False, files: Mapping[str, int] | None = None
+) -> Source:
     """Return a source of what is there.
 
     Parameters
     ----------
     endpoint : "NAME" of a topic, "channel/NAME", "records/NAME", or "queue/NAME", whose events are taken.
     prefix : of the endpoint; None: the one in force, "": none.
-    whole : a channel is taken from its very first message on, and what of it is gone counts as lost; else from now on.
-        Topics are taken from now on. Vectors and boards have all values as changes at first, in any case.
+    whole : it is taken from its very first message on, and what of it is gone counts as lost (of a topic that has
+        wrapped, all before the present lap); else from now on. Vectors and boards have all values as changes at first,
+        in any case.
+    files : descriptors by path, open for reading, that are used in place of what is there now: a file may have lost its
+        name. They stay the caller's.
 
     Raises
     ------

@@ -2,30 +2,37 @@
 
 from cython cimport no_gc_clear
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint64_t
+from libc.errno cimport ENOENT
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
-from msgq.impl.channel.core cimport MQ_PUBLISHERS, mq_channel_join, mq_channel_pass
+from msgq.impl.channel.core cimport MQ_PUBLISHERS, mq_channel_join, mq_channel_pass, mq_hub_is_published
 from msgq.impl.channel.hub cimport Hub
 from msgq.impl.channel.pool cimport Pool, open_pool
 from msgq.impl.ground.context cimport Context
-from msgq.impl.ground.core cimport mq_copy_out
+from msgq.impl.ground.core cimport mq_copy_out, mq_schema_parts
+from msgq.impl.ground.segment cimport give
+from msgq.impl.ground.descriptor cimport read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY, mq_board_value_bytes, mq_record_shape
 from msgq.impl.records.recordfile cimport RecordFile, record_file
 from msgq.impl.ring.connection cimport enter
-from msgq.impl.ring.core cimport mq_subscriber_reset
+from msgq.impl.ring.core cimport (
+    mq_read_write_pointer, mq_read_write_uid, mq_ring_header, mq_side_schema, mq_subscriber, mq_subscriber_has_more,
+    mq_subscriber_is_forsaken, mq_subscriber_reset,
+)
 from msgq.impl.ring.subscriber cimport SubSocket
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pending,
+    mq_channel_source_pends, mq_record_source_has_looked, mq_source_schema_turn,
 )
 
 import json
+import os
 
 from msgq import kinds, naming, record_changes
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
 from msgq.impl.channel.hub import open_hub
 from msgq.impl.records.options import dtype_there
-from msgq.impl.ring.snapshot import TopicWatch
 from msgq.impl.workqueue.snapshot import QueueWatch
 from msgq.queue_events import events_channel
 from msgq.schema import Schema
@@ -51,6 +58,10 @@ cdef class Source:
 
     @property
     def schema(self):
+        self.c.described = mq_source_schema_turn(&self.c)  # before it is read: what comes meanwhile is noticed
+        return self._schema()
+
+    def _schema(self):
         return None
 
     @property
@@ -68,6 +79,9 @@ cdef class Source:
     def unread(self):
         return 0
 
+    def over(self, int64_t since_ns):
+        return True
+
     def close(self):
         """Nothing of it is known to others."""
 
@@ -75,13 +89,19 @@ cdef class Source:
         return f"<msgq Source {self.endpoint!r}>"
 
 
-def open_source(endpoint, prefix=None, *, whole=False):
-    endpoint = kinds.checked(endpoint)
-    in_prefix = naming.checked_prefix(prefix)
+def open_source(endpoint, prefix=None, *, whole=False, files=None):
+    former = give(files)
+    try:
+        return _open(kinds.checked(endpoint), naming.checked_prefix(prefix), whole)
+    finally:
+        give(former)
+
+
+cdef object _open(str endpoint, str in_prefix, bint whole):
     kind = kinds.kind_of(endpoint)
     name = kind.plain(endpoint)
     if kind is kinds.TOPIC:
-        return _open_topic(endpoint, in_prefix)
+        return _open_topic(endpoint, in_prefix, whole)
     if kind is kinds.RECORDS:
         return _open_records(endpoint, name, in_prefix)
     channel = events_channel(name) if kind is kinds.QUEUE else name
@@ -102,9 +122,12 @@ cdef class TopicSource(Source):
     def socket(self):
         return self._socket
 
-    @property
-    def schema(self):
-        return TopicWatch(self.endpoint, self.prefix).stats().schema
+    def _schema(self):
+        cdef mq_schema_parts at
+        if self._socket._subscriber.side == NULL:
+            return None
+        at = mq_side_schema(self._socket._subscriber.side)
+        return read_schema(&at)
 
     @property
     def largest(self):
@@ -120,6 +143,10 @@ cdef class TopicSource(Source):
         except (CorruptSegmentError, SegmentSizeError):
             return None
 
+    def over(self, int64_t since_ns):
+        cdef const mq_subscriber *subscriber = &self._socket._subscriber
+        return not mq_subscriber_has_more(subscriber) and mq_subscriber_is_forsaken(subscriber)
+
     def close(self):
         self._socket.close()
 
@@ -134,14 +161,30 @@ cdef class TopicSource(Source):
                                   "taken goes on at the present", self.endpoint, self._socket._ring.path)
 
 
-cdef object _open_topic(str endpoint, str in_prefix):
+cdef object _open_topic(str endpoint, str in_prefix, bint whole):
     cdef TopicSource source = TopicSource.__new__(TopicSource)
     cdef SubSocket socket = SubSocket()
+    socket._from_oldest = whole
     with naming.chosen(in_prefix):
         socket.connect(Context(), endpoint, passive=True)
+    if whole and _has_lost_side(socket):
+        raise SegmentError("was removed while it was opened: its side segment, which says what is in it, is gone",
+                           endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring = MQ_SOURCE_RING, &socket._subscriber
     return _named(source, endpoint, kinds.TOPIC.name, in_prefix)
+
+
+cdef bint _has_lost_side(SubSocket socket) except -1:
+    """Was there a side segment, without which nobody can tell what is in the ring? Stock never takes its uid away."""
+    cdef mq_ring_header *ring = socket._subscriber.ring
+    if socket._side is not None:
+        return False
+    try:
+        named = os.lstat(socket._ring.path).st_ino == socket._ring.inode
+    except OSError:
+        named = False
+    return not named or (mq_read_write_uid(ring) == 0 and mq_read_write_pointer(ring) != 0)
 
 
 # ---- channels, and events of queues ----
@@ -150,8 +193,7 @@ cdef object _open_topic(str endpoint, str in_prefix):
 cdef class ChannelSource(Source):
     """A channel, by a subscriber of its own that has no row."""
 
-    @property
-    def schema(self):
+    def _schema(self):
         return self._hub.schema
 
     @property
@@ -172,6 +214,9 @@ cdef class ChannelSource(Source):
 
     def unread(self):
         return mq_channel_source_pending(&self._from)
+
+    def over(self, int64_t since_ns):
+        return not (mq_channel_source_pends(&self._from) or mq_hub_is_published(self._hub.hub, self._hub.roll()))
 
     def part(self, number):
         return self._publishers[number], ""
@@ -234,8 +279,7 @@ cdef class RecordSource(Source):
     def __dealloc__(self):
         PyMem_Free(self._from.seen)
 
-    @property
-    def schema(self):
+    def _schema(self):
         schema = self._file.schema
         return schema if self._file.is_board() else change_schema(schema, self._from.parts.shape.item_bytes)
 
@@ -260,6 +304,9 @@ cdef class RecordSource(Source):
             return "", ""
         mq_copy_out(name, self._from.parts.keys[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
+
+    def over(self, int64_t since_ns):
+        return mq_record_source_has_looked(&self._from, since_ns)
 
     cdef int repair(self) except -1:
         self._file.check_whole()

@@ -6,16 +6,20 @@
 #ifndef MQ_CAPTURE_H
 #define MQ_CAPTURE_H
 
+#include <poll.h>
 #include <stdlib.h>
 
 #include "format/chunk.h"
+#include "recorder/arrivals.h"
 #include "sources/source.h"
 
 enum {
     MQ_CAPTURE_CHANNELS = 65536,         /* their ids have 16 bits */
     MQ_CAPTURE_TURN = 4096,              /* messages of one source before the next one's turn */
     MQ_CAPTURE_LARGEST = 1 << 30 | 4096, /* bytes of a message for which room is made; nobody has memory for any size */
-    MQ_CAPTURE_NAP_NS = 500000, /* between two looks when little is going on: nobody wakes a passive subscriber */
+    MQ_CAPTURE_NAP_NS =
+        500000, /* between two looks when little is going on: nobody wakes a passive subscriber; and, when
+                                   much is, between two looks at what may interrupt */
 };
 
 /* What messages have in common: an MCAP channel. A numbering of an endpoint's messages has one, or one for each part of
@@ -33,7 +37,7 @@ typedef struct {
     uint64_t era;           /* of the numbering, for `counted` */
     bool counted;
     bool begun;         /* a numbering goes on */
-    bool ended;         /* its file was cut: nothing comes any more */
+    bool ended;         /* nothing comes any more: its file was cut, or it was let go */
     bool separate;      /* each part has a numbering of its own */
     uint32_t epoch;     /* of the newest numbering */
     uint32_t part;      /* of the last message ... */
@@ -50,15 +54,19 @@ typedef struct {
     mq_channel *channels;    /* MQ_CAPTURE_CHANNELS of them */
     uint32_t channel_count;  /* of them in use; ids begin with 1 */
     int64_t clock_offset_ns; /* of the host's clock: to be added to CLOCK_MONOTONIC */
+    int interrupt;           /* a descriptor that ends a run when it becomes readable */
+    mq_arrivals *arrivals;   /* which end a run as well; NULL: nobody wants to know */
     uint32_t stuck;          /* the tap that ended a run */
     uint64_t needed;         /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
 typedef enum {
-    MQ_CAPTURE_TIME,     /* the deadline is over */
-    MQ_CAPTURE_FULL,     /* the chunk has no room for the next message */
-    MQ_CAPTURE_UNMAPPED, /* a channel has a message in a pool that is not mapped; see `stuck` */
-    MQ_CAPTURE_CORRUPT,  /* a source holds what no publisher writes; see `stuck` */
+    MQ_CAPTURE_TIME,      /* the deadline is over */
+    MQ_CAPTURE_FULL,      /* the chunk has no room for the next message */
+    MQ_CAPTURE_UNMAPPED,  /* a channel has a message in a pool that is not mapped; see `stuck` */
+    MQ_CAPTURE_CORRUPT,   /* a source holds what no publisher writes; see `stuck` */
+    MQ_CAPTURE_ROUSED,    /* somebody interrupts, or a file has come */
+    MQ_CAPTURE_DESCRIBED, /* what comes next of a source has another schema; see `stuck` */
 } mq_capture_end;
 
 /* Give what is taken next channels of its own. */
@@ -179,8 +187,13 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
     return MQ_CAPTURE_TIME;
 }
 
-/* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. */
+/* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. Before the first message of all
+ * its schema is known: that is looked for when there is a message, and no sooner. */
 static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_chunk *chunk) {
+    if (!tap->channel && !mq_source_pends(&tap->from))
+        return MQ_CAPTURE_TIME;
+    if (mq_unlikely(!mq_source_is_described(&tap->from)))
+        return MQ_CAPTURE_DESCRIBED;
     switch (tap->from.kind) {
     case MQ_SOURCE_RING: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RING);
     case MQ_SOURCE_CHANNEL: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_CHANNEL);
@@ -196,26 +209,46 @@ static inline bool mq_capture_must_hurry(const mq_capture *c) {
     return false;
 }
 
-/* Record until the chunk is full, or CLOCK_MONOTONIC reaches `until_ns`. */
-static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
-    for (;;) {
-        for (uint32_t i = 0; i < c->tap_count; i++) {
-            uint32_t index = (c->turn + i) % c->tap_count;
-            mq_tap *tap = &c->taps[index];
-            mq_capture_end end = tap->ended ? MQ_CAPTURE_TIME : mq_capture_take(c, tap, chunk);
-            if (end != MQ_CAPTURE_TIME) {
-                c->stuck = index;
-                c->turn = (index + 1) % c->tap_count; /* the others first, next time */
-                return end;
-            }
+/* Wait so long at most. True: something rouses us. */
+static inline bool mq_capture_nap(const mq_capture *c, int64_t nap_ns) {
+    struct pollfd on[2] = {{.fd = c->interrupt, .events = POLLIN},
+                           {.fd = c->arrivals ? c->arrivals->fd : -1, .events = POLLIN}};
+    struct timespec nap = mq_timespec(nap_ns);
+    if (ppoll(on, 2, &nap, NULL) <= 0)
+        return false;
+    return (on[1].revents && mq_arrivals_gather_all(c->arrivals)) || on[0].revents;
+}
+
+/* Give each source a turn. */
+static inline mq_capture_end mq_capture_round(mq_capture *c, mq_log_chunk *chunk) {
+    for (uint32_t i = 0; i < c->tap_count; i++) {
+        uint32_t index = (c->turn + i) % c->tap_count;
+        mq_tap *tap = &c->taps[index];
+        mq_capture_end end = tap->ended ? MQ_CAPTURE_TIME : mq_capture_take(c, tap, chunk);
+        if (end != MQ_CAPTURE_TIME) {
+            c->stuck = index;
+            c->turn = (index + 1) % c->tap_count; /* the others first, next time */
+            return end;
         }
-        int64_t now = mq_now_ns();
-        if (now >= until_ns)
-            return MQ_CAPTURE_TIME;
-        if (mq_capture_must_hurry(c))
+    }
+    return MQ_CAPTURE_TIME;
+}
+
+/* Record until the chunk is full, somebody interrupts, or CLOCK_MONOTONIC reaches `until_ns`. */
+static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
+    int64_t looked_ns = 0;
+    for (bool roused = false;;) {
+        mq_capture_end end = mq_capture_round(c, chunk); /* once more when roused: for what was there before */
+        int64_t now = mq_now_ns(), left = until_ns - now;
+        if (end != MQ_CAPTURE_TIME || left <= 0)
+            return end;
+        if (roused)
+            return MQ_CAPTURE_ROUSED;
+        bool hurry = mq_capture_must_hurry(c);
+        if (hurry && now - looked_ns < MQ_CAPTURE_NAP_NS)
             continue;
-        struct timespec nap = mq_timespec(until_ns - now < MQ_CAPTURE_NAP_NS ? until_ns - now : MQ_CAPTURE_NAP_NS);
-        nanosleep(&nap, NULL);
+        looked_ns = now;
+        roused = mq_capture_nap(c, hurry ? 0 : left < MQ_CAPTURE_NAP_NS ? left : MQ_CAPTURE_NAP_NS);
     }
 }
 

@@ -4,12 +4,20 @@ from typing import final
 
 from msgq.impl.sources.source import Source
 from msgq.recording.format.chunk import Chunk
+from msgq.recording.recorder.arrivals import Arrivals
 
+TURN: int  # messages that a source may give before the next one's turn
 NO_CHANNEL: str  # why messages are `unnumbered`
 
 @final
 class Capture:
-    """Records endpoints side by side, each from a source that nobody else uses. For one thread at a time."""
+    """Records endpoints side by side, each from a source that nobody else uses. For one thread at a time, but for
+    `interrupt`.
+
+    Raises
+    ------
+    RecordingError : the process has no descriptors left.
+    """
 
     @property
     def clock_offset_ns(self) -> int:
@@ -20,17 +28,29 @@ class Capture:
         """Bytes of the largest message for which a chunk had no room; 0: all had."""
 
     def add(self, source: Source, publish_offset: int = -1) -> int:
-        """Record what comes from now on; return the number of the source.
+        """Record what a source gives; return its number.
 
         Parameters
         ----------
-        source : one that nobody else takes from.
+        source : one that nobody else takes from, whose schema was read.
         publish_offset : where in a message its publishing time is (u64, ns since the epoch), where the source does not
             say it; -1: nowhere.
         """
 
-    def begin_epoch(self, source: int, publish_offset: int = -1) -> None:
-        """Let the next message of a source begin another numbering, and so another channel.
+    def let_go(self, source: int) -> None:
+        """Take no more from a source, by its number, which another one may get. Its channels keep theirs."""
+
+    def watch(self, arrivals: Arrivals | None) -> None:
+        """Open files that come while a run is under way, and end it then."""
+
+    def redescribed(self) -> list[int]:
+        """Return the sources, by their numbers, whose schema has changed since it was read last.
+
+        Nothing is taken from them before `describe`, so that no message is recorded with a schema of the past.
+        """
+
+    def describe(self, source: int, publish_offset: int = -1) -> None:
+        """Go on with a source whose schema was just read.
 
         Parameters
         ----------
@@ -38,21 +58,15 @@ class Capture:
         publish_offset : as for `add`.
         """
 
+    def begin_epoch(self, source: int) -> None:
+        """Let the next message of a source, by its number, begin another numbering, and so another channel."""
+
     def begin_channels(self, source: int) -> None:
         """Let the next messages of a source, by its number, begin other channels of the numbering that goes on."""
 
-    def replace(self, number: int, source: Source, publish_offset: int = -1) -> None:
-        """Go on with another source, because the endpoint was made anew, or after a pause. Begins a new epoch.
-
-        Parameters
-        ----------
-        number : as `add` returned it.
-        source : as for `add`.
-        publish_offset : as for `add`.
-        """
-
     def run(self, chunk: Chunk, seconds: float) -> bool:
-        """Record into the chunk, without the GIL, until it is full (True) or the time is over.
+        """Record into the chunk, without the GIL, until it is full (True), the time is over, somebody interrupts, a
+        schema changes, or a file comes.
 
         Parameters
         ----------
@@ -64,11 +78,17 @@ class Capture:
         SegmentError : a pool of a channel cannot be mapped, which costs its message; what was recorded is in the chunk,
             and a next call goes on.
         CorruptSegmentError : a source holds nonsense; as above.
-        SegmentSizeError : somebody made a file smaller; as above, but that source has ended until it is replaced.
+        SegmentSizeError : somebody made a file smaller; as above, but that source has ended.
 
         Notes
         -----
         A message of more than 1 GiB is passed over, and so is one that needs a new channel after 65535: see `passed`.
+        """
+
+    def interrupt(self) -> None:
+        """End the run that is under way, or else the next one, within some 0.5 ms; what was published before is taken.
+
+        Any thread may call it.
         """
 
     def new_channel(self) -> int:

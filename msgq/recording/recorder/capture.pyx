@@ -1,15 +1,20 @@
 """Sources into chunks: a Python face on capture.h."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+from posix.unistd cimport close
 
 from msgq.impl.ground.clock cimport host_offset_ns
 from msgq.impl.ground.core cimport mq_now_ns
-from msgq.impl.sources.core cimport mq_source
+from msgq.impl.sources.core cimport mq_source, mq_source_is_described
 from msgq.impl.sources.source cimport RecordSource, Source
 from msgq.recording.format.chunk cimport Chunk, mq_log_chunk
+from msgq.recording.recorder.arrivals cimport Arrivals, mq_arrivals
+
+import os
 
 from msgq.errors import InvalidValueError, RecordingError, SegmentSizeError
 
@@ -17,6 +22,7 @@ from msgq.errors import InvalidValueError, RecordingError, SegmentSizeError
 cdef extern from "recorder/capture.h" nogil:
     enum:
         MQ_CAPTURE_CHANNELS
+        MQ_CAPTURE_TURN
     ctypedef struct mq_channel:
         uint32_t source
         uint32_t epoch
@@ -29,6 +35,7 @@ cdef extern from "recorder/capture.h" nogil:
         bint begun
         bint ended
         bint separate
+        uint16_t channel
         uint64_t passed
         bint unnumbered
         uint16_t *channels
@@ -39,6 +46,8 @@ cdef extern from "recorder/capture.h" nogil:
         mq_channel *channels
         uint32_t channel_count
         int64_t clock_offset_ns
+        int interrupt
+        mq_arrivals *arrivals
         uint32_t stuck
         uint64_t needed
     ctypedef enum mq_capture_end:
@@ -46,14 +55,27 @@ cdef extern from "recorder/capture.h" nogil:
         MQ_CAPTURE_FULL
         MQ_CAPTURE_UNMAPPED
         MQ_CAPTURE_CORRUPT
+        MQ_CAPTURE_ROUSED
+        MQ_CAPTURE_DESCRIBED
     void mq_tap_forget_channels(mq_tap *tap)
     mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns)
+
+
+cdef extern from "sys/eventfd.h" nogil:
+    enum:
+        EFD_CLOEXEC
+        EFD_NONBLOCK
+    ctypedef uint64_t eventfd_t
+    int eventfd(unsigned int count, int flags)
+    int eventfd_read(int fd, eventfd_t *count)
+    int eventfd_write(int fd, eventfd_t count)
 
 
 cdef enum:
     MAPPED_MAX = 256  # pools in one run, beyond its time: bytes of others could lead from one to the next
 
 
+TURN = MQ_CAPTURE_TURN
 NO_CHANNEL = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; begin "
               "another recording")
 
@@ -62,17 +84,24 @@ cdef class Capture:
     """See capture.pyi."""
 
     cdef mq_capture _capture
-    cdef list _sources
+    cdef list _sources, _free
+    cdef Arrivals _arrivals
 
     def __cinit__(self):
         memset(&self._capture, 0, sizeof(self._capture))
+        self._capture.interrupt = -1
         self._capture.channels = <mq_channel *> calloc(MQ_CAPTURE_CHANNELS, sizeof(mq_channel))
         if self._capture.channels == NULL:
             raise MemoryError()
         self._capture.clock_offset_ns = host_offset_ns()
-        self._sources = []
+        self._capture.interrupt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self._capture.interrupt < 0:
+            raise RecordingError(f"cannot make an eventfd: {os.strerror(errno)}; raise ulimit -n", errno=errno)
+        self._sources, self._free = [], []
 
     def __dealloc__(self):
+        if self._capture.interrupt >= 0:
+            close(self._capture.interrupt)
         for i in range(self._capture.tap_count):
             free(self._capture.taps[i].channels)
         free(self._capture.channels)
@@ -86,44 +115,56 @@ cdef class Capture:
     def needed(self):
         return self._capture.needed
 
+    def watch(self, Arrivals arrivals):
+        self._capture.arrivals = NULL if arrivals is None else &arrivals.c
+        self._arrivals = arrivals
+
     def add(self, Source source not None, int64_t publish_offset=-1):
-        cdef uint32_t count = self._capture.tap_count
+        cdef uint32_t number = self._free.pop() if self._free else self._new_tap()
+        cdef mq_tap *tap = &self._capture.taps[number]
         source.prepare()
+        self._sources[number] = source
+        tap.from_, tap.publish_offset, tap.separate = source.c, publish_offset, isinstance(source, RecordSource)
+        tap.begun = tap.ended = tap.unnumbered = False
+        tap.channel, tap.passed = 0, 0
+        return number
+
+    cdef uint32_t _new_tap(self) except? 0:
+        cdef uint32_t count = self._capture.tap_count
         cdef mq_tap *grown = <mq_tap *> PyMem_Realloc(self._capture.taps, (count + 1) * sizeof(mq_tap))
         if grown == NULL:
             raise MemoryError()
         memset(&grown[count], 0, sizeof(mq_tap))
+        grown[count].ended = True  # there is nothing in it so far
         self._capture.taps = grown
-        self._sources.append(source)
+        self._sources.append(None)
         self._capture.tap_count = count + 1
-        self._point(count, source, publish_offset)
         return count
 
-    cdef int _point(self, uint32_t number, Source source, int64_t publish_offset) except -1:
-        cdef mq_tap *tap = &self._capture.taps[number]
-        tap.from_, tap.publish_offset = source.c, publish_offset
-        tap.separate = isinstance(source, RecordSource)
-        return 0
+    def let_go(self, uint32_t source):
+        self._tap(source).ended = True
+        self._sources[source] = None
+        self._free.append(source)
 
     cdef mq_tap *_tap(self, uint32_t source) except NULL:
         if source >= self._capture.tap_count:
             raise InvalidValueError(f"source {source} of {self._capture.tap_count}")
         return &self._capture.taps[source]
 
-    def begin_epoch(self, uint32_t source, int64_t publish_offset=-1):
+    def redescribed(self):
+        return [i for i in range(self._capture.tap_count)
+                if not (self._capture.taps[i].ended or mq_source_is_described(&self._capture.taps[i].from_))]
+
+    def describe(self, uint32_t source, int64_t publish_offset=-1):
         cdef mq_tap *tap = self._tap(source)
-        tap.begun, tap.publish_offset = False, publish_offset
+        tap.publish_offset = publish_offset
+        tap.from_.described = (<Source> self._sources[source]).c.described
+
+    def begin_epoch(self, uint32_t source):
+        self._tap(source).begun = False
 
     def begin_channels(self, uint32_t source):
         mq_tap_forget_channels(self._tap(source))
-
-    def replace(self, uint32_t number, Source source not None, int64_t publish_offset=-1):
-        cdef mq_tap *tap = self._tap(number)
-        self.begin_epoch(number, publish_offset)  # what it counts has nothing to do with what the former one did
-        source.prepare()
-        self._sources[number] = source
-        self._point(number, source, publish_offset)
-        tap.ended, tap.passed, tap.unnumbered = False, 0, False
 
     def new_channel(self):
         if self._capture.channel_count + 1 >= MQ_CAPTURE_CHANNELS:
@@ -139,8 +180,10 @@ cdef class Capture:
         cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
         cdef mq_capture_end end = MQ_CAPTURE_UNMAPPED
         cdef int mapped = 0
+        cdef eventfd_t interrupts
         for source in self._sources:
-            (<Source> source).prepare()
+            if source is not None:
+                (<Source> source).prepare()
         while end == MQ_CAPTURE_UNMAPPED and (mapped < MAPPED_MAX or mq_now_ns() < until):
             with nogil:
                 end = mq_capture_run(&self._capture, &chunk._chunk, until)
@@ -149,7 +192,12 @@ cdef class Capture:
                 mapped += 1
         if end == MQ_CAPTURE_CORRUPT:
             self._resume(self._capture.stuck)
+        if end == MQ_CAPTURE_ROUSED:
+            eventfd_read(self._capture.interrupt, &interrupts)
         return end == MQ_CAPTURE_FULL
+
+    def interrupt(self):
+        eventfd_write(self._capture.interrupt, 1)
 
     cdef int _resume(self, uint32_t number) except -1:
         try:

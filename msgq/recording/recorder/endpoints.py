@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import itertools
+import logging
 import os
+import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgq import kinds, naming, source
-from msgq.errors import MsgqError
+from msgq.decoding.stamps import time_offset
+from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source, open_source
 from msgq.kinds import Kind
-from msgq.queue_events import queue_of
+from msgq.queue_events import events_channel, queue_of
 from msgq.recording.format import conventions
 from msgq.recording.format.writer import ChannelRecords, channel_records
-from msgq.recording.reader.decoders import time_offset
+from msgq.recording.recorder.arrivals import Arrival, Arrivals
 from msgq.recording.recorder.capture import NO_CHANNEL, Capture
 from msgq.schema import Schema
 from msgq.selection import Selection
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
-_SCHEMAS_A_LOOK = 32  # to be read again each time, for publishers that changed theirs
+_UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
+_AGAIN_S = 0.001  # ... so often; afterwards at each look
+_MISSED = "was made and removed before it could be opened; whether anything was published there is not known"
+
+_log = logging.getLogger(__name__)
 
 
 def publish_offset(schema: Schema | None) -> int:
@@ -31,18 +41,16 @@ def publish_offset(schema: Schema | None) -> int:
 
 @dataclass(slots=True)
 class RecordedEndpoint:
-    """An endpoint that is recorded.
+    """An endpoint that is recorded, as long as its file is the same one.
 
     Attributes
     ----------
-    source : of it; when it is made anew, or after a pause, another one.
+    source : of it.
     schema : of its messages now.
-    lost : on former sources; None: unknown.
     """
 
     source: Source
     schema: Schema | None
-    lost: int | None = 0
 
     @property
     def endpoint(self) -> str:
@@ -50,134 +58,369 @@ class RecordedEndpoint:
         return self.source.endpoint
 
 
+def _path(file: Arrival) -> str:
+    return f"{file.directory}/{file.name}"
+
+
+def _sum(*losses: int | None) -> int | None:
+    """Add up losses, of which None is unknown."""
+    return None if None in losses else sum(loss for loss in losses if loss is not None)
+
+
 class RecordedEndpoints:
-    """The endpoints of a capture, in its order."""
+    """The endpoints of a capture.
+
+    What is there at the first look is recorded from then on, and what appears later from its very first message on. A
+    file that loses its name is taken to its end, beside the one that has the name now.
+
+    For one thread at a time, the capture's; but any may ask for `losses`, `count` and `refused`.
+    """
 
     def __init__(
         self, capture: Capture, selection: Selection, prefix: str | None, wanted: tuple[Kind, ...] = kinds.KINDS
     ) -> None:
         """Look for none so far. wanted : the kinds that are recorded."""
-        self.all: list[RecordedEndpoint] = []
+        self.all: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
         self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
         self._prefix = naming.checked_prefix(prefix)
-        self._kinds = wanted
-        self._known: dict[str, int] = {}
-        self._turn = 0
-        self._looked = False
+        self._kinds = tuple(kind for kind in wanted if kind is not kinds.QUEUE)  # whose events are a channel
+        self._queues = kinds.QUEUE in wanted
+        self._began = False
+        self._named: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
+        self._former: dict[int, int] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
+        self._inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
+        self._new: set[str] = set()  # endpoints whose files came after the first look, and were not joined so far
+        self._unfinished: dict[str, float] = {}  # of those, until when they are tried again and again
+        self._found: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
+        self._lost: dict[str, int | None] = {}  # by endpoint, on sources that were let go
+        self._lock = threading.Lock()  # of `all` and `_lost`, which belong together
+        self._epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
+        self._last_epochs: Counter[str] = Counter()
+        self._arrivals = self._watch()
+
+    # ---- noticing ----
 
     def look(self) -> None:
-        """Join endpoints that appeared, were made anew or changed their size; notice schemas that changed."""
-        for endpoint, inode in self._there():
-            index = self._known.get(endpoint)
-            if index is None or self.all[index].source.inode != inode or self._capture.ended(index):
-                self._join(endpoint, index, is_new=self._looked)
-        self._looked = True
-        for index, recorded in enumerate(self.all):
-            if self._capture.unnumbered(index):
+        """Join endpoints that appeared or were made anew, and part from those that are gone."""
+        self._meet(None)
+        for number, recorded in self.all.items():
+            if self._capture.unnumbered(number):
                 self.refused[recorded.endpoint] = NO_CHANNEL
-        self._look_at_schemas()
+
+    def notice(self) -> bool:
+        """See to what ended a run, if it was one of these: a file appeared, a schema changed. Say whether it was.
+
+        To be called when the channels of that run are known.
+        """
+        redescribed = self._capture.redescribed()
+        for number in redescribed:
+            self._describe(number)
+        for number, since_ns in list(self._former.items()):
+            if self._capture.ended(number) or self.all[number].source.over(since_ns):
+                self._let_go(number)
+        arrivals = self._arrived()
+        if arrivals != [] or self._unfinished:
+            self._meet(arrivals)
+        return bool(redescribed) or arrivals != []
+
+    def patience(self, seconds: float) -> float:
+        """Return how long a run may take, `seconds` at most."""
+        return min(seconds, _AGAIN_S) if self._unfinished else seconds
+
+    def rejoin(self) -> None:
+        """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
+        for number in list(self.all):
+            self._let_go(number, wants_unread=False)
+        self._named.clear()
+        self._new.clear()
+        self._began = False
+        self.look()
+
+    def _watch(self) -> Arrivals | None:
+        places = {kind.files(self._prefix) for kind in self._kinds} | {naming.side_files(self._prefix)}
+        try:
+            arrivals = Arrivals(places, naming.SHARED_MEMORY)
+        except OSError as error:
+            self._go_blind(error)
+            return None
+        self._capture.watch(arrivals)
+        return arrivals
+
+    def _go_blind(self, error: OSError) -> None:
+        """Notice by looks alone what appears."""
+        self._capture.watch(None)
+        self._arrivals = None
+        text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
+        _log.warning(text, error.strerror)
+
+    def _arrived(self) -> list[Arrival] | None:
+        """Return files that have appeared; None: look at all."""
+        try:
+            return self._arrivals.take() if self._arrivals is not None else []
+        except OSError as error:
+            self._go_blind(error)
+            return None
+
+    # ---- what is there ----
+
+    def _meet(self, arrivals: list[Arrival] | None) -> None:
+        """Look at files that have just appeared, or (None) at all."""
+        began = self._began
+        if arrivals is None:
+            arrivals = self._meet_all()
+        for at, arrival in enumerate(arrivals):  # which may grow meanwhile
+            for endpoint in self._called(arrival.directory, arrival.name):
+                if arrival.gone:
+                    self._meet_gone(endpoint, arrivals, began)
+                elif arrival.inode is None or arrival.inode != self._inodes.get(endpoint):
+                    self._meet_arrival(endpoint, arrivals, at)
+        self._found.clear()
+        for endpoint in list(self._unfinished):
+            self._meet_named(endpoint)
+
+    def _meet_all(self) -> list[Arrival]:
+        """Look at all that is there; return what has appeared just now."""
+        arrivals = None
+        while arrivals is None:
+            self._scan()
+            arrivals = self._arrived()
+        return arrivals
+
+    def _scan(self) -> None:
+        there = dict(self._there())
+        for endpoint, inode in there.items():
+            if self._inodes.get(endpoint) != inode:
+                self._found[endpoint] = inode
+            self._meet_file(endpoint, inode)
+        for endpoint, number in list(self._named.items()):
+            if there.get(endpoint) != self.all[number].source.inode:
+                self._part(endpoint)
+        self._began = True
+
+    def _meet_gone(self, endpoint: str, arrivals: list[Arrival], began: bool) -> None:
+        """A file appeared, and had gone when it was to be opened: unless a look found it meanwhile, it was missed."""
+        inode = self._found.get(endpoint)
+        if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
+            del self._found[endpoint]
+        elif began:
+            self._miss(endpoint)
+
+    def _meet_arrival(self, endpoint: str, arrivals: list[Arrival], at: int) -> None:
+        """Join the file that appeared, by its name if it still has that."""
+        inode = arrivals[at].inode
+        if inode is None or inode == self._inode(endpoint):
+            self._meet_named(endpoint)
+        if inode is not None and self._number(endpoint, inode) is None and self._inode(endpoint) != inode:
+            more = self._arrived()  # its side segment was made after it
+            arrivals += self._meet_all() if more is None else more
+            self._join_former(endpoint, arrivals[at:])
 
     def _there(self) -> Iterator[tuple[str, int]]:
         """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
-        for kind in self._kinds:
-            if kind is not kinds.QUEUE:  # whose events are a channel
-                for name, inode in self._files(kind):
-                    yield from self._wanted(kind, name, inode)
+        for directory in {kind.files(self._prefix)[0] for kind in self._kinds}:
+            for name, inode in self._files(directory):
+                for endpoint in self._called(directory, name):
+                    yield endpoint, inode
 
-    def _files(self, kind: Kind) -> list[tuple[str, int]]:
-        """Return the names of a kind's files, and their inodes; none of a directory that others keep from us."""
-        directory, start = kind.files(self._prefix)
+    def _files(self, directory: str) -> list[tuple[str, int]]:
+        """Return names and inodes of what a directory holds; nothing if others keep it from us."""
         self.refused.pop(directory, None)
         try:
             with os.scandir(directory) as entries:
-                return [(one.name[len(start) :], one.inode()) for one in entries if one.name.startswith(start)]
+                return [(one.name, one.inode()) for one in entries if not one.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:  # the other kinds are recorded all the same
             self.refused[directory] = f"cannot list {directory}: {error.strerror}"
             return []
 
-    def _wanted(self, kind: Kind, name: str, inode: int) -> Iterator[tuple[str, int]]:
-        """Give the endpoint of a name, unless it is none that is wanted. Events of a queue are the queue's."""
-        endpoint = kind.mark + name
-        queue = queue_of(name)
-        if kind is kinds.CHANNEL and kinds.QUEUE in self._kinds and queue is not None:
-            endpoint = kinds.QUEUE.mark + queue
-        if endpoint in self._selection:
-            yield endpoint, inode
+    def _called(self, directory: str, file: str) -> Iterator[str]:
+        """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
+        for kind in self._kinds:
+            where, start = kind.files(self._prefix)
+            if where != directory or not file.startswith(start):
+                continue
+            name = file[len(start) :]
+            queue = queue_of(name) if kind is kinds.CHANNEL and self._queues else None
+            endpoint = kind.mark + name if queue is None else kinds.QUEUE.mark + queue
+            if endpoint in self._selection:
+                yield endpoint
 
-    def _join(self, endpoint: str, index: int | None, is_new: bool = False, wants_unread: bool = True) -> None:
-        """Take what comes on an endpoint. is_new : it was made since the last look, and all that came is wanted."""
+    def _path(self, endpoint: str) -> str:
+        kind = kinds.kind_of(endpoint)
+        name = kind.plain(endpoint)
+        if kind is kinds.QUEUE:
+            kind, name = kinds.CHANNEL, events_channel(name)
+        directory, start = kind.files(self._prefix)
+        return f"{directory}/{start}{name}"
+
+    def _inode(self, endpoint: str) -> int | None:
+        """Return what has the name now; None: nothing."""
         try:
-            found = open_source(endpoint, self._prefix, whole=is_new)
+            return os.lstat(self._path(endpoint)).st_ino
+        except OSError:
+            return None
+
+    def _meet_named(self, endpoint: str) -> None:
+        inode = self._inode(endpoint)
+        if inode is None:
+            self._unfinished.pop(endpoint, None)
+        else:
+            self._meet_file(endpoint, inode)
+
+    def _meet_file(self, endpoint: str, inode: int) -> None:
+        """Join what is called so now, unless that is joined already."""
+        if self._inodes.get(endpoint) != inode:
+            self._inodes[endpoint] = inode
+            self._new.discard(endpoint)
+            if self._began:
+                self._new.add(endpoint)
+                self._unfinished[endpoint] = time.monotonic() + _UNFINISHED_S
+        number = self._number(endpoint, inode)
+        if number is None or self._capture.ended(number):
+            self._join(endpoint)
+        elif number in self._former:  # its directory was kept from us for a while
+            self._part(endpoint)
+            self._named[endpoint] = number
+            del self._former[number]
+
+    def _number(self, endpoint: str, inode: int) -> int | None:
+        """Return the number of the source that is taken from this file; None: it is none."""
+        for number in [self._named.get(endpoint), *self._former]:
+            if number is not None:
+                source = self.all[number].source
+                if source.endpoint == endpoint and source.inode == inode:
+                    return number
+        return None
+
+    # ---- joining and parting ----
+
+    def _join(self, endpoint: str) -> None:
+        """Take what comes on an endpoint, and of a new one what came."""
+        try:
+            found = open_source(endpoint, self._prefix, whole=endpoint in self._new)
             schema = found.schema
         except (MsgqError, OSError, MemoryError) as error:  # its own bytes say how much memory it needs
-            self.refused[endpoint] = str(error)
+            self._refuse(endpoint, error)
             return
+        self._new.discard(endpoint)
+        self._unfinished.pop(endpoint, None)
         self.refused.pop(endpoint, None)
-        recorded = RecordedEndpoint(found, schema)
-        offset = publish_offset(schema)
-        if index is None:
-            self._known[endpoint] = self._capture.add(found, offset)
-            self.all.append(recorded)
-            return
-        unread = self.all[index].source.unread() if wants_unread else 0
-        before = self.lost(index)
-        recorded.lost = None if before is None or unread is None else before + unread
-        self._capture.replace(index, found, offset)
-        self.all[index] = recorded
+        self._part(endpoint)
+        self._named[endpoint] = self._add(found, schema)
 
-    def _look_at_schemas(self) -> None:
-        for _ in range(min(_SCHEMAS_A_LOOK, len(self.all))):
-            self._turn = (self._turn + 1) % len(self.all)
-            recorded = self.all[self._turn]
-            with contextlib.suppress(MsgqError):
-                schema = recorded.source.schema
-                if schema is not None and schema != recorded.schema:
-                    recorded.schema = schema
-                    self._describe_anew(self._turn, recorded)
+    def _add(self, found: Source, schema: Schema | None) -> int:
+        number = self._capture.add(found, publish_offset(schema))
+        with self._lock:
+            self.all[number] = RecordedEndpoint(found, schema)
+            self._lost.setdefault(found.endpoint, 0)
+        return number
 
-    def _describe_anew(self, index: int, recorded: RecordedEndpoint) -> None:
-        """Let what comes next have other channels. A channel's positions go on, so that its numbering does as well."""
-        if recorded.source.kind == kinds.TOPIC.name:
-            self._capture.begin_epoch(index, publish_offset(recorded.schema))
+    def _join_former(self, endpoint: str, arrivals: list[Arrival]) -> None:
+        """Take what is in a file, the first of these, that has lost its name since."""
+        file, others = arrivals[0], arrivals[1:]
+        files = {_path(file): file.fd}
+        directory, start = naming.side_files(self._prefix)
+        side = f"{directory}/{start}{kinds.kind_of(endpoint).plain(endpoint)}"
+        for other in itertools.takewhile(lambda other: _path(other) != _path(file), others):  # the next life begins
+            if _path(other) == side and other.fd >= 0:
+                files.setdefault(side, other.fd)
+        try:
+            found = open_source(endpoint, self._prefix, whole=True, files=files)
+            number = self._add(found, found.schema)
+        except (MsgqError, OSError, MemoryError):
+            if os.fstat(file.fd).st_size:  # else nobody has come to use it
+                self._miss(endpoint)
         else:
-            self._capture.begin_channels(index)
+            self._former[number] = time.monotonic_ns()
 
-    def rejoin(self) -> None:
-        """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
-        for index, recorded in enumerate(self.all):
-            self._join(recorded.endpoint, index, wants_unread=False)
-        self._looked = False  # of what was made meanwhile the messages so far are not wanted, either
-        self.look()
+    def _refuse(self, endpoint: str, error: Exception) -> None:
+        if isinstance(error, SegmentError) and error.errno == errno.ENOENT and endpoint in self._new:
+            self._miss(endpoint)
+        else:
+            self.refused[endpoint] = str(error)
+        if time.monotonic() >= self._unfinished.get(endpoint, 0):
+            self._unfinished.pop(endpoint, None)
+
+    def _miss(self, endpoint: str) -> None:
+        """Say that a file came and went, and nobody knows what was in it."""
+        self.refused[endpoint] = _MISSED
+        with self._lock:
+            self._lost[endpoint] = None
+
+    def _part(self, endpoint: str) -> None:
+        """The file of an endpoint, if one was joined, has no name any more: take it to its end."""
+        number = self._named.pop(endpoint, None)
+        if number is not None:
+            self._former[number] = time.monotonic_ns()
+
+    def _let_go(self, number: int, wants_unread: bool = True) -> None:
+        source = self.all[number].source
+        unread = source.unread() if wants_unread else 0  # there are some if the file was cut
+        with self._lock:
+            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.passed(number), unread)
+            self._lost[source.endpoint] = lost
+            del self.all[number]
+        self._former.pop(number, None)
+        self._capture.let_go(number)
+
+    def _describe(self, number: int) -> None:
+        """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
+        numbering does as well.
+        """
+        recorded = self.all[number]
+        schema = recorded.source.schema
+        if schema is not None and schema != recorded.schema:
+            recorded.schema = schema
+            if recorded.source.kind == kinds.TOPIC.name:
+                self._capture.begin_epoch(number)
+            else:
+                self._capture.begin_channels(number)
+        self._capture.describe(number, publish_offset(recorded.schema))
+
+    # ---- what was recorded ----
 
     def new_channels(self, start: int) -> Iterator[tuple[int, ChannelRecords]]:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
-        for number, index, epoch, part, counted, tracked in self._capture.channels(start):
-            recorded = self.all[index]
+        for channel, number, tap_epoch, part, counted, tracked in self._capture.channels(start):
+            recorded = self.all[number]
             publisher, key = recorded.source.part(part)
             counting = conventions.PUBLISHED if counted else conventions.RECEIVED
+            epoch = self._epoch(recorded.endpoint, number, tap_epoch)
             described = source.TOPIC
             if recorded.source.kind != kinds.TOPIC.name:
                 described = source.Source(recorded.source.kind, publisher, key, recorded.source.options)
             yield (
-                number,
-                channel_records(number, recorded.endpoint, recorded.schema, epoch, counting, tracked, described),
+                channel,
+                channel_records(channel, recorded.endpoint, recorded.schema, epoch, counting, tracked, described),
             )
 
-    def lost(self, index: int) -> int | None:
-        """Return the messages of a source that were lost so far; None: unknown."""
-        before, now = self.all[index].lost, self.all[index].source.lost
-        return None if before is None or now is None else before + now + self._capture.passed(index)
+    def _epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
+        """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""
+        key = number, source_epoch
+        if key not in self._epochs:
+            self._last_epochs[endpoint] += 1
+            self._epochs[key] = self._last_epochs[endpoint]
+        return self._epochs[key]
+
+    @property
+    def count(self) -> int:
+        """Endpoints that were recorded, or missed, so far."""
+        return len(self._lost)
 
     def losses(self) -> dict[str, int | None]:
-        """Return what each endpoint has lost so far."""
-        return {recorded.endpoint: self.lost(index) for index, recorded in enumerate(self.all)}
+        """Return what each endpoint has lost so far; None: unknown."""
+        with self._lock:
+            losses = dict(self._lost)
+            for number, recorded in self.all.items():
+                lost = losses[recorded.endpoint], recorded.source.lost, self._capture.passed(number)
+                losses[recorded.endpoint] = _sum(*lost)
+        return losses
 
     @property
     def largest(self) -> int:
         """Bytes of the largest message that is to be expected, or for which there was no room."""
-        expected = max((recorded.source.largest for recorded in self.all), default=0)
+        expected = max((recorded.source.largest for recorded in self.all.values()), default=0)
         return max(self._capture.needed, min(expected, _EXPECTED_BYTES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
+
 from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.impl.ground import clock
 from msgq.recording.format import conventions
-from msgq.recording.format.chunk import Chunk
+from msgq.recording.format.chunk import ENTRY, Chunk
 from msgq.recording.format.writer import ChannelRecords, Compressor, Segment
-
-_SYNC_S = 0.25  # what a power cut may cost, beside the open chunk
+from msgq.recording.recorder.wall_clock import WallClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +42,38 @@ class Limits:
 
 
 class Output:
-    """The files of a recording. For one thread at a time."""
+    """The files of a recording. For one thread at a time, apart from `sync`, and the figures."""
 
-    def __init__(self, path: Path, limits: Limits, compressor: Compressor, clock_offset_ns: int, prefix: str) -> None:
-        """Begin a recording. path : a file if it ends in .mcap, else a directory, to be made if needed.
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        compressor: Compressor,
+        clock_offset_ns: int,
+        wall_clock: WallClock,
+        prefix: str,
+    ) -> None:
+        """Begin a recording.
+
+        Parameters
+        ----------
+        path : a file if it ends in .mcap, else a directory, to be made if needed.
+        limits : of segments and of the disk.
+        compressor : of chunks.
+        clock_offset_ns : of the host's clock to CLOCK_MONOTONIC.
+        wall_clock : that somebody looks at; what it was set to is noted.
+        prefix : of the endpoints.
 
         Raises
         ------
         RecordingError : the directory holds a recording, or cannot be made.
         """
         self.path = path
-        self.bytes = self.removed_segments = 0
+        self.bytes = self.removed_segments = self.uncompressed_chunks = 0
         self._limits = limits
         self._compressor = compressor
+        self._wall_clock = wall_clock
+        self._noted_ns = 0  # what the wall clock was set to up to then is in a segment
         self._run = {
             "run": uuid4().hex,
             "host": platform.node(),
@@ -64,7 +85,8 @@ class Output:
         self._segment: Segment | None = None
         self._count = 0
         self._written: deque[tuple[Path, int]] = deque()
-        self._synced = self._began = time.monotonic()
+        self._began = time.monotonic()
+        self._closing = threading.Lock()
         try:
             (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -72,8 +94,21 @@ class Output:
         if conventions.segments(path) if path.is_dir() else path.exists():
             raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
 
-    def write(self, chunk: Chunk, channels: Mapping[int, ChannelRecords], losses: Callable[[], dict[str, str]]) -> None:
-        """Append a chunk that is not empty. losses : asked for when a segment ends.
+    def write(
+        self,
+        chunk: Chunk,
+        channels: Mapping[int, ChannelRecords],
+        losses: Callable[[], dict[str, str]],
+        compress: bool = True,
+    ) -> None:
+        """Append a chunk that is not empty.
+
+        Parameters
+        ----------
+        chunk : the chunk.
+        channels : by number, those that it uses.
+        losses : asked for when a segment ends.
+        compress : False: there is no time for that.
 
         Raises
         ------
@@ -82,14 +117,25 @@ class Output:
         self._check_space(chunk.used)
         if self._segment is not None and self._is_full(self._segment):
             self._end_segment(losses())
+        times = np.frombuffer(chunk.entries, ENTRY)["log_time"]
         if self._segment is None:
-            self._segment = self._begin_segment()
+            self._segment = self._begin_segment(int(times[0]))
+        self._note_clock(self._segment, int(times[-1]))
         before = self._segment.size
-        self._segment.write_chunk(chunk, channels)
+        self._segment.write_chunk(chunk, channels, compress)
+        self.uncompressed_chunks += not compress and self._compressor.name != ""
         self.bytes += self._segment.size - before
-        if time.monotonic() - self._synced >= _SYNC_S:
-            self._segment.sync()
-            self._synced = time.monotonic()
+
+    def sync(self) -> None:
+        """Let the disk have what was written. Any thread, so that none who writes waits for it.
+
+        Raises
+        ------
+        OSError : the disk fails.
+        """
+        with self._closing:
+            if self._segment is not None:
+                self._segment.sync()
 
     def _is_full(self, segment: Segment) -> bool:
         limits = self._limits
@@ -100,22 +146,40 @@ class Output:
             or (limits.split_messages is not None and segment.messages >= limits.split_messages)
         )
 
-    def _begin_segment(self) -> Segment:
+    def _begin_segment(self, first_ns: int) -> Segment:
+        """Begin one whose first message has this log_time, which may be a while ago."""
         path = self.path if self._single else conventions.segment_path(self.path, self._count)
         metadata = {
             **self._run,
             "segment": str(self._count),
             "started_ns": str(clock.time_ns()),
-            "wall_offset_ns": str(clock.wall_offset_ns()),  # as it is now: somebody may have set the wall clock
+            "since_ns": str(first_ns),
+            "wall_offset_ns": str(self._wall_clock.at(first_ns).offset_ns),
         }
         self._count += 1
         self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
         return Segment(path, self._compressor, metadata)
 
+    def _note_clock(self, segment: Segment, until_ns: int) -> None:
+        """Note in a segment what the wall clock was set to up to a time."""
+        for since_ns, offset_ns in self._wall_clock.since(self._noted_ns, until_ns):
+            noted = {
+                "run": self._run["run"],
+                "since_ns": str(since_ns),
+                "clock_offset_ns": self._run["clock_offset_ns"],
+                "wall_offset_ns": str(offset_ns),
+            }
+            segment.add_metadata(conventions.CLOCK, noted)
+        self._noted_ns = max(self._noted_ns, until_ns)
+
     def _end_segment(self, losses: Mapping[str, str]) -> None:
-        segment, self._segment = self._segment, None
+        with self._closing:
+            segment, self._segment = self._segment, None
         if segment is not None:
-            segment.close(losses)
+            try:
+                self._note_clock(segment, clock.time_ns())
+            finally:
+                segment.close(losses)
             self._written.append((segment.path, segment.size))
 
     def _check_space(self, wanted: int) -> None:
@@ -149,38 +213,5 @@ class Output:
         RecordingError : its summary could not be written; what it holds can be read.
         """
         if self._segment is None and not self._written and not self._count:
-            self._segment = self._begin_segment()
+            self._segment = self._begin_segment(clock.time_ns())
         self._end_segment(losses)
-
-
-class Memory:
-    """The last chunks, for a recording that is written when somebody wants it."""
-
-    def __init__(self, seconds: float | None, size: int | None) -> None:
-        """Keep chunks of so many seconds and bytes; None: no limit."""
-        self._seconds = seconds
-        self._size = size
-        self._chunks: deque[tuple[float, Chunk]] = deque()
-        self.bytes = 0
-
-    def keep(self, chunk: Chunk) -> list[Chunk]:
-        """Keep a chunk; return those that are too old, or too many, now."""
-        now = time.monotonic()
-        self._chunks.append((now, chunk))
-        self.bytes += chunk.used
-        dropped = []
-        while len(self._chunks) > 1 and (
-            (self._seconds is not None and now - self._chunks[0][0] > self._seconds)
-            or (self._size is not None and self.bytes > self._size)
-        ):
-            _, old = self._chunks.popleft()
-            self.bytes -= old.used
-            dropped.append(old)
-        return dropped
-
-    def take(self) -> list[Chunk]:
-        """Return all, oldest first, and begin anew."""
-        chunks = [chunk for _, chunk in self._chunks]
-        self._chunks.clear()
-        self.bytes = 0
-        return chunks

@@ -1,4 +1,4 @@
-"""The recorder: one thread takes messages from endpoints of all kinds, another compresses and writes."""
+"""The recorder: one thread takes messages from endpoints of all kinds, another compresses and writes, a third syncs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from msgq.errors import (
     StateError,
 )
 from msgq.recording.format import conventions
-from msgq.recording.format.chunk import Chunk
 from msgq.recording.format.writer import ChannelRecords, Compressor, channel_records
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.capture import TURN, Capture
+from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.recording.recorder.output import Limits, Memory, Output
+from msgq.recording.recorder.memory import Memory
+from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.ros_images import FrameChoice, FrameReceiver
+from msgq.recording.recorder.wall_clock import WallClock
 from msgq.selection import Choice, Selection
 from msgq.source import Source
 
-_LOOK_S = 0.5  # between two looks for new endpoints
-_QUEUE_BYTES = 128 << 20  # of chunks that wait for the disk; beyond it the rings hold what they can
+_LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
+_SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
+_LAST_S = 0.001  # for what was there before: vectors and boards are looked at so often
+_LAST_ROUNDS = 1 << 16  # a publisher that goes on cannot hold us up
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class RecorderStats:
     messages, payload_bytes : taken from endpoints (record headers included in the latter).
     written_bytes : on disk.
     waiting_bytes : on the way there, or kept in memory.
+    at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
+    uncompressed_chunks : that were written as they are, because more waited than `queue_bytes` should.
     lost : messages that were published and are not in the recording; None: unknown, under a stock publisher. What is
         overwritten in a vector or board between two looks is none: the counts of its values tell it.
     endpoints : that are recorded.
@@ -55,6 +61,8 @@ class RecorderStats:
     payload_bytes: int
     written_bytes: int
     waiting_bytes: int
+    at_risk_bytes: int
+    uncompressed_chunks: int
     lost: int | None
     endpoints: int
     segments: int
@@ -69,8 +77,8 @@ class Recorder:
 
     Each message gets the time at which it was recorded, the time at which it was published where that is known, and
     its number among all that were published, so that a gap in the numbers is a loss. What is lost (the disk or this
-    machine was too slow) is counted, never silent. A kill at any moment leaves files that can be read, up to the chunk
-    that was open.
+    machine was too slow) is counted, never silent. A kill at any moment leaves files that can be read, and costs what
+    had not got there: `RecorderStats.at_risk_bytes`, which is at most the open chunk and `queue_bytes`.
 
     Runs from construction to `stop`, in threads of its own. Any thread may call the methods. After a fork it is the
     parent's: a child that leaves its with block does not end it.
@@ -87,6 +95,7 @@ class Recorder:
         level: int | None = None,
         chunk_bytes: int = 1 << 20,
         chunk_seconds: float = 0.25,
+        queue_bytes: int = 8 << 20,
         limits: Limits | None = None,
         snapshot_seconds: float | None = None,
         snapshot_bytes: int | None = None,
@@ -105,7 +114,10 @@ class Recorder:
         prefix : of the endpoints; None: the one in force.
         compression : "zstd", "lz4" or "none".
         level : of the compression; None: 1 for zstd, 0 for lz4.
-        chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; the open one is what a kill costs.
+        chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; a kill costs the open one ...
+        queue_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
+            however large their messages are). While more than half of it waits, chunks are written uncompressed; while
+            all of it does, the rings hold what they can. What `snapshot` writes is not part of it.
         limits : of segments and of the disk.
         snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
         paused : record nothing before `resume`.
@@ -119,32 +131,41 @@ class Recorder:
         if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
             text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
             raise InvalidValueError(text)
+        if queue_bytes < 0:
+            raise InvalidValueError(f"a queue of {queue_bytes} bytes is not possible; give 0 or more")
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = naming.checked_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, Selection(tuple(endpoints) or None, exclude), where)
+        self._wall_clock = WallClock()
         self._output = Output(
-            Path(path), limits or Limits(), Compressor(compression, level), self._capture.clock_offset_ns, where
+            Path(path),
+            limits or Limits(),
+            Compressor(compression, level),
+            self._capture.clock_offset_ns,
+            self._wall_clock,
+            where,
         )
-        keeps = snapshot_seconds is not None or snapshot_bytes is not None
-        self._memory = Memory(snapshot_seconds, snapshot_bytes) if keeps else None
+        self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
+        memory = Memory(snapshot_seconds, snapshot_bytes) if self._keeps else None
+        self._queue = ChunkQueue(queue_bytes, chunk_bytes, memory)
         self._channels: dict[int, ChannelRecords] = {}
-        self._messages = self._bytes = self._waiting_bytes = self._corrupt = 0
+        self._messages = self._bytes = self._corrupt = 0
         self._paused = self._was_paused = paused  # the latter as far as the thread that takes has noticed
         self._stopping = False
         self._snapshot_wanted = False
         self._error: Exception | None = None
-        self._queue: list[Chunk] = []
-        self._spare: list[Chunk] = []
+        self._closed = threading.Event()  # the files are
         self._changed = threading.Condition()
         self._sources.look()
+        self._chunk = self._queue.next_chunk(self._sources.largest)
         self._receivers = [(FrameReceiver(choice, where), self._frame_channel(choice)) for choice in frames]
         self._want_frames()
         self._recorded = dict.fromkeys((number for _, number in self._receivers), 0)
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name="msgq record", daemon=True)
-            for work in (self._take, self._write)
+            for work in (self._take, self._write, self._sync)
         ]
         for thread in self._threads:
             thread.start()
@@ -168,14 +189,20 @@ class Recorder:
         self._check_process()
         self._paused = True
         self._want_frames()
+        self._rouse()
 
     def resume(self) -> None:
         """Go on at the present."""
         self._check_process()
         self._paused = False
         self._want_frames()
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Let the thread that takes see what has just been asked for."""
         with self._changed:
             self._changed.notify_all()
+        self._capture.interrupt()
 
     def _want_frames(self) -> None:
         for receiver, _ in self._receivers:
@@ -187,32 +214,35 @@ class Recorder:
         return self._paused
 
     def snapshot(self) -> None:
-        """Write what is kept in memory, soon.
+        """Write what is kept in memory, up to what was published before this call; soon.
+
+        What comes while a snapshot is written is kept for the next one.
 
         Raises
         ------
         StateError : the recorder keeps nothing in memory.
         """
         self._check_process()
-        if self._memory is None:
+        if not self._keeps:
             raise StateError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
-        with self._changed:
-            self._snapshot_wanted = True
-            self._changed.notify_all()
+        self._snapshot_wanted = True
+        self._rouse()
 
     def stats(self) -> RecorderStats:
         """Return what was done so far."""
+        self._check_process()
         losses = [*self._sources.losses().values(), *(receiver.lost for receiver, _ in self._receivers)]
         lost = None if None in losses else sum(loss for loss in losses if loss is not None)
         output = self._output
-        kept = self._memory.bytes if self._memory is not None else 0
         return RecorderStats(
             self._messages,
             self._bytes,
             output.bytes,
-            self._waiting_bytes + kept,
+            self._queue.waiting_bytes,
+            self._queue.at_risk_bytes,
+            output.uncompressed_chunks,
             lost,
-            len(self._sources.all) + len(self._receivers),
+            self._sources.count + len(self._receivers),
             output.segments,
             output.removed_segments,
             output.free_bytes(),
@@ -242,9 +272,8 @@ class Recorder:
         ForkedSocketError : this is a forked child; the recording goes on.
         """
         self._check_process()
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._stopping = True
+        self._rouse()
         for thread in self._threads:
             thread.join()
         for receiver, _ in self._receivers:
@@ -267,131 +296,129 @@ class Recorder:
             if isinstance(error, OSError):  # of the disk, where nothing said it better
                 text = f"cannot write {self._output.path}: {error.strerror}"
                 error = RecordingError(text, errno=error.errno)
-            with self._changed:
-                self._error = self._error or error
-                self._stopping = True
-                self._changed.notify_all()
+            self._error = self._error or error
+            self._stopping = True
+            self._rouse()
+            self._queue.abandon()
 
     # ---- the thread that takes ----
 
     def _take(self) -> None:
-        chunk = self._fresh()
+        try:
+            self._take_all()
+        finally:
+            self._queue.end()
+
+    def _take_all(self) -> None:
         looked = time.monotonic()
         while not self._stopping:
+            self._wall_clock.look()
+            if self._snapshot_due():
+                self._write_memory()
             if self._paused:
                 self._was_paused = True
                 with self._changed:
-                    self._changed.wait(self._chunk_seconds)
+                    self._changed.wait_for(
+                        lambda: self._stopping or not self._paused or self._snapshot_due(), self._chunk_seconds
+                    )
                 continue
             if self._was_paused:
                 self._was_paused = False
                 self._sources.rejoin()
-            chunk = self._take_into(chunk, self._chunk_seconds)
+            self._fill(self._sources.patience(self._chunk_seconds))
+            self._sources.notice()
+            self._hand_on()
             if time.monotonic() - looked >= _LOOK_S:
                 looked = time.monotonic()
                 self._sources.look()
-        if self._was_paused:  # also if somebody has just resumed: what is there now came before
-            return
-        self._sources.look()
-        for _ in range(1 << 16):  # what was published before the stop; a publisher that goes on cannot hold us up
-            before = self._messages
-            if not self._paused and self._error is None:  # after an error nobody writes it
-                chunk = self._take_into(chunk, 0)
-            if self._messages == before:
-                break
+        if not self._was_paused:  # else, also if somebody has just resumed: what is there now came before
+            self._sources.look()
+            self._take_rest()
+        if self._snapshot_wanted:
+            self._queue.release()
 
-    def _take_into(self, chunk: Chunk, seconds: float) -> Chunk:
-        """Fill a chunk and hand it on; return the next one to fill."""
+    def _snapshot_due(self) -> bool:
+        """Whether one is to be written now: while another is, memory keeps what is wanted, and no more."""
+        return self._snapshot_wanted and self._queue.is_idle
+
+    def _write_memory(self) -> None:
+        self._snapshot_wanted = False
+        if not self._was_paused:
+            self._take_rest()
+        self._queue.release()
+
+    def _take_rest(self) -> None:
+        """Take what was published until now, and hand it on."""
+        until = time.monotonic() + _LAST_S
+        for _ in range(_LAST_ROUNDS):
+            if self._paused or self._error is not None:  # after an error nobody writes it
+                break
+            before = len(self._chunk)
+            full = self._fill(0)
+            turned = len(self._chunk) - before >= TURN  # some source may have more
+            if full:
+                self._hand_on()
+            elif not self._sources.notice() and not turned and time.monotonic() >= until:
+                break
+        self._hand_on()
+
+    def _fill(self, seconds: float) -> bool:
+        """Take into the open chunk; return whether it is full."""
+        full = False
         try:
-            self._capture.run(chunk, seconds)
+            full = self._capture.run(self._chunk, seconds)
         except SegmentError:  # the next look joins it again, if it must
             self._corrupt += 1
         self._channels.update(self._sources.new_channels(len(self._channels) + 1))
         if not self._paused:
-            chunk = self._take_frames(chunk)
-        if not len(chunk):
-            return chunk if chunk.room >= self._chunk_bytes + self._sources.largest else self._fresh()
-        self._hand_on(chunk)
-        return self._fresh()
+            self._take_frames()
+        return full
 
-    def _hand_on(self, chunk: Chunk) -> None:
-        with self._changed:
-            self._messages += len(chunk)
-            self._bytes += chunk.used
-            self._waiting_bytes += chunk.used
-            self._queue.append(chunk)
-            self._changed.notify_all()
-            while self._waiting_bytes > _QUEUE_BYTES and not self._error:
-                self._changed.wait()
-
-    def _take_frames(self, chunk: Chunk) -> Chunk:
-        """Append the frames that have come; return the chunk that they are in, perhaps another one."""
+    def _take_frames(self) -> None:
         for receiver, number in self._receivers:
             for frame in receiver.fetch():
                 fields = (number, self._recorded[number], self._capture.now(), frame.publish_time, frame.data)
-                if not chunk.append(*fields):
-                    if len(chunk):
-                        self._hand_on(chunk)
-                    chunk = Chunk(self._chunk_bytes, max(self._sources.largest, len(frame.data)))
-                    chunk.append(*fields)
+                if not self._chunk.append(*fields):
+                    self._hand_on(len(frame.data))
+                    self._chunk.append(*fields)
                 self._recorded[number] += 1
-        return chunk
 
-    def _fresh(self) -> Chunk:
-        wanted = self._chunk_bytes + self._sources.largest
-        with self._changed:
-            while self._spare:
-                chunk = self._spare.pop()
-                if chunk.room >= wanted:
-                    return chunk
-        return Chunk(self._chunk_bytes, self._sources.largest)
+    def _hand_on(self, largest: int = 0) -> None:
+        """Let the open chunk be written, and open another, with room for the largest message."""
+        largest = max(largest, self._sources.largest)
+        if len(self._chunk):
+            self._messages += len(self._chunk)
+            self._bytes += self._chunk.used
+            self._queue.put(self._chunk)
+        elif self._chunk.room >= self._chunk_bytes + largest:
+            return
+        self._chunk = self._queue.next_chunk(largest)
 
     # ---- the thread that writes ----
 
     def _write(self) -> None:
         try:
-            while (chunks := self._next_chunks()) is not None:
-                for chunk in chunks:
-                    self._output.write(chunk, self._channels, self._losses)
-                    self._done(chunk)
+            while (found := self._queue.get()) is not None:
+                chunk, behind = found
+                self._output.write(chunk, self._channels, self._losses, compress=not behind)
+                self._queue.written(chunk)
+                if self._snapshot_due():
+                    self._rouse()
         finally:
-            self._output.close(self._losses())
+            try:
+                self._output.close(self._losses())
+            finally:
+                self._closed.set()
 
-    def _next_chunks(self) -> list[Chunk] | None:
-        """Wait for chunks that are to be written; None: there will be none."""
-        while True:
-            with self._changed:
-                taking = self._threads[0].is_alive()
-                if not self._queue and not self._snapshot_wanted:
-                    if not taking:
-                        return None
-                    self._changed.wait(0.05 if self._stopping else None)
-                    continue
-                chunks, self._queue = self._queue, []
-            if self._memory is None:
-                return chunks
-            self._wait_more(-sum(chunk.used for chunk in chunks))
-            for chunk in chunks:
-                for old in self._memory.keep(chunk):
-                    self._done(old, was_waiting=False)
-            if self._snapshot_wanted:
-                self._snapshot_wanted = False
-                kept = self._memory.take()
-                self._wait_more(sum(chunk.used for chunk in kept))
-                return kept
+    # ---- the thread that waits for the disk ----
 
-    def _wait_more(self, change: int) -> None:
-        with self._changed:
-            self._waiting_bytes += change
-            self._changed.notify_all()
-
-    def _done(self, chunk: Chunk, was_waiting: bool = True) -> None:
-        with self._changed:
-            self._waiting_bytes -= chunk.used if was_waiting else 0
-            chunk.clear()
-            if len(self._spare) < 8:
-                self._spare.append(chunk)
-            self._changed.notify_all()
+    def _sync(self) -> None:
+        synced = 0
+        while not self._closed.wait(_SYNC_S):
+            written = self._output.bytes
+            if written != synced:
+                self._output.sync()
+                synced = written
 
     def _losses(self) -> dict[str, str]:
         lost = {

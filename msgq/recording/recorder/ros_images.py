@@ -12,8 +12,8 @@ from msgq import naming
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
 from msgq.impl.ground import clock
 from msgq.schema import Schema
-from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name
-from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, CdrWriter, Picture, image
+from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, recorded
+from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
 
 RAW, JPEG = "raw", "jpeg"
 _POLL_MS = 100.0
@@ -76,14 +76,12 @@ def message(frame: VisionBuf, choice: FrameChoice) -> bytes:
         sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
         layout = Geometry(frame.format, *sizes, channels)
         return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
-    cdr = CdrWriter(frame.frame_id, frame.timestamp_sof)
     cv2 = _opencv()
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, choice.quality])
     if not done:
         raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", choice.endpoint)
-    cdr.text("jpeg")
-    cdr.sequence(data)
-    return bytes(cdr.data)
+    header = recorded.header(frame.frame_id, frame.timestamp_sof)
+    return recorded.message(COMPRESSED_IMAGE, {"header": header, "format": "jpeg", "data": data})
 
 
 @dataclass(frozen=True, slots=True)

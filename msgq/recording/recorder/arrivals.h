@@ -1,0 +1,119 @@
+/* Files that get a name in some directories, by inotify. Each is opened at once, for its name may be gone in a moment, and
+ * what is in it with that.
+ *
+ * One thread at a time may use an mq_arrivals. Nothing here touches Python or allocates.
+ */
+#ifndef MQ_ARRIVALS_H
+#define MQ_ARRIVALS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum {
+    MQ_ARRIVALS = 256,             /* that are kept until they are taken; if more come, all is to be looked at */
+    MQ_ARRIVALS_OPEN = 64,         /* of them, at most; the names of the others are kept */
+    MQ_ARRIVALS_PAUSE_NS = 200000, /* after which nothing follows at once */
+    MQ_ARRIVALS_PAUSES = 8,
+    MQ_ARRIVAL_PLACES = 8,
+    MQ_ARRIVAL_START = 16,
+    MQ_ARRIVALS_MASK = IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
+};
+
+/* Where files are looked for: a directory, and what their names start with there. */
+typedef struct {
+    int watch;             /* inotify's, of the directory; -1: it is not there */
+    const char *directory; /* not held open: then its end would not be told */
+    char start[MQ_ARRIVAL_START];
+} mq_arrival_place;
+
+typedef struct {
+    unsigned place;
+    int fd;    /* for reading; -1: it could not be opened: */
+    int error; /* why. ENOENT: it has gone; 0: too many are open */
+    char name[NAME_MAX + 1];
+} mq_arrival;
+
+typedef struct {
+    int fd; /* of inotify */
+    unsigned places, count, open;
+    bool overflown; /* some were not told */
+    bool changed;   /* a directory came or went */
+    mq_arrival_place place[MQ_ARRIVAL_PLACES];
+    mq_arrival arrived[MQ_ARRIVALS]; /* the first `count` */
+} mq_arrivals;
+
+static inline void mq_arrivals_open(mq_arrivals *a, unsigned place, const char *name) {
+    if (a->count == MQ_ARRIVALS) {
+        a->overflown = true;
+        return;
+    }
+    mq_arrival *arrival = &a->arrived[a->count++];
+    *arrival = (mq_arrival){.place = place, .fd = -1};
+    strncpy(arrival->name, name, NAME_MAX);
+    if (a->open == MQ_ARRIVALS_OPEN)
+        return;
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", a->place[place].directory, name);
+    arrival->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    arrival->error = arrival->fd < 0 ? errno : 0;
+    a->open += arrival->fd >= 0;
+}
+
+static inline void mq_arrivals_note_in(mq_arrivals *a, unsigned place, const struct inotify_event *event) {
+    const char *start = a->place[place].start;
+    if (event->mask & IN_IGNORED) { /* it is there no more */
+        a->place[place].watch = -1;
+        a->changed = true;
+    } else if (event->len && !(event->mask & IN_ISDIR) && !strncmp(event->name, start, strlen(start)))
+        mq_arrivals_open(a, place, event->name);
+}
+
+static inline void mq_arrivals_note(mq_arrivals *a, const struct inotify_event *event) {
+    if (event->mask & IN_Q_OVERFLOW)
+        a->overflown = true;
+    else if (event->mask & IN_MOVE_SELF)
+        inotify_rm_watch(a->fd, event->wd); /* IN_IGNORED follows */
+    else if (event->mask & IN_ISDIR)
+        a->changed = true;
+    for (unsigned i = 0; i < a->places; i++)
+        if (a->place[i].watch == event->wd)
+            mq_arrivals_note_in(a, i, event);
+}
+
+/* Open what has come. True: there is something to take. */
+static inline bool mq_arrivals_gather(mq_arrivals *a) {
+    _Alignas(struct inotify_event) char events[4096];
+    ssize_t size;
+    while ((size = read(a->fd, events, sizeof events)) > 0)
+        for (ssize_t at = 0; at < size;) {
+            const struct inotify_event *event = (const void *)(events + at);
+            at += (ssize_t)(sizeof *event + event->len);
+            mq_arrivals_note(a, event);
+        }
+    return a->count || a->overflown || a->changed;
+}
+
+/* The same, and what follows at once: of files that are made together, each may be gone in a moment. */
+static inline bool mq_arrivals_gather_all(mq_arrivals *a) {
+    struct pollfd on = {.fd = a->fd, .events = POLLIN};
+    const struct timespec pause = {.tv_nsec = MQ_ARRIVALS_PAUSE_NS};
+    for (int i = 0; i < MQ_ARRIVALS_PAUSES && mq_arrivals_gather(a) && ppoll(&on, 1, &pause, NULL) > 0; i++)
+        continue;
+    return mq_arrivals_gather(a);
+}
+
+/* What has come was taken: whoever took it closes the files. */
+static inline void mq_arrivals_taken(mq_arrivals *a) {
+    a->count = a->open = 0;
+    a->overflown = a->changed = false;
+}
+
+#endif

@@ -1,0 +1,137 @@
+"""Chunks from the thread that fills them to the one that writes them, and back when they are written."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.recorder.memory import Memory
+
+_FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written
+_SPARE = 8  # written ones that are kept, to be filled again
+
+
+class ChunkQueue:
+    """What is recorded and not written yet. One thread fills chunks, another writes them; any may ask for figures.
+
+    How much waits is bounded: who fills waits for who writes, and the rings hold what comes meanwhile. With a memory
+    nothing waits before that is released, and then as much as it had.
+    """
+
+    def __init__(self, most: int, enough: int, memory: Memory | None) -> None:
+        """Begin, empty.
+
+        Parameters
+        ----------
+        most : bytes that may wait to be written, or two chunks if these are more.
+        enough : bytes from which on a chunk is full.
+        memory : keeps what is put until `release`; None: it is to be written.
+        """
+        self._most, self._enough, self._memory = most, enough, memory
+        self._waiting: deque[Chunk] = deque()
+        self._unwritten = self._unwritten_bytes = 0  # those that wait, and the one that is being written
+        self._open: Chunk | None = None
+        self._spare: list[Chunk] = []
+        self._ended = self._abandoned = False
+        self._changed = threading.Condition()
+
+    # ---- figures ----
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of chunks that were put and are not written, those in memory included."""
+        return self._unwritten_bytes + (self._memory.bytes if self._memory is not None else 0)
+
+    @property
+    def at_risk_bytes(self) -> int:
+        """What a kill would cost now: all that is not written, the chunk included that is being filled."""
+        with self._changed:
+            return self.waiting_bytes + (self._open.used if self._open is not None else 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was to be written is."""
+        return not self._unwritten
+
+    # ---- the thread that fills ----
+
+    def next_chunk(self, largest: int) -> Chunk:
+        """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
+        with self._changed:
+            while self._spare:
+                self._open = self._spare.pop()
+                if self._open.room >= self._enough + largest:
+                    return self._open
+            self._open = Chunk(self._enough, largest)
+            return self._open
+
+    def put(self, chunk: Chunk) -> None:
+        """Hand on a chunk, which is not to be filled any more; wait while too much waits."""
+        with self._changed:
+            self._open = None
+            if self._memory is not None:
+                for old in self._memory.keep(chunk):
+                    self._recycle(old)
+                return
+            self._append(chunk)
+            self._changed.wait_for(
+                lambda: self._unwritten_bytes <= self._most or self._unwritten <= _FEWEST or self._abandoned
+            )
+
+    def release(self) -> None:
+        """Let what is in memory be written."""
+        if self._memory is not None:
+            with self._changed:
+                for chunk in self._memory.take():
+                    self._append(chunk)
+
+    def _append(self, chunk: Chunk) -> None:
+        self._waiting.append(chunk)
+        self._unwritten += 1
+        self._unwritten_bytes += chunk.used
+        self._changed.notify_all()
+
+    def end(self) -> None:
+        """Say that nothing more is put. What is in memory, and was not released, is not wanted any more."""
+        with self._changed:
+            self._ended, self._open = True, None
+            if self._memory is not None:
+                self._memory.take()
+            self._changed.notify_all()
+
+    # ---- the thread that writes ----
+
+    def get(self) -> tuple[Chunk, bool] | None:
+        """Wait for the next chunk to write, oldest first; None: there will be none.
+
+        Returns
+        -------
+        The chunk, and whether more than half of what may wait does so behind it.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
+            if not self._waiting:
+                return None
+            chunk = self._waiting.popleft()
+            behind = self._memory is None and self._unwritten_bytes - chunk.used > self._most // 2
+            return chunk, behind
+
+    def written(self, chunk: Chunk) -> None:
+        """Give back a chunk that needs not be kept any more."""
+        with self._changed:
+            self._unwritten -= 1
+            self._unwritten_bytes -= chunk.used
+            self._recycle(chunk)
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Say that nothing more is written, so that nobody waits for it."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify_all()
+
+    def _recycle(self, chunk: Chunk) -> None:
+        chunk.clear()
+        if len(self._spare) < _SPARE:
+            self._spare.append(chunk)
