@@ -162,6 +162,6 @@ def as_recorded_error(error: SegmentError, endpoint: str) -> SegmentError:
 def usable_schema(schema: Schema | None) -> Schema | None:
     """Return a schema that an endpoint can have: those of foreign files may be too large, or have no name."""
     try:
-        return schema and Schema(schema.name, schema.encoding, schema.data)
+        return schema and Schema(schema.name, schema.encoding, schema.data, schema_encoding=schema.schema_encoding)
     except ValueError:
         return None

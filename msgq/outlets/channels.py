@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import NODE_BYTES_MAX, ReservedChannel
-from msgq.errors import ChannelMismatchError
-from msgq.outlets.base import Outlet, Place, Played, Wanted, as_recorded_error, usable_schema
+from msgq.errors import ChannelMismatchError, MessageTooLargeError
+from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, as_recorded_error, usable_schema
 
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher
@@ -60,14 +60,18 @@ class ChannelOutlet(Outlet):
         known = self._publishers.get(name)
         if known is None:
             node = name.replace("\0", "") if len(name.encode()) <= NODE_BYTES_MAX else ""
-            slot_bytes = max(self.wanted.number("slot_bytes") or _SLOT_BYTES, self.wanted.largest)
+            slot_bytes = self.wanted.number("slot_bytes") or _SLOT_BYTES  # larger messages make the pool grow
             with self._opened(node or None) as channel:
                 known = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
         return known
 
     def send(self, message: Played) -> None:
         """See `Outlet`."""
-        self._publisher(message.source.publisher).send(message.data, origin_time=self._place.origin(message.age_ns))
+        publisher = self._publisher(message.source.publisher)
+        try:
+            publisher.send(message.data, origin_time=self._place.origin(message.age_ns))
+        except MessageTooLargeError as error:
+            raise UnplayableError(str(error)) from None
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `Outlet`."""

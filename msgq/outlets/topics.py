@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgq import naming, stats
-from msgq.errors import MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
-from msgq.outlets.base import Outlet, Place, Played, Wanted, usable_schema
+from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
+from msgq.outlets.base import Outlet, Place, Played, UnplayableError, Wanted, usable_schema
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
@@ -20,14 +20,19 @@ def ring_bytes(largest: int) -> int:
 
 
 class TopicOutlet(Outlet):
-    """A publisher. See `Outlet`."""
+    """A publisher. See `Outlet`.
+
+    Attributes
+    ----------
+    socket : what publishes.
+    """
 
     def __init__(self, wanted: Wanted, place: Place) -> None:
         super().__init__(wanted)
         self._place = place
         with naming.chosen(place.prefix):
             self._check_free()
-            self._socket: PubSocket = self._connected()
+            self.socket: PubSocket = self._connected()
 
     def _check_free(self) -> None:
         """Refuse to take an endpoint from a living publisher, which would be told at its next send, too late."""
@@ -62,19 +67,22 @@ class TopicOutlet(Outlet):
 
     def send(self, message: Played) -> None:
         """See `Outlet`."""
-        if message.age_ns is None or not self._socket.tracked:
-            self._socket.send(message.data)
-        else:
-            self._socket.send(message.data, origin_time=self._place.origin(message.age_ns))
+        try:
+            if message.age_ns is None or not self.socket.tracked:
+                self.socket.send(message.data)
+            else:
+                self.socket.send(message.data, origin_time=self._place.origin(message.age_ns))
+        except MessageTooLargeError as error:
+            raise UnplayableError(str(error)) from None
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `Outlet`."""
         try:
-            self._socket.wait_for_readers(timeout=timeout, n=1)
+            self.socket.wait_for_readers(timeout=timeout, n=1)
         except WaitTimeoutError:
             return False
         return True
 
     def close(self) -> None:
         """See `Outlet`."""
-        self._socket.close()
+        self.socket.close()

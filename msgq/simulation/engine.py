@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from typing import Any
 
 from msgq import naming
@@ -245,6 +246,19 @@ class Engine(Bus):
             self.clock.now_ns = min(times)
             self._skipped = []
         return True
+
+    def run_out(self, silence_ns: float, after_ns: float) -> bool:
+        """Let things happen until recordings are over, and what they set off; False: not within `after_ns`."""
+        self.run(lambda: not self._inputs, None)
+        last_ns = self.clock.now_ns + after_ns
+        while True:
+            count, quiet_ns = len(self.sent), self.clock.now_ns + silence_ns
+            end_ns = min(quiet_ns, last_ns)
+            if not self.run(partial(self._sent_more, count), None if end_ns == inf else int(end_ns)):
+                return quiet_ns <= last_ns or not self._times()
+
+    def _sent_more(self, count: int) -> bool:
+        return len(self.sent) > count
 
     def _possible(self) -> list[Program | Arrivals]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""

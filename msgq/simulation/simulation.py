@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import isinf
 from operator import index
 from types import TracebackType
 from typing import Any, Self
 
 from msgq import backend
-from msgq.errors import StateError
+from msgq.errors import InvalidValueError, StateError
 from msgq.impl import fake
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
@@ -190,7 +191,7 @@ class Simulation:
         ----------
         until : seconds of virtual time: everything up to then, which is the time afterwards. A function: until it
             returns something true; it is asked after each step. None: until nothing can happen any more, because all
-            nodes have ended or wait for ever (one that wakes up again and again has no such end).
+            nodes have ended or wait for ever (one that wakes up again and again has no such end: see `run_out`).
 
         Raises
         ------
@@ -202,6 +203,31 @@ class Simulation:
                 raise self._engine.deadlock()
         else:
             self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
+
+    def run_out(self, silence: float = 10.0, after: float = 60.0) -> bool:
+        """Let things happen until what is played is over, and what it set off; programs may wait again and again.
+
+        That is when all is played, and either nothing can happen any more, or nothing was sent for some time.
+
+        Parameters
+        ----------
+        silence : seconds of virtual time in which nobody sends anything: then nothing more is expected.
+        after : seconds of virtual time after the last message that is played: then it ends in any case, as there are
+            programs that never stop sending.
+
+        Returns
+        -------
+        Whether it was over by then.
+
+        Raises
+        ------
+        InvalidValueError : a time is below 0.
+        What a node raises, with a note that names the node.
+        """
+        if not (silence >= 0 and after >= 0):
+            raise InvalidValueError(f"silence {silence} s, after {after} s are not possible; give 0 or more")
+        spans = (time if isinf(time) else round(time * NS_PER_S) for time in (silence, after))
+        return self._engine.run_out(*spans)
 
 
 def _in_nanoseconds(recording: Iterable[Played | tuple[float, str, bytes]]) -> Iterator[Given]:

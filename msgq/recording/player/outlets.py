@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from msgq.errors import InvalidValueError, QueueFullError, RecordingError
+from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.outlets import Outlet, Place, Played, UnplayableError, Wanted, open_outlet
+from msgq.outlets.topics import TopicOutlet
+from msgq.recording.player.names import Names
 from msgq.recording.player.plan import plan
 from msgq.recording.reader.reader import LogReader
 from msgq.schema import Schema
 
 if TYPE_CHECKING:
+    from msgq.impl.ring import PubSocket
     from visionipc import VisionIpcServer
 
 _CLOCK_SCHEMA = Schema("time_ns", "struct", b'"<u8"')
@@ -25,37 +28,51 @@ class Outlets:
     Attributes
     ----------
     by_name : by the new name of the endpoint.
-    skipped : why an endpoint of the log is not played, by its name there.
+    plan : what is played of the log, and why not the rest.
     unplayed : messages that could not be played, by the new name of the endpoint, a colon, and the reason.
     closed : whether they were closed.
     """
 
     def __init__(
-        self, log: LogReader, before: LogReader, remap: Mapping[str, str], clock_endpoint: str | None, place: Place
+        self, log: LogReader, before: LogReader, names: Names, clock_endpoint: str | None, place: Place
     ) -> None:
-        """Open them all, or none; log and before are those of `plan`, the other parameters those of `Player`."""
+        """Open them all, or none; log, before and names are those of `plan`, the others those of `Player`."""
         self.by_name: dict[str, Outlet] = {}
         self.unplayed: Counter[str] = Counter()
         self.closed = False
-        wanted, self.skipped = plan(log, before, remap)
-        if clock_endpoint in wanted:
+        self._place = place
+        self._servers: dict[str, VisionIpcServer] = {}
+        self.plan = plan(log, before, names)
+        if clock_endpoint in self.plan.wanted:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
-        former = {new: old for old, new in remap.items()}
-        servers: dict[str, VisionIpcServer] = {}
         with ExitStack() as stack:
             stack.callback(self.close)
-            for name, one in wanted.items():
-                try:
-                    self.by_name[name] = open_outlet(one, place, servers)
-                except UnplayableError as error:
-                    self.skipped[former.get(name, name)] = str(error)
+            for wanted in list(self.plan.wanted.values()):
+                self._open(wanted)
             if not self.by_name:
-                reasons = "; ".join(f"{name!r}: {why}" for name, why in self.skipped.items())
+                reasons = "; ".join(f"{name!r}: {why}" for name, why in self.plan.skipped.items())
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
                 clock = Wanted(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)
-                self.by_name[clock_endpoint] = open_outlet(clock, place, servers)
+                self.by_name[clock_endpoint] = open_outlet(clock, place, self._servers)
             stack.pop_all()
+
+    def _open(self, wanted: Wanted) -> None:
+        """Open an outlet, or note why it cannot be played."""
+        try:
+            try:
+                outlet = open_outlet(wanted, self._place, self._servers)
+            except SegmentSizeError:  # what is there is smaller than the largest message could be: how large is it?
+                largest = self.plan.outline.largest(self.plan.former[wanted.endpoint])
+                outlet = open_outlet(wanted._replace(largest=largest), self._place, self._servers)
+            self.by_name[wanted.endpoint] = outlet
+        except UnplayableError as error:
+            self.plan.skip(wanted.endpoint, str(error))
+
+    def publisher(self, name: str | None) -> PubSocket | None:
+        """Return what publishes to a topic; None: it is no topic, or is not played."""
+        outlet = self.by_name.get(name or "")
+        return outlet.socket if isinstance(outlet, TopicOutlet) else None
 
     def send(self, message: Played) -> bool:
         """Send a message; tell whether it was. False: its endpoint is skipped, or it is counted in `unplayed`."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgq.errors import EndpointNameError, InvalidValueError, RecordingError
-from msgq.kinds import CHANNEL, FRAMES, KINDS, PICTURES, QUEUE, TOPIC, kind_of
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.kinds import CHANNEL, FRAMES, QUEUE
 from msgq.outlets import Wanted
-from msgq.outlets.queues import NO_PAYLOAD, has_payload
+from msgq.outlets.queues import NO_PAYLOAD, has_payload, is_sent
 from msgq.queue_events import HEAD_BYTES
+from msgq.recording.format.scan import Columns
+from msgq.recording.player.names import Names, Remap
+from msgq.recording.player.outline import Outline, may_be
 from msgq.recording.reader.reader import LogReader
 
 _RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
 _NO_NAME = "it cannot be the name of an endpoint; remap it"
+_NO_INDEX = "the index of its file does not say that it is there; reindex the file"
+_ROWS = 4096
 
 
 class Plan(NamedTuple):
@@ -24,74 +29,60 @@ class Plan(NamedTuple):
     ----------
     wanted : by the new name.
     skipped : why an endpoint of the log is not played, by its name there.
+    former : the names in the log, by the new ones.
+    outline : of the log.
     """
 
     wanted: dict[str, Wanted]
     skipped: dict[str, str]
+    former: dict[str, str]
+    outline: Outline
+
+    def skip(self, name: str, why: str) -> None:
+        """Let an endpoint, by its new name, not be played."""
+        del self.wanted[name]
+        self.skipped[self.former.pop(name)] = why
+
+    def skip_others(self, endpoints: Iterable[str]) -> None:
+        """Note that messages of these endpoints of the log were left out; of most of them that is known."""
+        for endpoint in endpoints:
+            self.skipped.setdefault(endpoint, _NO_INDEX)
 
 
-def new_name(endpoint: str, kind: str, remap: Mapping[str, str]) -> str | None:
-    """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
-
-    Raises
-    ------
-    EndpointNameError : the name that it was given cannot be one.
-    InvalidValueError : the name that it was given is of another kind.
-    """
-    wanted = remap.get(endpoint, endpoint)
-    try:
-        return _checked(wanted, kind, endpoint)
-    except (EndpointNameError, InvalidValueError):
-        if endpoint in remap:
-            raise
-        return None
+def played_endpoints(log: LogReader, remap: Remap) -> set[str]:
+    """Return the names of endpoints of a log when it is played, also of those that cannot be."""
+    names = Names(remap)
+    return {names.of(old, info.kind) or old for old, info in Outline(log).endpoints.items()}
 
 
-def _checked(name: str, kind: str, former: str) -> str:
-    """Return a name that an endpoint of a kind can have."""
-    if kind == FRAMES:
-        if not PICTURES.fullmatch(name):
-            text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
-            raise InvalidValueError(text)
-        return name
-    known = next((one for one in KINDS if one.name == kind), None)
-    if known is None:
-        raise InvalidValueError(f"{former!r} is of kind {kind!r}, which this version does not know")
-    if known is TOPIC and kind_of(name) is TOPIC:
-        return TOPIC.checked(name)
-    if known is not kind_of(name):
-        text = f"{former!r} is of kind {kind}, and {name!r} of another; give a name of the same kind"
-        raise InvalidValueError(f"{text}: {known.mark}NAME" if known.mark else f"{text}, without '/'")
-    return known.mark + known.checked(known.plain(name))
-
-
-def plan(log: LogReader, before: LogReader, remap: Mapping[str, str]) -> Plan:
-    """Return what of a log is played, and where. Reads both, once.
+def plan(log: LogReader, before: LogReader, names: Names) -> Plan:
+    """Return what of a log is played, and where. Of the log it reads as little as tells that.
 
     Parameters
     ----------
     log : what is played.
     before : what was written to vectors and boards before it begins: they are there, too.
-    remap : new names by those of the log.
+    names : where endpoints are played.
 
     Raises
     ------
     InvalidValueError : what is remapped is not there, or two endpoints would be played to one.
     RecordingError : nothing of it can be played.
     """
-    infos = dict(sorted({**before.endpoints, **log.endpoints}.items()))
-    if unknown := set(remap) - set(infos):
-        raise InvalidValueError(f"{', '.join(sorted(unknown))} cannot be remapped: it is not played")
-    found = Plan({}, {})
-    former: dict[str, str] = {}
+    outline = Outline(log)
+    infos = dict(sorted({**Outline(before).endpoints, **outline.endpoints}.items()))
+    if unused := names.unused(infos):
+        raise InvalidValueError(f"{', '.join(unused)} cannot be remapped: it is not played")
+    found = Plan({}, {}, {}, outline)
     for old, info in infos.items():
-        name = new_name(old, info.kind, remap)
+        name = names.of(old, info.kind)
         if name is None:
             found.skipped[old] = _NO_NAME
             continue
-        if name in former:
-            raise InvalidValueError(f"both {former[name]!r} and {old!r} would be played there; remap one of them", name)
-        former[name] = old
+        if name in found.former:
+            text = f"both {found.former[name]!r} and {old!r} would be played there; remap one of them"
+            raise InvalidValueError(text, name)
+        found.former[name] = old
         found.wanted[name] = Wanted(
             name,
             info.kind,
@@ -102,22 +93,21 @@ def plan(log: LogReader, before: LogReader, remap: Mapping[str, str]) -> Plan:
             _told("publisher", old, log) if info.kind == CHANNEL.name else (),
             tuple(key for key in _told("key", old, before, log) if key),
         )
-    _leave_out_announcements(former, found)
-    _look_inside(log, former, found)
+    _leave_out_announcements(found)
+    _look_inside(log, found)
     if not found.wanted:
         reasons = "; ".join(f"{name!r}: {why}" for name, why in found.skipped.items())
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return found
 
 
-def _leave_out_announcements(former: dict[str, str], found: Plan) -> None:
+def _leave_out_announcements(found: Plan) -> None:
     """Leave out topics of streams whose pictures go back into frames: their server publishes there."""
-    pictures = [old for name, old in former.items() if found.wanted[name].kind == FRAMES and old.endswith(_RAW)]
+    pictures = [old for name, old in found.former.items() if found.wanted[name].kind == FRAMES and old.endswith(_RAW)]
     announced = {old.removesuffix(_RAW) for old in pictures}
-    for name, old in list(former.items()):
+    for name, old in list(found.former.items()):
         if old in announced:
-            del found.wanted[name], former[name]
-            found.skipped[old] = _ANNOUNCES
+            found.skip(name, _ANNOUNCES)
 
 
 def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
@@ -126,24 +116,41 @@ def _told(what: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     return tuple(dict.fromkeys(getattr(channel.source, what) for channel in channels))
 
 
-def _look_inside(log: LogReader, former: Mapping[str, str], found: Plan) -> None:
-    """Find the first picture of each stream, and the queues whose events have no payloads."""
-    infos = log.endpoints
-    pictures = {old for name, old in former.items() if found.wanted[name].kind == FRAMES}
-    queues = {
-        old
-        for name, old in former.items()
-        if found.wanted[name].kind == QUEUE.name and infos[old].largest <= HEAD_BYTES  # messages may be empty
-    }
-    new = {old: name for name, old in former.items()}
-    messages = iter(log if pictures or queues else ())
-    while (pictures or queues) and (message := next(messages, None)) is not None:
-        if message.endpoint in pictures:
-            name = new[message.endpoint]
-            found.wanted[name] = found.wanted[name]._replace(sample=message.data)
-            pictures.discard(message.endpoint)
-        elif message.endpoint in queues and has_payload(message.data):
-            queues.discard(message.endpoint)
-    for old in queues:
-        del found.wanted[new[old]]
-        found.skipped[old] = NO_PAYLOAD
+def _look_inside(log: LogReader, found: Plan) -> None:
+    """Find a picture of each stream, and the queues whose events have no payloads."""
+    new = {old: name for name, old in found.former.items()}
+    kinds = {old: found.wanted[name].kind for old, name in new.items()}
+    wanted = {old for old, kind in kinds.items() if kind in (FRAMES, QUEUE.name)}
+    undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
+    for endpoint, data in _first(log, wanted):
+        if kinds[endpoint] == FRAMES:
+            name = new[endpoint]
+            found.wanted[name] = found.wanted[name]._replace(sample=data)
+            wanted.discard(endpoint)
+        elif is_sent(data):
+            undecided.discard(endpoint)
+            if not has_payload(data):
+                undecided.add(endpoint)
+                wanted.discard(endpoint)
+            elif len(data) > HEAD_BYTES:  # else the message was empty, which any queue's event says
+                wanted.discard(endpoint)
+    for endpoint in undecided:
+        found.skip(new[endpoint], NO_PAYLOAD)
+
+
+def _first(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
+    contents, columns = log.contents, Columns(_ROWS)
+    for file, stretch in sorted(contents.stretches(), key=lambda pair: pair[1].start):
+        if not endpoints:
+            return
+        if stretch.channels and not any(may_be(file, number, endpoints) for number in stretch.channels):
+            continue
+        for content in contents.stretch_scans(file, stretch, columns):
+            rows = slice(columns.rows)
+            offsets = columns.offset[rows]
+            ends = (offsets + columns.length[rows]).tolist()
+            for code, begin, end in zip(columns.code[rows].tolist(), offsets.tolist(), ends, strict=True):
+                endpoint = contents.channels[code].endpoint
+                if endpoint in endpoints:
+                    yield endpoint, content[begin:end]

@@ -6,8 +6,9 @@ import math
 import os
 import threading
 import time
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from types import MappingProxyType
@@ -16,14 +17,18 @@ from typing import Protocol, Self
 from msgq import naming
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import RECORDS
-from msgq.outlets import Place, Played
+from msgq.outlets import Place
+from msgq.recording.player.names import Names, Remap
 from msgq.recording.player.outlets import Outlets
-from msgq.recording.player.schedule import TIMES, latched, played, timed, with_ticks
+from msgq.recording.player.schedule import TIMES, Schedule, Ticks, latched, timed
+from msgq.recording.player.sending import Sending
 from msgq.recording.reader.reader import LogReader
 from msgq.units import NS_PER_S
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers
+_ASKING_S = 0.001  # in which a thread that asks for something comes to its turn
+_ROWS = 512  # messages that are sent at once, if they are due
 
 
 class Clock(Protocol):
@@ -83,9 +88,8 @@ class Player:
     Attributes
     ----------
     endpoints : the names to which it sends, without the clock's.
-    skipped : why an endpoint of the log is not played, by its name there: a topic of ROS, whose name cannot be an
-        endpoint, pictures that were recorded as JPEGs, what announces pictures that are played, or a work queue whose
-        events have no payloads.
+    skipped : why an endpoint of the log is not played, by its name there: one that no endpoint can have, pictures that
+        were recorded as JPEGs, what announces pictures that are played, a work queue whose events have no payloads.
     begin, end : what is played, in seconds from the beginning of the log.
     """
 
@@ -98,7 +102,7 @@ class Player:
         by: str = "publish_time",
         rate: float = 1.0,
         loops: int | None = 1,
-        remap: Mapping[str, str] = MappingProxyType({}),
+        remap: Remap = MappingProxyType({}),
         paused: bool = False,
         wait_for_readers: bool | Iterable[str] = False,
         clock_endpoint: str | None = None,
@@ -109,7 +113,7 @@ class Player:
         take_over: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Look through the log, and make what sends to each endpoint.
+        """Look at what the log has, as its indexes tell, and make what sends to each endpoint.
 
         Parameters
         ----------
@@ -119,7 +123,7 @@ class Player:
         by : the time that counts, "publish_time" or "log_time".
         rate : how much faster than it was recorded; inf: as fast as possible.
         loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
-        remap : new names of endpoints, each of the same kind.
+        remap : new names of endpoints, each of the same kind, by their names or by compiled expressions; see `Names`.
         paused : wait for `resume`, or for `step`.
         wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
             need one. Vectors, boards and work queues need none: what they were given stays.
@@ -143,47 +147,61 @@ class Player:
         """
         _check(rate, clock_hz, start, duration, loops, by)
         self._pid = os.getpid()
-        self._rate, self._by, self._loops, self._remap = rate, by, loops, dict(remap)
+        self._rate, self._by, self._loops, self._names = rate, by, loops, Names(remap)
         self._tick = (clock_endpoint, clock_hz)
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _range(log, start, duration, by)
         place = Place(backend or naming.backend_name(), naming.checked_prefix(prefix), segment_size, take_over)
         self._records = self._log.history(RECORDS.name)
         before = self._records.between(None, self._begin_ns)
-        self._outlets = Outlets(self._log, before, self._remap, clock_endpoint, place)
+        self._outlets = Outlets(self._log, before, self._names, clock_endpoint, place)
+        self._sending = Sending(self._outlets)
         self.endpoints = tuple(name for name in self._outlets.by_name if name != clock_endpoint)
-        self.skipped: Mapping[str, str] = self._outlets.skipped
+        self.skipped: Mapping[str, str] = self._outlets.plan.skipped
         self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(self._awaited) - set(self.endpoints):
             self._outlets.close()
             raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
         self._changed = threading.Condition()
+        self._asking: list[None] = []  # an element for each thread that asks for something: it is let in at once
         self._paused, self._stopping, self._running = paused, False, False
         self._steps = 0
         self._target_ns: int | None = None  # of a seek
         self._next_ns = self._position_ns = self._begin_ns
-        self._messages = self._bytes = self._passes = self._late_ns = self._late_max_ns = 0
-        self._by_kind: Counter[str] = Counter()
+        self._passes = self._late_ns = self._late_max_ns = 0
         self._anchor(self._begin_ns)
 
     # ---- what any thread may ask ----
 
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Change something, and let the thread that plays know."""
+        self._asking.append(None)
+        is_asking = True
+        try:
+            with self._changed:
+                self._asking.pop()
+                is_asking = False
+                yield
+                self._changed.notify_all()
+        finally:
+            if is_asking:  # Ctrl-C came first
+                self._asking.pop()
+
     def pause(self) -> None:
         """Send nothing, until `resume` or `step`."""
-        with self._changed:
+        with self._asked():
             if not self._paused:
                 self._paused = True
                 self._position_ns = self._now_in_log()
-                self._changed.notify_all()
 
     def resume(self) -> None:
         """Go on where it was."""
-        with self._changed:
+        with self._asked():
             if self._paused:
                 self._paused, self._steps = False, 0
                 self._anchor(self._position_ns)
-                self._changed.notify_all()
 
     def step(self, count: int = 1) -> None:
         """Send the next messages at once, one after the other; pauses, if it is not paused yet.
@@ -194,23 +212,47 @@ class Player:
         """
         if count < 1:
             raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
-        with self._changed:
+        with self._asked():
             self.pause()
             self._steps += count
-            self._changed.notify_all()
 
     def seek(self, position: float) -> None:
         """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
-        with self._changed:
+        with self._asked():
             target = self._first_ns + round(position * NS_PER_S)
             self._target_ns = min(max(target, self._begin_ns), self._end_ns)
-            self._changed.notify_all()
+
+    def skip(self, seconds: float) -> None:
+        """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
+        with self._asked():
+            here = self._target_ns
+            if here is None:
+                here = self._position_ns if self._paused else self._now_in_log()
+            self.seek((here - self._first_ns) / NS_PER_S + seconds)
 
     def stop(self) -> None:
         """Let `run` end soon."""
-        with self._changed:
+        with self._asked():
             self._stopping = True
-            self._changed.notify_all()
+
+    def set_rate(self, rate: float) -> None:
+        """Go on at another rate, from where it is.
+
+        Raises
+        ------
+        InvalidValueError : `rate` is not more than 0.
+        """
+        if not rate > 0:
+            raise InvalidValueError(f"a rate of {rate} is not possible; give more than 0, or pause")
+        with self._asked():
+            if not self._paused:
+                self._anchor(self._now_in_log())
+            self._rate = rate
+
+    @property
+    def rate(self) -> float:
+        """How much faster it plays than it was recorded."""
+        return self._rate
 
     @property
     def paused(self) -> bool:
@@ -222,7 +264,9 @@ class Player:
         position = (self._position_ns - self._first_ns) / NS_PER_S
         unplayed = dict(self._outlets.unplayed)
         late = self._late_ns, self._late_max_ns
-        return PlayerStats(self._messages, self._bytes, self._passes, position, *late, unplayed, dict(self._by_kind))
+        by_kind = self._sending.by_kind
+        messages = sum(by_kind.values())
+        return PlayerStats(messages, self._sending.bytes, self._passes, position, *late, unplayed, by_kind)
 
     def close(self) -> None:
         """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
@@ -278,17 +322,15 @@ class Player:
 
     def _pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
-        clock_endpoint = self._tick[0]
-        self._outlets.restore(latched(self._records.between(None, begin_ns), self._remap))
-        for message in self._stream(begin_ns):
-            is_tick = message.endpoint == clock_endpoint
+        self._outlets.restore(latched(self._records.between(None, begin_ns), self._names))
+        schedule = Schedule(self._log.between(begin_ns), self._by, self._names, self._outlets.by_name.__contains__)
+        ticks = Ticks(*self._tick, begin_ns)
+        for burst in schedule:
             # What was published before, and recorded after we begin, comes now.
-            if not self._await(max(message.time_ns, begin_ns), is_tick):
+            self._sending.begin(schedule, burst.not_before(begin_ns))
+            self._outlets.plan.skip_others(schedule.left_out)
+            if not self._play(ticks):
                 break
-            if self._outlets.send(message) and not is_tick:
-                self._messages += 1
-                self._by_kind[message.source.kind] += 1
-                self._bytes += len(message.data)
         with self._changed:
             if self._stopping:
                 return None
@@ -304,31 +346,55 @@ class Player:
             self._next_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
-    def _stream(self, begin_ns: int) -> Iterator[Played]:
-        everything = played(self._log.between(begin_ns), self._by, self._remap)
-        messages = (message for message in everything if message.endpoint in self._outlets.by_name)
-        endpoint, rate_hz = self._tick
-        return messages if endpoint is None else with_ticks(messages, endpoint, rate_hz, begin_ns)
-
-    def _await(self, time_ns: int, is_tick: bool) -> bool:
-        """Wait until it is time for a message; False: it is not to be sent any more."""
-        with self._changed:
-            self._next_ns = time_ns
-            while not self._stopping and self._target_ns is None:
-                if self._paused and self._steps:
-                    self._steps -= not is_tick  # what the clock says is no step of its own
-                    self._anchor(time_ns)
-                    return True
-                if self._paused:
-                    self._changed.wait(_LONG_S)
+    def _play(self, ticks: Ticks) -> bool:
+        """Send a burst, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
+        row, times = 0, self._sending.times
+        while row < len(times):
+            with self._changed:
+                is_tick = ticks.next_ns <= times[row]
+                most = self._await(int(ticks.next_ns) if is_tick else times[row])
+                if most == 0:
+                    return False
+                if is_tick:
+                    self._outlets.send(ticks.take())
                     continue
-                late_ns = self._clock.now_ns() - self._due(time_ns)
-                if late_ns >= 0:
-                    self._position_ns = time_ns
-                    self._late_ns, self._late_max_ns = late_ns, max(late_ns, self._late_max_ns)
-                    return True
-                self._clock.wait(self._changed, min(-late_ns / NS_PER_S, _LONG_S))
-            return False
+                self._steps -= self._paused
+                row = self._send_due(row, min(row + most, len(times)), ticks.next_ns)
+        return True
+
+    def _await(self, time_ns: int) -> int:
+        """Wait until it is time for what comes next; return how many messages may be sent at once. 0: not even that."""
+        self._next_ns = time_ns
+        while not self._stopping and self._target_ns is None:
+            if self._asking:
+                self._changed.wait(_ASKING_S)
+            elif self._paused and self._steps:
+                self._anchor(time_ns)
+                return 1
+            elif self._paused:
+                self._changed.wait(_LONG_S)
+            elif (early_ns := self._due(time_ns) - self._clock.now_ns()) > 0:
+                self._clock.wait(self._changed, min(early_ns / NS_PER_S, _LONG_S))
+            else:
+                self._position_ns = time_ns
+                self._late_ns, self._late_max_ns = -early_ns, max(-early_ns, self._late_max_ns)
+                return _ROWS
+        return 0
+
+    def _send_due(self, row: int, end: int, before_ns: float) -> int:
+        """Send the message of a row, and of those that follow what is due and before a time; return the next row."""
+        times = self._sending.times
+        if times[end - 1] >= before_ns:
+            end = bisect_left(times, before_ns, row + 1, end)
+        now = self._clock.now_ns()
+        if end > row + 1 and self._due(times[end - 1]) > now:
+            end = bisect_right(times, now, row + 1, end, key=self._due)
+        row = self._sending.send(row, end)
+        self._position_ns = times[row - 1]
+        if not self._paused:
+            self._late_ns = now - self._due(self._position_ns)
+        self._next_ns = times[row] if row < len(times) else self._position_ns
+        return row
 
     # ---- log time and real time ----
 
@@ -364,10 +430,10 @@ def _range(
 ) -> tuple[LogReader, int, int, int]:
     """Return the log with what is to be played; when it begins; when what is played begins and ends."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
-    first = next(timed(reader, by), None)
+    first = next(iter(timed(reader, by)), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
-    first_ns = first[0]
+    first_ns = int(first.time[0])
     begin_ns = first_ns + round(start * NS_PER_S)
     chosen = reader.between(begin_ns, None if duration is None else begin_ns + round(duration * NS_PER_S))
     end_ns = chosen.end_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -13,13 +13,14 @@ import msgq
 from msgq import queue_events
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS, TOPIC
-from msgq.outlets import UnplayableError, Wanted
+from msgq.outlets import UnplayableError
 from msgq.outlets.queues import sent_event
 from msgq.outlets.topics import RING_BYTES, ring_bytes
 from msgq.recording.format import conventions
-from msgq.recording.format.new_log import new_log
-from msgq.recording.player.plan import plan
-from msgq.recording.player.schedule import latched, played
+from msgq.recording.format.new_log import Writer
+from msgq.recording.player.names import Names, Remap
+from msgq.recording.player.plan import Plan, plan
+from msgq.recording.player.schedule import Schedule, latched
 from msgq.recording.reader.reader import LogReader
 from msgq.schema import Schema
 from msgq.simulation import Faults, Sent, Simulation
@@ -33,10 +34,12 @@ def replay(
     *programs: Callable[[], Any],
     seed: int = 0,
     by: str = "publish_time",
-    remap: Mapping[str, str] = MappingProxyType({}),
+    remap: Remap = MappingProxyType({}),
     faults: Faults | None = None,
+    silence: float = 10.0,
+    after: float = 60.0,
 ) -> list[Sent]:
-    """Run programs in a simulation into which a log is played, until nothing can happen any more.
+    """Run programs in a simulation into which a log is played, until that and what it sets off is over.
 
     Channels, vectors, boards and queues of the log are there, as they were made, before the programs begin; vectors
     and boards have what was written to them before the log's first message that was chosen. What of the log cannot be
@@ -50,6 +53,9 @@ def replay(
     seed : decides the order of what happens at the same time, and the faults.
     by, remap : as of `played`.
     faults : what goes wrong by chance; None: nothing.
+    silence, after : it ends when the log is played and nothing can happen any more, or nobody sent anything for so many
+        seconds of virtual time, as programs do that receive with a time-out again and again; and in any case so many
+        seconds after the log's last message, which is told as a warning.
 
     Returns
     -------
@@ -60,38 +66,38 @@ def replay(
     RecordingError : the log has no message of what was chosen.
     What a program raises, with a note that names it.
     """
-    messages = played(log, by, remap)
-    first = next(messages, None)
+    names = Names(remap)
+    first = next(Schedule(log, by, names).each(), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
     with Simulation(seed, faults) as sim, sim.clock.patched():
         sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
         before = log.history(RECORDS.name).between(None, log.start_time)
-        wanted = _prepared(sim, log, before, remap)
-        state = [message._replace(time_ns=first.time_ns) for message in latched(before, remap)]
+        found = plan(log, before, names)
+        _prepare(sim, found)
+        state = [message._replace(time_ns=first.time_ns) for message in latched(before, names)]
         for program in programs:
             sim.add(program)
-        sim.play(message for message in chain(state, [first], messages) if message.endpoint in wanted)
-        sim.run()
+        schedule = Schedule(log, by, names, found.wanted.__contains__)
+        sim.play(chain((message for message in state if message.endpoint in found.wanted), schedule.each()))
+        if not sim.run_out(silence, after):
+            _log.warning("the programs still send %g s after the log's last message, where it ends (after)", after)
+        found.skip_others(schedule.left_out)
+        for name, why in found.skipped.items():
+            _log.warning("%r is not played: %s", name, why)
         return [message for message in sim.sent if message.node != "play"]
 
 
-def _prepared(sim: Simulation, log: LogReader, before: LogReader, remap: Mapping[str, str]) -> dict[str, Wanted]:
-    """Make what programs may open without saying how; return what can be played."""
-    wanted, skipped = plan(log, before, remap)
-    playable = {}
-    for name, one in wanted.items():
+def _prepare(sim: Simulation, found: Plan) -> None:
+    """Make what programs may open without saying how; leave out what cannot be made."""
+    for name, one in list(found.wanted.items()):
         try:
             if one.kind != TOPIC.name:
                 sim.prepare(one._replace(publishers=(), keys=()))  # these come with their first messages
             elif (needed := ring_bytes(one.largest)) > RING_BYTES:  # who connects first decides how large a ring is
                 msgq.pub_sock(name, needed).close()
-            playable[name] = one
         except UnplayableError as error:
-            skipped[name] = str(error)
-    for name, why in skipped.items():
-        _log.warning("%r is not played: %s", name, why)
-    return playable
+            found.skip(name, str(error))
 
 
 def write_sent(sent: Iterable[Sent], path: Path) -> None:
@@ -103,7 +109,7 @@ def write_sent(sent: Iterable[Sent], path: Path) -> None:
     """
     channels: dict[tuple[str, Source, Schema | None], int] = {}
     queued: dict[str, int] = {}
-    with new_log(path) as writer:
+    with Writer(path) as writer:
         for message in sent:
             data, schema = message.data, message.schema
             if message.source.kind == QUEUE.name:
@@ -112,6 +118,6 @@ def write_sent(sent: Iterable[Sent], path: Path) -> None:
                 schema = queue_events.SCHEMA
             of = message.endpoint, message.source, schema
             if of not in channels:
-                source = message.source
-                channels[of] = writer.new_channel(message.endpoint, schema, 0, conventions.RECEIVED, source=source)
-            writer.add(channels[of], 0, message.time_ns, message.time_ns, data)
+                metadata = conventions.channel_metadata(0, conventions.RECEIVED, source=message.source)
+                channels[of] = writer.channel(message.endpoint, schema, metadata=metadata)
+            writer.write(channels[of], data, message.time_ns, sequence=0)

@@ -2,29 +2,103 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator, Mapping
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from msgq.errors import InvalidValueError
 from msgq.kinds import QUEUE
 from msgq.outlets import Played
-from msgq.outlets.queues import is_sent
+from msgq.queue_events import Event
 from msgq.record_changes import INDEX_BYTES
-from msgq.recording.player.plan import new_name
-from msgq.recording.reader.message import Message
+from msgq.recording.player.names import Names, Remap
+from msgq.recording.player.rows import NO_AGE, published
+from msgq.recording.reader.bursts import Burst, Waiting
 from msgq.recording.reader.reader import LogReader
 from msgq.units import NS_PER_S
 
 TIMES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
 BELIEVED_NS = NS_PER_S
+_WAITING_BYTES = 128 << 20  # of a log that may wait for that; of more than this, the older half does not wait so long
+_ROWS = 4096  # of which tuples are made at once
 
 
-def played(
-    log: LogReader, by: str = "publish_time", remap: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Played]:
+class Schedule:
+    """What of a log is played, burst after burst, in the order of the time that counts, which never goes back.
+
+    Attributes
+    ----------
+    log : of which it is.
+    names : of each code of the log, where it is played; None: nowhere. It grows as more of the log is read.
+    left_out : endpoints of the log, of messages that were left out so far.
+    """
+
+    def __init__(
+        self, log: LogReader, by: str, names: Names, is_wanted: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """Take what is played. is_wanted : asked of each new name."""
+        if by not in TIMES:
+            raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
+        self.log, self.names, self.left_out = log, list[str | None](), set[str]()
+        self._by, self._names, self._is_wanted = by, names, is_wanted
+        self._is_named = self._is_queue = np.empty(0, np.bool_)  # of each code
+
+    def __iter__(self) -> Iterator[Burst]:
+        """Give the messages. Events of work queues that are not of messages that were sent are left out."""
+        for burst in timed(self.log, self._by):
+            self._name_channels()
+            wanted = self._is_named[burst.code]
+            if not wanted.all():
+                self.left_out.update(self.log.channels[code].endpoint for code in np.unique(burst.code[~wanted]))
+            queued = self._is_queue[burst.code]
+            if queued.any():
+                wanted &= ~queued | _are_sent(burst)
+            if wanted.all():
+                yield burst
+            elif wanted.any():
+                yield burst.rows(wanted)
+
+    def _name_channels(self) -> None:
+        if len(self.names) == len(self.log.channels):
+            return
+        for channel in self.log.channels[len(self.names) :]:
+            name = self._names.of(channel.endpoint, channel.source.kind)
+            self.names.append(name if name is not None and self._is_wanted(name) else None)
+        self._is_named = np.array([name is not None for name in self.names])
+        self._is_queue = np.array([channel.source.kind == QUEUE.name for channel in self.log.channels])
+
+    def messages(self, burst: Burst, rows: slice) -> list[Played]:
+        """Return some messages of a burst one by one."""
+        chosen = burst.rows(rows)
+        codes, begins = chosen.code.tolist(), chosen.offset.tolist()
+        ends = (chosen.offset + chosen.length).tolist()
+        contents, channels = burst.contents, self.log.channels
+        fields = zip(
+            chosen.time.tolist(),
+            [self.names[code] for code in codes],
+            [contents[i][b:e] for i, b, e in zip(chosen.content.tolist(), begins, ends, strict=True)],
+            [None if age == NO_AGE else age for age in ages(chosen).tolist()],
+            [channels[code].source for code in codes],
+            [channels[code].schema for code in codes],
+            strict=True,
+        )
+        return list(map(Played._make, fields))
+
+    def each(self) -> Iterator[Played]:
+        """Give the messages one by one."""
+        for burst in self:
+            for begin in range(0, len(burst), _ROWS):
+                yield from self.messages(burst, slice(begin, begin + _ROWS))
+
+
+def played(log: LogReader, by: str = "publish_time", remap: Remap = MappingProxyType({})) -> Iterator[Played]:
     """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
 
     Parameters
@@ -32,29 +106,28 @@ def played(
     log : with the endpoints and the time that are wanted.
     by : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is more than a
         second away from the log_time is not believed, and messages of one endpoint keep their order in any case.
-    remap : new names of endpoints, of the same kind. What has none, and a name that cannot be an endpoint (a topic of
-        ROS, with "/"), is left out. So are events of work queues that are not of messages that were sent: they come
-        again by themselves.
+    remap : new names of endpoints, of the same kind, by their names, or by compiled expressions: of the first that is
+        found in a name, what was found is replaced, as `re.sub` does it. Topics with "/" in their names, as those of
+        ROS, have "." instead; what cannot be an endpoint even so is left out. So are events of work queues that are not
+        of messages that were sent: they come again by themselves.
 
     Raises
     ------
     InvalidValueError : `by` is neither; a new name is of another kind.
     """
-    if by not in TIMES:
-        raise InvalidValueError(f"by {by!r} is not possible; give one of {', '.join(TIMES)}")
-    return _named(timed(log, by), remap)
+    return Schedule(log, by, Names(remap)).each()
 
 
-def latched(before: LogReader, remap: Mapping[str, str]) -> list[Played]:
+def latched(before: LogReader, names: Names) -> list[Played]:
     """Return the last change of each element of a vector, and of each key of a board; oldest first.
 
     Parameters
     ----------
     before : what was written to vectors and boards before the time that counts; see `LogReader.history`.
-    remap : as of `played`.
+    names : where endpoints are played.
     """
     found: dict[tuple[str, str, bytes], Played] = {}
-    for message in _named(timed(before, "log_time"), remap):
+    for message in Schedule(before, "log_time", names).each():
         key = message.source.key
         what = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
         found.pop(what, None)
@@ -62,48 +135,66 @@ def latched(before: LogReader, remap: Mapping[str, str]) -> list[Played]:
     return list(found.values())
 
 
-def timed(log: LogReader, by: str) -> Iterator[tuple[int, Message]]:
-    """Give messages with the time that counts, in its order."""
-    return _published(log) if by == "publish_time" else ((message.log_time, message) for message in log)
+def timed(log: LogReader, by: str) -> Iterator[Burst]:
+    """Give messages in the order of the time that counts, which their `time` is then."""
+    return _published(log) if by == "publish_time" else log.bursts()
 
 
-def _named(ordered: Iterator[tuple[int, Message]], remap: Mapping[str, str]) -> Iterator[Played]:
-    names: dict[str, str | None] = {}
-    for time_ns, message in ordered:
-        if message.endpoint not in names:
-            names[message.endpoint] = new_name(message.endpoint, message.kind, remap)
-        name = names[message.endpoint]
-        if name is None or (message.kind == QUEUE.name and not is_sent(message.data)):
-            continue
-        origin = message.origin_time
-        age_ns = message.publish_time - origin if origin else None
-        yield Played(time_ns, name, message.data, age_ns, message.source, message.schema)
+def _published(log: LogReader) -> Iterator[Burst]:
+    """Give messages in the order in which they were published, as far as that is believed."""
+    waiting, endpoints, latest, shown = Waiting(), np.empty(0, np.int32), np.empty(0, np.int64), 0
+    for burst in log.bursts():
+        if len(endpoints) < len(log.channels):
+            names, endpoints = log.contents.endpoint_codes()
+            latest = np.concatenate((latest, np.zeros(len(names) - len(latest), np.int64)))
+        times = published(burst.log_time, burst.publish_time, burst.code, endpoints, latest, BELIEVED_NS)
+        waiting.add(replace(burst, time=times))
+        certain = int(burst.log_time[-1]) - BELIEVED_NS  # nothing that follows can be earlier
+        for ready in chain(waiting.until(certain), _more_than_may_wait(waiting)):
+            yield ready.not_before(shown)
+            shown = max(shown, int(ready.time[-1]))
+    for ready in waiting.until():
+        yield ready.not_before(shown)
 
 
-def _published(log: LogReader) -> Iterator[tuple[int, Message]]:
-    waiting: list[tuple[int, int, Message]] = []
-    latest: dict[str, int] = {}
-    for number, message in enumerate(log):
-        while waiting and waiting[0][0] < message.log_time - BELIEVED_NS:  # nothing that follows can be earlier
-            time_ns, _, first = heappop(waiting)
-            yield time_ns, first
-        believed = abs(message.publish_time - message.log_time) <= BELIEVED_NS
-        time_ns = message.publish_time if believed else message.log_time
-        time_ns = latest[message.endpoint] = max(time_ns, latest.get(message.endpoint, 0))
-        heappush(waiting, (time_ns, number, message))
-    while waiting:
-        time_ns, _, first = heappop(waiting)
-        yield time_ns, first
+def _more_than_may_wait(waiting: Waiting) -> Iterator[Burst]:
+    """Give the older half of what waits, in time, until that is no more than may."""
+    while waiting.size > _WAITING_BYTES:
+        yield from waiting.until((waiting.first_time + waiting.last_time) // 2)
 
 
-def with_ticks(messages: Iterator[Played], endpoint: str, rate_hz: float, begin_ns: int) -> Iterator[Played]:
-    """Put the log's time between the messages: u64 nanoseconds, little endian, at a steady rate of log time.
+class Ticks:
+    """The log's time, between its messages: u64 nanoseconds, little endian, at a steady rate of log time.
 
     Being of the log's time and not of ours, they are the same each time; and each stands before what happens then.
+
+    Attributes
+    ----------
+    next_ns : when the next one is; `math.inf`: there is none.
     """
-    count = 0
-    for message in messages:
-        while (time_ns := begin_ns + round(count * NS_PER_S / rate_hz)) <= message.time_ns:
-            yield Played(time_ns, endpoint, struct.pack("<Q", time_ns))
-            count += 1
-        yield message
+
+    def __init__(self, endpoint: str | None, rate_hz: float, begin_ns: int) -> None:
+        self._endpoint, self._rate_hz, self._begin_ns = endpoint, rate_hz, begin_ns
+        self._count = 0
+        self.next_ns: float = math.inf if endpoint is None else begin_ns
+
+    def take(self) -> Played:
+        """Return the next one, as a message that is due then; it is taken."""
+        time_ns, self._count = int(self.next_ns), self._count + 1
+        self.next_ns = self._begin_ns + round(self._count * NS_PER_S / self._rate_hz)
+        return Played(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
+
+
+def ages(burst: Burst) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return how old, when it was published, that was which each message comes from; `NO_AGE`: nobody knows."""
+    return np.where(burst.origin_time != 0, burst.publish_time - burst.origin_time, NO_AGE)
+
+
+def _are_sent(burst: Burst) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return of each message whether it is an event that says that a message was sent."""
+    first = np.zeros(len(burst), np.uint8)
+    for number, content in enumerate(burst.contents):
+        there = (burst.content == number) & (burst.length > 0)
+        first[there] = np.frombuffer(content, np.uint8)[burst.offset[there]]
+    sent: np.ndarray[Any, np.dtype[np.bool_]] = (first == Event.SENT) & (burst.length > 0)
+    return sent

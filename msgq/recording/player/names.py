@@ -1,0 +1,91 @@
+"""Where endpoints of a log are played: under their names, those that they are given, or such that can be endpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgq.errors import EndpointNameError, InvalidValueError
+from msgq.kinds import FRAMES, KINDS, PICTURES, TOPIC, kind_of
+from msgq.selection import Choice
+
+#: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `Names`.
+Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[Choice, str]
+
+
+class Names:
+    r"""The new names of endpoints.
+
+    An endpoint that is named in `remap` gets exactly that name. Of one in which an expression is found, the first such,
+    what was found is replaced, as `re.sub` does it. All others keep their names. Topics of ROS and others have "/" in
+    theirs, which no topic here can: what is left as it was, and what an expression gave, has "." instead, and none at
+    its ends: "/camera/front" becomes "camera.front".
+    """
+
+    def __init__(self, remap: Remap) -> None:
+        """Take what is renamed: ``{"gps": "gps_old", re.compile("^/(.*)$"): r"ros/\\1"}``."""
+        self._exact = {old: new for old, new in remap.items() if isinstance(old, str)}
+        self._patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
+        self._known: dict[tuple[str, str], str | None] = {}
+
+    def of(self, endpoint: str, kind: str) -> str | None:
+        """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
+
+        Raises
+        ------
+        EndpointNameError : the name that it was given cannot be one.
+        InvalidValueError : the name that it was given is of another kind; an expression has no such part.
+        """
+        asked = endpoint, kind
+        if asked not in self._known:
+            self._known[asked] = self._new(endpoint, kind)
+        return self._known[asked]
+
+    def _new(self, endpoint: str, kind: str) -> str | None:
+        if endpoint in self._exact:
+            return _checked(self._exact[endpoint], kind, endpoint)
+        for pattern, new in self._patterns:
+            if pattern.search(endpoint):
+                return _checked(_without_slashes(_replaced(pattern, new, endpoint), kind), kind, endpoint)
+        try:
+            return _checked(_without_slashes(endpoint, kind), kind, endpoint)
+        except (EndpointNameError, InvalidValueError):
+            return None
+
+    def unused(self, endpoints: Iterable[str]) -> list[str]:
+        """Return what of the remapping applies to none of these endpoints."""
+        there = set(endpoints)
+        missing = sorted(set(self._exact) - there)
+        return missing + [
+            old.pattern for old, _ in self._patterns if not any(map(old.search, there - set(self._exact)))
+        ]
+
+
+def _replaced(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
+    try:
+        return pattern.sub(new, endpoint, count=1)
+    except (re.error, IndexError) as error:
+        raise InvalidValueError(f"{endpoint!r} cannot be remapped to {new!r}: {error}") from None
+
+
+def _without_slashes(name: str, kind: str) -> str:
+    """Return a topic's name without "/"; others have it behind the mark of their kind only."""
+    return name.strip("/").replace("/", ".") if kind == TOPIC.name else name
+
+
+def _checked(name: str, kind: str, former: str) -> str:
+    """Return a name that an endpoint of a kind can have."""
+    if kind == FRAMES:
+        if not PICTURES.fullmatch(name):
+            text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
+            raise InvalidValueError(text)
+        return name
+    known = next((one for one in KINDS if one.name == kind), None)
+    if known is None:
+        raise InvalidValueError(f"{former!r} is of kind {kind!r}, which this version does not know")
+    if known is TOPIC and kind_of(name) is TOPIC:
+        return TOPIC.checked(name)
+    if known is not kind_of(name):
+        text = f"{former!r} is of kind {kind}, and {name!r} of another; give a name of the same kind"
+        raise InvalidValueError(f"{text}: {known.mark}NAME" if known.mark else f"{text}, without '/'")
+    return known.mark + known.checked(known.plain(name))

@@ -1,0 +1,101 @@
+# cython: boundscheck=False, wraparound=False
+"""What is done with each message that is played, below Python. See the type stub (rows.pyi)."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport INT64_MIN, int32_t, int64_t
+
+import numpy as np
+
+from msgq.impl.ground.core cimport mq_now_ns
+from msgq.impl.ground.liveness cimport fork_generation
+from msgq.impl.ring.publisher cimport PubSocket
+
+from msgq.errors import InvalidValueError, MessageTooLargeError
+
+NO_AGE = INT64_MIN
+
+
+def published(const int64_t[::1] log_time, const int64_t[::1] publish_time, const int32_t[::1] code,
+              const int32_t[::1] endpoints, int64_t[::1] latest, int64_t believed_ns):
+    cdef Py_ssize_t row, rows = log_time.shape[0]
+    cdef int64_t time
+    cdef int32_t endpoint
+    if publish_time.shape[0] != rows or code.shape[0] != rows:
+        raise InvalidValueError(f"{rows} rows have {publish_time.shape[0]} publish times, {code.shape[0]} codes")
+    times = np.empty(rows, np.int64)
+    cdef int64_t[::1] into = times
+    for row in range(rows):
+        time = log_time[row]
+        if -believed_ns <= publish_time[row] - time <= believed_ns:
+            time = publish_time[row]
+        _check(code[row], endpoints.shape[0])
+        endpoint = endpoints[code[row]]
+        _check(endpoint, latest.shape[0])
+        time = max(time, latest[endpoint])
+        latest[endpoint] = into[row] = time
+    return times
+
+
+cdef inline int _check(int64_t index, Py_ssize_t count) except -1:
+    if not 0 <= index < count:
+        raise InvalidValueError(f"{index} is no index of {count}")
+    return 0
+
+
+cdef class Direct:
+    """See the type stub."""
+
+    cdef readonly int64_t messages
+    cdef readonly int64_t bytes
+    cdef list _sockets
+
+    def __cinit__(self):
+        self._sockets = []
+
+    def __len__(self):
+        return len(self._sockets)
+
+    def add(self, socket):
+        self._sockets.append(socket if type(socket) is PubSocket else None)
+
+    def takes(self, Py_ssize_t code):
+        return self._sockets[code] is not None
+
+    def send(self, burst, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):
+        cdef tuple contents = burst.contents
+        cdef const int32_t[::1] content = burst.content, code = burst.code
+        cdef const int64_t[::1] offset = burst.offset, length = burst.length, age = ages
+        cdef int64_t size
+        cdef bytes payloads
+        cdef PubSocket socket
+        rows = min(code.shape[0], content.shape[0], offset.shape[0], length.shape[0], age.shape[0])
+        if not 0 <= row <= end <= rows:
+            raise InvalidValueError(f"rows {row} to {end} of {rows}")
+        most += self.bytes
+        while row < end and self.bytes < most:
+            _check(code[row], len(self._sockets))
+            socket = self._sockets[code[row]]
+            if socket is None:
+                break
+            _check(content[row], len(contents))
+            payloads = contents[content[row]]
+            size = length[row]
+            if not (0 <= size <= len(payloads) and 0 <= offset[row] <= len(payloads) - size):
+                raise InvalidValueError(f"{size} bytes at {offset[row]} are not within {len(payloads)}")
+            if socket._ticket != fork_generation:
+                socket._refuse()
+            try:
+                socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
+            except MessageTooLargeError:  # an outlet says of it what is to be said
+                break
+            self.messages += 1
+            self.bytes += size
+            row += 1
+        return row
+
+
+cdef inline int64_t _origin(PubSocket socket, int64_t age):
+    """When that came about which is so old now; 0: nobody knows, or there is no place for it."""
+    if age == INT64_MIN or not socket._publisher.stamps:
+        return 0
+    return max(1, mq_now_ns() + socket._clock_offset_ns - age)
