@@ -7,62 +7,90 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from msgq.decoding.decoders import Undecoded
+    from msgq.decoding.schemas import Schemas
+    from msgq.recording.format.doctor import Finding, examine
+    from msgq.recording.format.new_log import Writer
     from msgq.recording.format.problem import Problem
+    from msgq.recording.format.recover import Recovery, recover, reindex
     from msgq.recording.player.player import Player, PlayerStats
     from msgq.recording.player.replaying import replay
     from msgq.recording.player.schedule import played
     from msgq.recording.reader.comparing import Comparison, Difference, Tally, Tolerance, compare
-    from msgq.recording.reader.decoders import Undecoded
+    from msgq.recording.reader.extras import Attachment, Header, Metadata
     from msgq.recording.reader.message import EndpointInfo, Message
     from msgq.recording.reader.reader import LogReader
+    from msgq.recording.reader.tables import DecodedBatch
     from msgq.recording.recorder.output import Limits
     from msgq.recording.recorder.recorder import Recorder, RecorderStats
     from msgq.recording.recorder.ros_images import FrameChoice
 
 __all__ = [
+    "Attachment",
     "Comparison",
+    "DecodedBatch",
     "Difference",
     "EndpointInfo",
+    "Finding",
     "FrameChoice",
+    "Header",
     "Limits",
     "LogReader",
     "Message",
+    "Metadata",
     "Player",
     "PlayerStats",
     "Problem",
     "Recorder",
     "RecorderStats",
+    "Recovery",
+    "Schemas",
     "Tally",
     "Tolerance",
     "Undecoded",
+    "Writer",
     "compare",
+    "examine",
     "played",
+    "recover",
+    "reindex",
     "replay",
 ]
 
 _MODULES = {
-    "Comparison": "reader.comparing",
-    "Difference": "reader.comparing",
-    "EndpointInfo": "reader.message",
-    "Limits": "recorder.output",
-    "FrameChoice": "recorder.ros_images",
-    "LogReader": "reader.reader",
-    "Message": "reader.message",
-    "Player": "player.player",
-    "PlayerStats": "player.player",
-    "Problem": "format.problem",
-    "Recorder": "recorder.recorder",
-    "RecorderStats": "recorder.recorder",
-    "Tally": "reader.comparing",
-    "Tolerance": "reader.comparing",
-    "Undecoded": "reader.decoders",
-    "compare": "reader.comparing",
-    "played": "player.schedule",
-    "replay": "player.replaying",
+    "Attachment": "recording.reader.extras",
+    "Comparison": "recording.reader.comparing",
+    "DecodedBatch": "recording.reader.tables",
+    "Difference": "recording.reader.comparing",
+    "EndpointInfo": "recording.reader.message",
+    "Finding": "recording.format.doctor",
+    "Recovery": "recording.format.recover",
+    "examine": "recording.format.doctor",
+    "recover": "recording.format.recover",
+    "reindex": "recording.format.recover",
+    "Limits": "recording.recorder.output",
+    "Header": "recording.reader.extras",
+    "Metadata": "recording.reader.extras",
+    "FrameChoice": "recording.recorder.ros_images",
+    "LogReader": "recording.reader.reader",
+    "Message": "recording.reader.message",
+    "Player": "recording.player.player",
+    "PlayerStats": "recording.player.player",
+    "Problem": "recording.format.problem",
+    "Recorder": "recording.recorder.recorder",
+    "RecorderStats": "recording.recorder.recorder",
+    "Schemas": "decoding.schemas",
+    "Tally": "recording.reader.comparing",
+    "Tolerance": "recording.reader.comparing",
+    "Undecoded": "decoding.decoders",
+    "Writer": "recording.format.new_log",
+    "compare": "recording.reader.comparing",
+    "played": "recording.player.schedule",
+    "replay": "recording.player.replaying",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"msgq.recording.{_MODULES[name]}"), name)
+    return getattr(import_module(f"msgq.{_MODULES[name]}"), name)

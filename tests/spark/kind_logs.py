@@ -14,7 +14,7 @@ import numpy as np
 from msgq.dtypes import struct_schema
 from msgq.queue_events import FORMAT, SCHEMA, Event
 from msgq.recording.format import conventions
-from msgq.recording.format.new_log import new_log
+from msgq.recording.format.new_log import Writer
 from msgq.schema import Schema
 from msgq.source import TOPIC, Source
 from tests.spark.rows import SECOND
@@ -48,16 +48,17 @@ class Said(NamedTuple):
 def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
     """Write a log in the order of log_time; messages of one endpoint, epoch, schema and source have one channel."""
     numbers: dict[Any, int] = {}
-    with new_log(path, recording={"run": run, "host": "h"}) as writer:
+    with Writer(path) as writer:
+        writer.add_metadata(conventions.RECORDING, {"run": run, "host": "h"})
         for said in sorted(messages, key=lambda said: said.log_time):
             key = (said.endpoint, said.epoch, said.schema, said.source)
             if key not in numbers:
                 state = said.source.kind == "records"
                 counting = conventions.RECEIVED if state else conventions.PUBLISHED
-                numbers[key] = writer.new_channel(said.endpoint, said.schema, said.epoch, counting, source=said.source)
-            published = said.log_time if said.publish_time is None else said.publish_time
-            number = said.sequence % 2**32
-            writer.add(numbers[key], number, said.log_time, published, said.data, said.origin_time)
+                metadata = conventions.channel_metadata(said.epoch, counting, source=said.source)
+                numbers[key] = writer.channel(said.endpoint, said.schema, metadata=metadata)
+            times = said.log_time, said.publish_time
+            writer.write(numbers[key], said.data, *times, said.sequence, said.origin_time)
     return path
 
 

@@ -18,17 +18,19 @@ import pytest
 from mcap import records
 
 from msgq import Schema
+from msgq.decoding.arrow_types import arrow_array, conformed
 from msgq.errors import RecordingError
 from msgq.spark import read
-from msgq.spark.decode.payloads import arrow_array
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
+from msgq.spark.spark_types import spark_type
+from tests.decoding.test_decoders import point, point_schema
 from tests.recording.logs import channel, chunk, message, struct_schema, write, write_foreign
-from tests.recording.test_decode import point, point_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+COMPLEX = pa.struct([("real", pa.float64()), ("imag", pa.float64())])
 POINT = np.dtype([("x", "<f8"), ("n", "<u4"), ("axes", "<i2", (3,)), ("name", "S4"), ("in", [("a", "?")])])
 
 
@@ -238,25 +240,31 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "arrow", "spark"),
     [
-        (np.array([1, 255], "u1"), pa.int16()),
-        (np.array([1, 2**64 - 1], "<u8"), pa.decimal128(20, 0)),
-        (np.array([1, -2], ">i4"), pa.int32()),
-        (np.array([0.5], "<f2"), pa.float32()),
-        (np.array([0.5], ">f8"), pa.float64()),
-        (np.array(["é", "b"], "<U3"), pa.string()),
-        (np.array([b"ab\0", b"c"], "S3"), pa.binary()),
-        (np.array([1000], "<m8[us]"), pa.int64()),
-        (np.ones((2, 3, 2), "<i2"), pa.list_(pa.list_(pa.int16()))),
-        (np.array([1 + 2j]), pa.struct([("real", pa.float64()), ("imag", pa.float64())])),
+        (np.array([1, 255], "u1"), pa.uint8(), pa.int16()),
+        (np.array([1, 2**64 - 1], "<u8"), pa.uint64(), pa.decimal128(20, 0)),
+        (np.array([1, -2], ">i4"), pa.int32(), pa.int32()),
+        (np.array([0.5], "<f2"), pa.float32(), pa.float32()),
+        (np.array([0.5], ">f8"), pa.float64(), pa.float64()),
+        (np.array(["é", "b"], "<U3"), pa.string(), pa.string()),
+        (np.array([b"ab\0", b"c"], "S3"), pa.binary(), pa.binary()),
+        (np.array([1000], "<m8[us]"), pa.duration("ns"), pa.int64()),
+        (np.array([1000], "<M8[us]"), pa.timestamp("ns"), pa.int64()),
+        (np.ones((2, 3, 2), "<i2"), pa.list_(pa.list_(pa.int16(), 2), 3), pa.list_(pa.list_(pa.int16()))),
+        (np.array([1 + 2j]), COMPLEX, COMPLEX),
     ],
 )
-def test_types_of_numpy(values: np.ndarray[Any, Any], wanted: pa.DataType) -> None:
+def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
     made = arrow_array(values)
-    assert made.type == wanted
-    if values.dtype.kind not in "Smc":
+    assert made.type == arrow
+    assert spark_type(arrow) == spark
+    made = conformed(made, spark)
+    assert made.type == spark
+    if values.dtype.kind not in "SmMc":
         assert np.array(made.to_pylist(), dtype=object).tolist() == values.tolist()
+    if values.dtype.kind in "mM":
+        assert made.to_pylist() == values.astype(f"{values.dtype.kind}8[ns]").astype(int).tolist()
     assert len(made) == len(values)
 
 

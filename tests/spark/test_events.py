@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.decoding.columns import ColumnDecoder
+from msgq.decoding.heads import heads
 from msgq.queue_events import ENCODING, HEAD_BYTES, SCHEMA, Event
 from msgq.schema import Schema
-from msgq.spark.decode.heads import heads
-from msgq.spark.decode.payloads import Decoder
 from msgq.spark.report import plots
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.kind_logs import BEGIN, Told, a_history, of_queue, write_kinds
@@ -38,7 +38,7 @@ def test_heads_of_what_is_long_enough(sizes: list[int | None], cut: int) -> None
 def decoded(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list[tuple[int, Any, Any]]:
     """Return of each payload its row, value and reason."""
     found = []
-    for values in Decoder(value).values(schema, pa.array(payloads, pa.binary())):
+    for values in ColumnDecoder(value).values(schema, pa.array(payloads, pa.binary())):
         rows = range(len(values.value)) if values.rows is None else values.rows.tolist()
         reasons = [None] * len(values.value) if values.reason is None else values.reason.to_pylist()
         found += list(zip(rows, values.value.to_pylist(), reasons, strict=True))

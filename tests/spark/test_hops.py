@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
 from msgq.recording import LogReader, Recorder
-from msgq.spark.decode.payloads import origin_times
 from msgq.spark.lake import Lake
 from msgq.spark.report.report import write_report
 from msgq.spark.source.arrow_batches import MESSAGES, message_rows
+from msgq.spark.source.origins import origin_times
 from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
 from tests.support import wait_until

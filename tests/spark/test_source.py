@@ -37,6 +37,13 @@ def expected(*paths: Path, **selected: Any) -> list[tuple[Any, ...]]:
     return sorted((m.endpoint, m.log_time, m.publish_time, m.sequence, m.epoch, m.data) for m in log)
 
 
+def wall_steps(number: int) -> tuple[Any, bytes]:
+    """Return that the wall clock was set so many tens ahead, and two messages of that time."""
+    said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": str(10 * number), "since_ns": str(100 * number)}
+    times = 100 * number, 100 * number + 1
+    return records.Metadata("msgq.clock", said), chunk(channel(1, "a"), *(message(1, t, t) for t in times))
+
+
 def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path) -> None:
     good = [write_foreign(tmp_path / f"{kind.replace(' ', '-')}.mcap", **options) for kind, options in FOREIGN.items()]
     ours = chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
@@ -93,6 +100,14 @@ def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> 
     assert found(table) == expected(path, endpoints=["topic1"], start=1500, end=2000)
     assert read(spark, str(path), columns=["log_time"]).columns == ["log_time"]
     assert read(spark, str(path), columns=["log_time"]).agg({"log_time": "max"}).collect()[0][0] == 3990
+
+
+def test_times_by_the_wall_clock(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where a file is read in pieces: each knows what was noted before it."""
+    path = write(tmp_path / "a.mcap", *(message_at for i in range(3) for message_at in wall_steps(i)))
+    table = read(spark, str(path), clock="wall", partitionBytes=1)
+    assert found(table) == expected(path, clock="wall")
+    assert [row[1] for row in found(table)] == [time + 10 * i for i in range(3) for time in (100 * i, 100 * i + 1)]
 
 
 def test_sql_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path) -> None:
@@ -179,6 +194,7 @@ def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None
         ({"partitionBytes": "much"}, "partitionBytes is 'much'"),
         ({"columns": ["topic"]}, "no column 'topic'"),
         ({"problems": "perhaps"}, "give true or false"),
+        ({"clock": "sun"}, "clock is 'sun'; give host or wall"),
     ],
 )
 def test_what_a_user_can_mend_is_said_without_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mcap.records import Metadata
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
@@ -17,7 +18,7 @@ from msgq.spark import read
 from msgq.spark.source.arrow_batches import MESSAGES
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
-from tests.recording.logs import channel, chunk, head, message, write_foreign
+from tests.recording.logs import channel, chunk, encoded, head, message, write_foreign
 from tests.spark.children import record
 from tests.support import Child, wait_until
 
@@ -80,6 +81,19 @@ def test_a_batch_again_is_the_same_one(tmp_path: Path) -> None:
     assert times(reader(tmp_path), first, second) == list(range(5, 10))
     last = reader(tmp_path).latestOffset(second, ReadAllAvailable())
     assert times(reader(tmp_path), second, last) == list(range(10, 20))
+
+
+def test_times_by_the_wall_clock(tmp_path: Path) -> None:
+    """A batch knows what was noted in its segment before it."""
+    said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": "70", "since_ns": "1"}
+    path = tmp_path / "000000.mcap"
+    path.write_bytes(head() + encoded(Metadata("msgq.clock", said)) + part(0))
+    first = reader(tmp_path, clock="wall").latestOffset({}, ReadAllAvailable())
+    append(path, part(5), CLOSED)
+    stream = reader(tmp_path, clock="wall")
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert times(stream, {}, first) == list(range(70, 75))
+    assert times(stream, first, second) == list(range(75, 80))
 
 
 def test_a_killed_recorder_and_the_next_one(tmp_path: Path) -> None:

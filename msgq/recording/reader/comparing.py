@@ -10,11 +10,11 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import QUEUE, RECORDS
 from msgq.outlets import UnplayableError
 from msgq.outlets.queues import payload
-from msgq.recording.reader.decoders import Decoders, Undecoded
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.reader.values import Tolerance, difference
@@ -272,7 +272,7 @@ class _Run:
         return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
 
     def _value(self, item: _Item, schema: Schema | None) -> Any:
-        return self._decoders.value(Message(item.endpoint, item.data, 0, 0, 0, 0, item.schema or schema))
+        return self._decoders.value(item.schema or schema, item.data)
 
     def _tolerance(self, endpoint: str, path: str) -> Tolerance:
         """Return the most precise one for a field."""

@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.format.file import TIME_MAX, Channel, LogFile, Stretch
+from msgq.decoding.schemas import Schemas
+from msgq.errors import InvalidValueError
+from msgq.recording.format.descriptions import Channel
+from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.problem import Problem
-from msgq.recording.format.scan import UNWANTED, Columns
+from msgq.recording.format.scan import TIME_MAX, UNWANTED, Columns
 from msgq.selection import Selection
 
+HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000
 
 
@@ -28,6 +32,7 @@ class Contents:
     channels : what was found so far of what messages have in common; their codes are indexes in here.
     start, end : wanted are messages with start <= log_time < end, ns since the epoch.
     max_chunk_bytes : of a chunk before compression, a message outside of chunks, or a summary.
+    clock : by which all times are, HOST or WALL.
     """
 
     def __init__(
@@ -39,16 +44,20 @@ class Contents:
         span: tuple[int, int] | None,
         max_chunk_bytes: int,
         kind: str = "",
+        clock: str = HOST,
+        schemas: Schemas | None = None,
     ) -> None:
         """Open the files; see `LogReader`. kind: only of endpoints of this kind; "": of all kinds."""
-        self._selection, self._kind = selection, kind
+        if clock not in CLOCKS:
+            raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCKS)}")
+        self._selection, self._kind, self.clock, self._schemas = selection, kind, clock, schemas
         self.start = 0 if start is None else min(max(0, start), TIME_MAX)
         self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
         self.max_chunk_bytes = max_chunk_bytes
         self.problems: list[Problem] = []
         self.channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
-        self.files = [LogFile(path, self._code_of, self.note, span, max_chunk_bytes) for path in paths]
+        self.files = [LogFile(path, self._code_of, self.note, span, max_chunk_bytes, clock == WALL) for path in paths]
 
     def note(self, problem: Problem) -> None:
         """Add a problem, if it is a new one and there is room."""
@@ -62,6 +71,8 @@ class Contents:
         """Return the channel's index in `channels`, or that it is not wanted."""
         if channel.endpoint not in self._selection or self._kind not in ("", channel.source.kind):
             return UNWANTED
+        if self._schemas is not None:
+            channel = replace(channel, schema=self._schemas.of(channel.endpoint, channel.schema))
         if channel not in self._codes:
             self._codes[channel] = len(self.channels)
             self.channels.append(channel)
@@ -106,10 +117,16 @@ class Contents:
             position = file.scan(stretch, content, position, columns, self.start, self.end)
             yield content
 
+    def file_scans(self, file: LogFile, columns: Columns) -> Iterator[bytes]:
+        """Do the same for all stretches of a file."""
+        for stretch in file.stretches:
+            if file.wants(stretch, self.start, self.end):
+                yield from self.stretch_scans(file, stretch, columns)
+
     def scans(self, columns: Columns) -> Iterator[bytes]:
-        """Do the same for all stretches."""
-        for file, stretch in self.stretches():
-            yield from self.stretch_scans(file, stretch, columns)
+        """Do the same for all files."""
+        for file in self.files:
+            yield from self.file_scans(file, columns)
 
     def between(self, start: int | None, end: int | None) -> Contents:
         """Return the same within a narrower time; None leaves it as it is. One thread at a time for both."""
@@ -118,18 +135,35 @@ class Contents:
         narrower.end = min(self.end, TIME_MAX if end is None else max(0, end))
         return narrower
 
+    def only(self, endpoint: str) -> Contents:
+        """Return one endpoint of the same files and time, whether it is wanted here or not; it costs nothing. What is
+        skipped is listed here as well. One thread at a time for both.
+        """
+        one = copy(self)
+        one._selection, one._kind = Selection([endpoint]), ""
+        one.channels, one._codes = [], {}
+        one.files = [file.cut(file.stretches, one._code_of, one.note) for file in self.files]
+        for file in one.files:
+            file.described.code_anew()
+        return one
+
     def history(self, kind: str) -> Contents:
         """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
-        paths = [file.path for file in self.files]
-        return Contents(paths, self._selection, None, None, None, self.max_chunk_bytes, kind)
+        paths = [file.path for file in self.files if _may_have(file, kind)]
+        more = (self.max_chunk_bytes, kind, self.clock, self._schemas)
+        return Contents(paths, self._selection, None, None, None, *more)
 
     def split(self, size: int) -> list[Contents]:
-        """Return pieces, in the order of this, each of at least one stretch; see `LogReader.split`."""
+        """Return pieces, in the order of this, each of at least one stretch; see `LogReader.split`.
+
+        What is compressed as a whole is in one piece: who reads any of it has to decompress all.
+        """
         pieces: list[Contents] = []
         room = 0
         for file, stretch in self.stretches():
             room -= stretch.size
-            if not pieces or room < 0:
+            belongs = file.bytes.is_copy and pieces and pieces[-1].files[-1].path == file.path
+            if not pieces or (room < 0 and not belongs):
                 pieces.append(self._empty())
                 room = size - stretch.size
             pieces[-1]._add(file, stretch)
@@ -145,3 +179,9 @@ class Contents:
         if not self.files or self.files[-1].path != file.path:
             self.files.append(file.cut([], self._code_of, self.note))
         self.files[-1].stretches.append(stretch)
+
+
+def _may_have(file: LogFile, kind: str) -> bool:
+    """Return whether a file may have endpoints of a kind: a summary has all channels, or none."""
+    channels = file.described.channels.values()
+    return not file.complete or not channels or any(channel.source.kind == kind for channel in channels)

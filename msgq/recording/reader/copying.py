@@ -1,43 +1,60 @@
-"""Logs to other files: MCAP, Parquet, JSON lines, CSV."""
+"""Logs to other files: MCAP, Parquet."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgq.errors import RecordingError
+from mcap.opcode import Opcode
+
+from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.format import conventions
-from msgq.recording.format.new_log import LogWriter, new_file, new_log
-from msgq.recording.format.walk import CHUNK_BYTES_MAX
-from msgq.recording.reader.decoders import Undecoded, as_json
-from msgq.recording.reader.json_values import json_text, json_value
-from msgq.recording.reader.message import Message
+from msgq.recording.format.extras import attachment_index, read_metadata
+from msgq.recording.format.file import Extra, LogFile
+from msgq.recording.format.filling import Filling
+from msgq.recording.format.new_log import new_file
+from msgq.recording.format.problem import Problem
+from msgq.recording.format.scan import TIME_MAX
+from msgq.recording.format.writer import Compressor, Segment
+from msgq.recording.reader.contents import HOST, Contents
+from msgq.recording.reader.merging import Merge, Untouched
+from msgq.recording.reader.new_channels import NewChannels
 from msgq.recording.reader.reader import LogReader
-from msgq.schema import Schema
-from msgq.source import Source
+from msgq.recording.reader.summing import Sums
+
+_CHUNK_BYTES = 1 << 20
 
 
-def write_mcap(logs: Sequence[LogReader], output: Path, compression: str = "zstd") -> int:
+def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
     """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
 
-    The epochs of several logs are numbered anew: those of one are not those of another one.
+    Channels, schemas, metadata and attachments are carried as they are; of attachments those of the logs' time. Chunks
+    that are wanted whole, and that no other overlaps in time, are copied as they are. The epochs of several logs, and
+    of several runs, are kept apart.
+
+    Parameters
+    ----------
+    logs : what is to be in it, by the host's clock.
+    output : the file, which must not exist.
+    compression : "zstd", "lz4" or "none"; None: "zstd" for what is not copied as it is.
+
+    Raises
+    ------
+    RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
     """
-    described = [log.files[0].metadata.get(conventions.RECORDING) for log in logs]
-    recording = described[0] if all(one == described[0] for one in described) else None
-    with new_log(output, compression, recording) as writer:
-        copy = _Copy(writer, logs)
-        for message, log in merge(*map(_numbered, range(len(logs)), logs), key=lambda pair: pair[0].log_time):
-            copy.add(message, log)
-    return writer.messages
+    return _write(logs, output, compression, [(log.contents.start, log.contents.end) for log in logs])
 
 
 def write_pieces(
-    paths: Sequence[Path], directory: Path, every_ns: int, compression: str, max_chunk_bytes: int = CHUNK_BYTES_MAX
+    log: LogReader, directory: Path, every_ns: int, compression: str | None = None
 ) -> Iterator[tuple[Path, int]]:
     """Write segments of the same duration into a new directory; give each one and its number of messages.
+
+    Each has all metadata, and the attachments since it began; the first one also those before, and the last one those
+    behind it. See `write_mcap` for the rest.
 
     Raises
     ------
@@ -47,108 +64,114 @@ def write_pieces(
         directory.mkdir()
     except OSError as error:
         raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
-    begin, index = 0, 0
-    log = LogReader(*paths, max_chunk_bytes=max_chunk_bytes)
-    while (first := log.between(begin).start_time) is not None:
-        begin = first if index == 0 else begin + (first - begin) // every_ns * every_ns  # not a file for each silence
+    begin, index, attached = log.start_time or 0, 0, log.contents.start
+    while True:
+        end = begin + every_ns
+        first = log.between(end).start_time
+        following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
+        until = log.contents.end if following is None else following
         path = conventions.segment_path(directory, index)
-        yield path, write_mcap([log.between(begin, begin + every_ns)], path, compression)
-        begin, index = begin + every_ns, index + 1
+        yield path, _write([log.between(begin, end)], path, compression, [(attached, until)])
+        if following is None:
+            return
+        begin, index, attached = following, index + 1, following
 
 
-def _numbered(number: int, log: LogReader) -> Iterator[tuple[Message, int]]:
-    for message in log:
-        yield message, number
+def _write(
+    logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
+) -> int:
+    """See `write_mcap`. attached : of each log, of which time attachments are wanted."""
+    if any(log.contents.clock != HOST for log in logs):
+        raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
+    profiles = {file.header.profile for log in logs for file in log.files}
+    compressor = Compressor(compression or "zstd", None)
+    with new_file(output) as unfinished:
+        segment = Segment(unfinished, compressor, profile=profiles.pop() if len(profiles) == 1 else "")
+        try:
+            _copy_extras(segment, [log.contents for log in logs], attached)
+            name = {"none": "", None: None}.get(compression, compression)
+            _copy_messages(segment, [log.contents for log in logs], name)
+        except BaseException:
+            segment.abandon()
+            raise
+        segment.close()
+    return segment.messages
 
 
-class _Copy:
-    """Logs on their way into a file: which channel of the file a message gets."""
-
-    def __init__(self, writer: LogWriter, logs: Sequence[LogReader]) -> None:
-        self._writer, self._logs = writer, logs
-        self._numbers: dict[tuple[int, str, int, Schema | None, Source], int] = {}
-        self._epochs: dict[str, list[tuple[int, int]]] = {}
-
-    def add(self, message: Message, log: int) -> None:
-        """Append a message of the log with this index."""
-        key = (log, message.endpoint, message.epoch, message.schema, message.source)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = self._new_channel(message, log)
-        self._writer.add(
-            number, message.sequence, message.log_time, message.publish_time, message.data, message.origin_time
-        )
-
-    def _new_channel(self, message: Message, log: int) -> int:
-        counted = self._logs[log].is_counted(message.endpoint, message.epoch)
-        counting = conventions.PUBLISHED if counted else conventions.RECEIVED
-        tracked = self._logs[log].is_tracked(message.endpoint)
-        epoch = self._epoch(message, log)
-        return self._writer.new_channel(message.endpoint, message.schema, epoch, counting, tracked, message.source)
-
-    def _epoch(self, message: Message, log: int) -> int:
-        if len(self._logs) == 1:
-            return message.epoch
-        epochs = self._epochs.setdefault(message.endpoint, [])
-        if (log, message.epoch) not in epochs:
-            epochs.append((log, message.epoch))
-        return epochs.index((log, message.epoch)) + 1
+def _copy_messages(segment: Segment, logs: Sequence[Contents], compression: str | None) -> None:
+    channels = NewChannels()
+    for number, log in enumerate(logs):
+        for file in log.files:
+            channels.of(number, file)
+    filling = Filling(segment, channels.channels, _CHUNK_BYTES)
+    for piece in Merge(logs, channels, compression):
+        if not isinstance(piece, Untouched):
+            filling.take(piece.rows, piece.contents)
+            continue
+        filling.flush()
+        copy_chunk = partial(segment.copy_chunk, found=piece.found, channels=channels.channels)
+        _copy_from(piece.file, piece.found.chunk, copy_chunk, logs[piece.log])
+    filling.flush()
+    segment.describe(channels.channels.values(), channels.unused_schemas())
+    segment.take_figures(_figures(logs, channels))
 
 
-#: What is written of each message beside its payload.
-_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
+def _figures(logs: Sequence[Contents], channels: NewChannels) -> dict[int, Any]:
+    """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
+    found: dict[int, Any] = {}
+    for number, log in enumerate(logs):
+        sums, new = Sums(log), channels.by_code(number)
+        if not all(map(sums.add_said, log.files)):
+            return {}
+        for code, tally in sums.tallies():
+            if code not in new or new[code] in found:
+                return {}
+            found[new[code]] = tally
+    return found
 
 
-def write_parquet(log: LogReader, output: Path) -> int:
-    """Write a Parquet file: the fields of each message, and its payload as `data`; return how many. Needs pyarrow."""
-    import pyarrow.parquet as pq
-
-    from msgq.recording.reader.batches import arrow_schema  # needs pyarrow, which nothing else here does
-
-    count, columns = 0, (*_FIELDS, "data")
-    schema = arrow_schema(columns)
-    with new_file(output) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-        for batch in log.batches(columns):
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+# Beside the messages
 
 
-def write_jsonl(log: LogReader, output: Path) -> int:
-    """Write a JSON object a line: the fields of the message, and `value`, decoded; or `data` in base64."""
-    count = 0
-    with new_file(output) as unfinished, unfinished.open("w") as file:
-        for message, value in log.decoded():
-            fields = {name: getattr(message, name) for name in _FIELDS}
-            file.write(f"{json_text(fields | _said(message, value))}\n")
-            count += 1
-    return count
+def _copy_extras(segment: Segment, logs: Sequence[Contents], attached: Sequence[tuple[int, int]]) -> None:
+    """Copy metadata and attachments; what makes no sense is noted."""
+    runs = {file.metadata.get(conventions.RECORDING, {}).get("run") for log in logs for file in log.files}
+    for log, times in zip(logs, attached, strict=True):
+        for file in log.files:
+            for extra in file.extras:
+                if extra.opcode == Opcode.METADATA:
+                    copy = partial(_copy_metadata, segment=segment, extra=extra, is_one_run=len(runs) == 1)
+                else:
+                    copy = partial(_copy_attachment, segment=segment, extra=extra, times=times)
+                _copy_from(file, extra.offset, copy, log)
 
 
-def write_csv(log: LogReader, output: Path) -> int:
-    """Write comma-separated values with a head: the fields, `value` as JSON or, not decoded, `data` in base64."""
-    count = 0
-    with new_file(output) as unfinished, unfinished.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow((*_FIELDS, "value", "data"))
-        for message, value in log.decoded():
-            said = _said(message, value)
-            text = json_text(said["value"]) if "value" in said else ""
-            writer.writerow((*(getattr(message, name) for name in _FIELDS), text, said.get("data", "")))
-            count += 1
-    return count
+def _copy_metadata(source: int, segment: Segment, extra: Extra, is_one_run: bool) -> None:
+    record = read_metadata(source, extra.offset, extra.length)
+    if record.name in (conventions.RECORDING, conventions.CLOCK) and not is_one_run:
+        segment.add_metadata(conventions.MERGED, record.metadata)
+    elif record.name != conventions.FIGURES:  # which the new file has of its own
+        segment.copy_metadata(source, extra.offset, extra.length, record.name)
 
 
-WRITERS: dict[str, Callable[[LogReader, Path], int]] = {
-    "parquet": write_parquet,
-    "jsonl": write_jsonl,
-    "csv": write_csv,
-}
+def _copy_attachment(source: int, segment: Segment, extra: Extra, times: tuple[int, int]) -> None:
+    found = attachment_index(source, extra.offset, extra.length)
+    start, end = times
+    if start <= min(found.log_time, TIME_MAX - 1) < end:
+        segment.copy_attachment(source, found)
 
 
-def _said(message: Message, value: Any) -> dict[str, Any]:
-    """Return what a message says as `value`; or its payload in base64 as `data`, with the `reason` if there is one."""
-    found = as_json(value, message.data)
-    if not isinstance(found, Undecoded):
-        return {"value": found}
-    return {"data": json_value(found.data)} | ({"reason": found.reason} if found.reason else {})
+def _copy_from(file: LogFile, offset: int, copy: Callable[[int], None], log: Contents) -> None:
+    """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(file.bytes.opened())
+        except RecordingError as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
+            return
+        try:
+            copy(source)
+        except (ValueError, EOFError) as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error}"))
+        except OSError as error:
+            log.note(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msgq.decoding.decoders import Decoders
+from msgq.decoding.schemas import Schemas
 from msgq.dtypes import struct_dtype
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
-from msgq.kinds import RECORDS
 from msgq.recording.format import conventions
-from msgq.recording.format.file import TIME_MAX, Channel, LogFile, Stretch
+from msgq.recording.format.descriptions import Channel
+from msgq.recording.format.file import LogFile, Stretch
 from msgq.recording.format.problem import Problem
-from msgq.recording.format.scan import TALLY, Columns
+from msgq.recording.format.scan import TIME_MAX, Columns
 from msgq.recording.format.walk import CHUNK_BYTES_MAX
-from msgq.recording.reader.contents import Contents
-from msgq.recording.reader.decoders import Decoders
+from msgq.recording.reader.bursts import Burst, log_order
+from msgq.recording.reader.contents import HOST, Contents
+from msgq.recording.reader.extras import Attachment, Header, Metadata, attachments, metadata
 from msgq.recording.reader.message import EndpointInfo, Message
+from msgq.recording.reader.messages import messages
 from msgq.recording.reader.ordering import FoundMessages, Waiting
+from msgq.recording.reader.summing import Sums, counts, said
 from msgq.selection import Choice, Selection
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
 
+    from msgq.recording.reader.tables import DecodedBatch
+
 _ROWS = 16384
+_MADE = 1024  # messages that are made at once: their memory stays in the cache
 _OVERLAP = 4  # largest chunks whose messages may wait at the same time
 
 
@@ -53,6 +65,8 @@ class LogReader:
         end: int | None = None,
         span: tuple[int, int] | None = None,
         max_chunk_bytes: int = CHUNK_BYTES_MAX,
+        clock: str = HOST,
+        schemas: Schemas | None = None,
     ) -> None:
         """Open files, and find out where their messages are.
 
@@ -67,6 +81,10 @@ class LogReader:
             skipped, as a `Problem`, as a few bytes can be compressed ones of any number: give more for recordings of
             larger messages. So is what overlaps with so many other chunks in time that the four-fold would have to be
             held at once, to give messages in their order.
+        clock : by which all times are, those of messages and those that are asked for. "host": as in the files, by the
+            clock of the host that recorded, which never steps. "wall": what the wall clock showed there, which somebody
+            may have set meanwhile; then it goes back or jumps. A file that does not say what it showed stays as it is.
+        schemas : for endpoints of which the files say nothing.
 
         Raises
         ------
@@ -75,7 +93,8 @@ class LogReader:
         if not paths:
             raise InvalidValueError("a log needs a file or a directory")
         selection = Selection(endpoints, exclude or ())
-        self._read(Contents(_files(paths), selection, start, end, span, max_chunk_bytes))
+        more: Any = {"clock": clock, "schemas": schemas}
+        self._read(Contents(_files(paths), selection, start, end, span, max_chunk_bytes, **more))
 
     def _read(self, contents: Contents) -> None:
         self.contents, self.files, self.problems = contents, contents.files, contents.problems
@@ -125,25 +144,46 @@ class LogReader:
         reader._read(contents)
         return reader
 
+    # Beside the messages
+
+    @property
+    def headers(self) -> list[Header]:
+        """What each file says first, in their order."""
+        return [Header(file.header.profile, file.header.library) for file in self.files]
+
+    @property
+    def metadata(self) -> list[Metadata]:
+        """All metadata of the files, in their order, those that msgq writes included."""
+        return list(metadata(self.contents))
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """The attachments of the files, in their order, of the log's time."""
+        return list(attachments(self.contents))
+
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
         """Give the messages in the order of log_time, those of one time in the order of the files."""
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterable[Message]]:
+        """Give the messages, many at a time."""
         columns = Columns(_ROWS)
         stretches = sorted(self.contents.stretches(), key=lambda pair: pair[1].start)
         waiting = Waiting(_OVERLAP * self.contents.max_chunk_bytes)
         for number, (file, stretch) in enumerate(stretches):
-            yield from waiting.before(stretch.start)
+            yield waiting.before(stretch.start)
             found = self._found_messages(file, stretch, columns)
             following = stretches[number + 1][1].start if number + 1 < len(stretches) else TIME_MAX
             if found is None:
                 continue
             if not waiting and found.last_time <= following:
                 yield from self._messages(found)
-            elif not waiting.add(number, self._messages(found), found.size):
+            elif not waiting.add(number, chain.from_iterable(self._messages(found)), found.size):
                 text = f"more than {waiting.most} bytes overlap in time, four times max_chunk_bytes (--max-chunk)"
                 self.contents.note(Problem(str(file.path), stretch.offset, f"a chunk was skipped: {text}"))
-        yield from waiting.before(TIME_MAX + 1)
+        yield waiting.before(TIME_MAX + 1)
 
     def _found_messages(self, file: LogFile, stretch: Stretch, columns: Columns) -> FoundMessages | None:
         """Return the messages of a stretch in the order of log_time; None: there are none."""
@@ -151,33 +191,11 @@ class LogReader:
         found = [FoundMessages.of(content, columns) for content in scans if columns.rows]
         return FoundMessages.together(found) if found else None
 
-    def _messages(self, found: FoundMessages) -> Iterator[Message]:
+    def _messages(self, found: FoundMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
-        for begin in range(0, found.rows, _ROWS):
-            yield from self._rows(found, slice(begin, begin + _ROWS))
-
-    def _rows(self, found: FoundMessages, rows: slice) -> list[Message]:
-        content = found.content
-        codes, begins = found.code[rows].tolist(), found.offset[rows]
-        ends = (begins + found.length[rows]).tolist()
-        channels = self.contents.channels
-        endpoints = [channel.endpoint for channel in channels]
-        epochs = [channel.epoch for channel in channels]
-        schemas = [channel.schema for channel in channels]
-        sources = [channel.source for channel in channels]
-        fields = zip(
-            [endpoints[code] for code in codes],
-            [content[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)],
-            found.log_time[rows].tolist(),
-            found.publish_time[rows].tolist(),
-            found.sequence[rows].tolist(),
-            [epochs[code] for code in codes],
-            [schemas[code] for code in codes],
-            found.origin_time[rows].tolist(),
-            [sources[code] for code in codes],
-            strict=True,
-        )
-        return list(map(Message._make, fields))
+        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.contents.channels]
+        for begin in range(0, found.rows, _MADE):
+            yield messages(found, begin, min(begin + _MADE, found.rows), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -186,7 +204,7 @@ class LogReader:
         """
         decoders = Decoders()
         for message in self:
-            yield message, decoders.value(message)
+            yield message, decoders.value(message.schema, message.data)
 
     # Many at once
 
@@ -201,12 +219,73 @@ class LogReader:
             `channels`) and "offset" (int64, where in the file the chunk is).
         rows : at most so many a batch; large payloads make smaller ones.
         """
-        try:
+        with _needed():
             from msgq.recording.reader.batches import batches
-        except ModuleNotFoundError as missing:
-            text = "Arrow batches need pyarrow, which is not installed: pip install 'msgq-bus[arrow]'"
-            raise MissingLibraryError(text) from missing
         return batches(self.contents, columns, rows)
+
+    def bursts(self) -> Iterator[Burst]:
+        """Give the messages in the order of log_time, those of one time in the order of the files, as columns."""
+        return log_order(self.contents)
+
+    def decoded_batches(self, endpoint: str, rows: int = 65536) -> Iterator[DecodedBatch]:
+        """Give the messages of an endpoint as tables with a column for each field, in the order of the files.
+
+        Columns are those that messages have: where their schema changes, or says little, as with JSON, tables may have
+        others than those before. Needs pyarrow, and what decodes the encoding.
+
+        Parameters
+        ----------
+        rows : at most so many messages a batch; large payloads make smaller ones.
+        """
+        with _needed():
+            from msgq.recording.reader.tables import decoded_batches
+        return (batch for _, batch in decoded_batches(self.contents.only(endpoint), rows))
+
+    def to_arrow(self, endpoint: str) -> pyarrow.Table:
+        """Return the messages of an endpoint as one table with a column for each field, in the order of the files.
+
+        Its columns are those of `DecodedBatch`, and where messages differ all that any of them has: of the type that
+        holds all values, as text where there is none. Messages that cannot be decoded are left out, and listed as one
+        problem; `decoded_batches` has them. Needs pyarrow, and what decodes the encoding.
+
+        Raises
+        ------
+        RecordingError : there are no messages of it.
+        """
+        with _needed():
+            from msgq.recording.reader.tables import table
+        return table(self.contents, endpoint)
+
+    def to_pandas(self, endpoint: str) -> pandas.DataFrame:
+        """Return the same for pandas, with a column for each field of structs: `pose.position.x`. Needs pandas, too."""
+        rows = self.to_arrow(endpoint)
+        with _needed("pandas"):
+            from msgq.recording.reader.frames import pandas_frame
+        return pandas_frame(rows)
+
+    def to_polars(self, endpoint: str) -> polars.DataFrame:
+        """Return the same for Polars, with structs as they are. Needs polars, too."""
+        rows = self.to_arrow(endpoint)
+        with _needed("polars"):
+            import polars
+        return polars.DataFrame(rows)
+
+    def to_parquet(self, output: str | PathLike[str]) -> int:
+        """Write the messages of all endpoints that were chosen, decoded, as Parquet; return how many. Needs pyarrow.
+
+        Parameters
+        ----------
+        output : a new file, if its name ends in ".parquet", of the only endpoint that there is; messages that cannot
+            be decoded are then beside it, in one that ends in ".undecoded.parquet". Else a new directory with a file
+            for each endpoint, and "_undecoded.parquet".
+
+        Raises
+        ------
+        RecordingError : it exists, or cannot be written; a file is wanted, and there is not one endpoint.
+        """
+        with _needed():
+            from msgq.recording.reader.parquet import write_parquet
+        return write_parquet(self.contents, Path(output))
 
     def array(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
@@ -215,9 +294,7 @@ class LogReader:
         ------
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
-        paths = [file.path for file in self.files]
-        all_of = self.contents
-        only = Contents(paths, Selection([endpoint]), all_of.start, all_of.end, None, all_of.max_chunk_bytes)
+        only = self.contents.only(endpoint)
         columns, ends = Columns(_ROWS), np.empty(_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
         for content in only.scans(columns):
@@ -225,8 +302,6 @@ class LogReader:
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        for problem in only.problems:
-            self.contents.note(problem)
         dtype = _only_dtype(endpoint, only.channels)
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
@@ -245,28 +320,27 @@ class LogReader:
 
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
-        """What there is of each endpoint, by name. Reads the whole log, once."""
-        columns = Columns(_ROWS)
-        tallies, largest = np.zeros(0, TALLY), np.zeros(0, np.int64)
-        channels = self.contents.channels
-        for _ in self.contents.scans(columns):
-            if len(tallies) < len(channels):
-                more = len(channels) - len(tallies)
-                tallies = np.concatenate((tallies, np.zeros(more, TALLY)))
-                largest = np.concatenate((largest, np.zeros(more, np.int64)))
-            columns.count(tallies, 0, self.contents.numberings())
-            np.maximum.at(largest, columns.code[: columns.rows], columns.length[: columns.rows])
-        found: dict[str, EndpointInfo] = {}
-        counts = zip(channels, tallies.tolist(), largest.tolist(), self.contents.numberings().tolist(), strict=False)
-        begun: set[int] = set()
-        for channel, tally, size, numbering in counts:
-            if tally[0]:
-                messages, payload, first, last = tally[:4]
-                lost = int(tallies["lost"][numbering])
-                info = _info(channel, size, messages, payload, first, last, lost, numbering not in begun)
-                begun.add(numbering)
-                found[channel.endpoint] = _together(found.get(channel.endpoint), info)
-        return dict(sorted(found.items()))
+        """What there is of each endpoint, by name: as the files say, or read where they do not; see `figured`."""
+        return self.sum_up()
+
+    def sum_up(self, read: bool = False) -> dict[str, EndpointInfo]:
+        """Return what there is of each endpoint, by name. read : read also what the files say, and find damage."""
+        sums = Sums(self.contents)
+        for file in self.files:
+            sums.add(file, read)
+        return sums.infos()
+
+    @property
+    def figured(self) -> bool:
+        """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
+        and no damage found.
+        """
+        return all(said(self.contents, file) is not None for file in self.files)
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """How many messages there are of each endpoint, as the files say; None: one does not, or a time is chosen."""
+        return counts(self.contents)
 
     @property
     def messages(self) -> int:
@@ -290,6 +364,16 @@ class LogReader:
             for _ in self.contents.stretch_scans(file, stretch, columns):
                 last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
         return None if last < 0 else last
+
+
+@contextmanager
+def _needed(package: str = "msgq-bus[arrow]") -> Iterator[None]:
+    """Say what is to be installed where an import fails."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        text = f"{missing.name} is needed for this, and not installed: pip install '{package}'"
+        raise MissingLibraryError(text) from missing
 
 
 def _only_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
@@ -316,34 +400,3 @@ def _files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
             raise RecordingError(f"{path} has no {conventions.SUFFIX} file in it")
         files += segments
     return files
-
-
-def _info(
-    channel: Channel, largest: int, messages: int, size: int, first: int, last: int, lost: int, begins: bool
-) -> EndpointInfo:
-    """Return what there is of a channel. begins : whether it is the first of its numbering, whose losses count once."""
-    known = (lost if begins else 0) if channel.counted else 0 if channel.source.kind == RECORDS.name else None
-    fields = (channel.endpoint, channel.schema, messages, size, first, last, known, int(begins), largest)
-    publishers = (channel.source.publisher,) if channel.source.publisher else ()
-    return EndpointInfo(*fields, channel.tracked, channel.source.kind, channel.source.parsed_options(), publishers)
-
-
-def _together(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
-    if before is None:
-        return info
-    lost = None if before.lost is None or info.lost is None else before.lost + info.lost
-    return EndpointInfo(
-        info.endpoint,
-        info.schema or before.schema,
-        before.messages + info.messages,
-        before.bytes + info.bytes,
-        min(before.first_time, info.first_time),
-        max(before.last_time, info.last_time),
-        lost,
-        before.epochs + info.epochs,
-        max(before.largest, info.largest),
-        before.tracked or info.tracked,
-        info.kind,
-        info.options or before.options,
-        tuple(sorted({*before.publishers, *info.publishers})),
-    )

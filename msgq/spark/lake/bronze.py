@@ -19,6 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.problem import Problem, valid_text
 from msgq.source import TOPIC
@@ -86,15 +87,16 @@ class Bronze:
         rows = pa.Table.from_batches(problem_rows(self._journal.problems(), PROBLEMS), PROBLEMS)
         return self._store.spark.createDataFrame(rows, spark_schema(PROBLEMS))
 
-    def ingest(self, files: Sequence[Path], problems: list[Problem]) -> Ingested:
+    def ingest(self, files: Sequence[Path], problems: list[Problem], schemas: Schemas | None) -> Ingested:
         """Add recordings, but for those that were read before and did not change. problems : that are known so far."""
         found = [one for path in files if (one := _input(path, problems)) is not None]
         known = self._journal.inputs()
         new = [one for one in found if one not in known]
         messages = 0
         if new or not set(problems) <= set(self._journal.problems()):
-            work = list(file_partitions(Options(()), [Path(one.path) for one in new], problems))
-            messages = self._add(new, problems, lambda where: self._stage_files(work, where))
+            options = Options((), schemas=schemas)
+            work = list(file_partitions(options, [Path(one.path) for one in new], problems))
+            messages = self._add(new, problems, lambda where: self._stage_files(work, options, where))
         return Ingested(messages, len(new), len(found) - len(new), problems)
 
     def append(self, messages: DataFrame, recordings: str | None) -> int:
@@ -141,7 +143,7 @@ class Bronze:
         self._journal.commit(name, ranges, inputs, problems)
         return sum(ranges.column("rows").to_pylist())
 
-    def _stage_files(self, work: Sequence[Partition], where: str) -> pa.Table:
+    def _stage_files(self, work: Sequence[Partition], options: Options, where: str) -> pa.Table:
         """Let workers read and write: the messages do not pass through Java, which doubles the speed.
 
         A task has one piece: a row group of two that do not follow each other would seem to overlap what is in between.
@@ -151,7 +153,7 @@ class Bronze:
         rows = pa.table({"number": range(len(work)), "task": pa.array(map(pickle.dumps, work), pa.binary())})
         planned = self._store.spark.createDataFrame(rows).repartitionByRange(len(work), "number")
         uri, columns = self._store.uri, spark_schema(_STAGED)
-        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, uri, where), columns))
+        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, options, uri, where), columns))
 
     def _stage_rows(self, messages: DataFrame, where: str) -> pa.Table:
         return _collected(messages.mapInArrow(lambda batches: _write(batches, where), spark_schema(_STAGED)))
@@ -239,11 +241,13 @@ def _collected(ranges: DataFrame) -> pa.Table:
     return ranges.toArrow().cast(_STAGED)
 
 
-def _read_and_write(batches: Iterable[pa.RecordBatch], lake: str, where: str) -> Iterator[pa.RecordBatch]:
+def _read_and_write(
+    batches: Iterable[pa.RecordBatch], options: Options, lake: str, where: str
+) -> Iterator[pa.RecordBatch]:
     """On a worker: read pieces of files, and write them below `where`, and the texts of schemas into the lake."""
     problems: list[Problem] = []
     work = [pickle.loads(task) for batch in batches for task in batch.column("task").to_pylist()]
-    logs = [log for task in work for log in task.opened(Options(()), problems)]
+    logs = [log for task in work for log in task.opened(options, problems)]
     yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
     write_schemas(Directory(lake), (channel.schema for log in logs for channel in log.channels))
     problems += [problem for log in logs for problem in log.problems]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
 from msgq.recording.format import conventions
-from msgq.recording.format.definitions import schema_of
-from msgq.recording.format.new_log import LogWriter, new_log
-from msgq.schema import Schema
+from msgq.recording.format.new_log import Writer
+from msgq.schema import Schema, schema_of
 from msgq.source import Source
 from msgq.spark.lake.directory import Directory
 from msgq.spark.lake.schema_texts import read_schemas
@@ -54,7 +53,7 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     RecordingError : the file exists, or cannot be written.
     """
     ordered = _ordered(_messages(rows))
-    with new_log(path) as writer:
+    with Writer(path) as writer:
         channels = _Channels(writer, {} if lake is None else read_schemas(Directory(lake)))
         for row in ordered.toLocalIterator(prefetchPartitions=True):
             values = row.asDict()
@@ -64,7 +63,7 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
                 text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
                 raise InvalidValueError(text, values["endpoint"])
             number, origin = channels.number(values), _origin(values)
-            writer.add(number, sequence % 2**32, time, published, bytes(values["data"]), origin)
+            writer.write(number, bytes(values["data"]), time, published, sequence, origin)
     return writer.messages
 
 
@@ -103,7 +102,7 @@ def _origin(values: dict[str, Any]) -> int:
 class _Channels:
     """The channels of a file: one for each endpoint, epoch, schema and source."""
 
-    def __init__(self, writer: LogWriter, texts: dict[int, Schema]) -> None:
+    def __init__(self, writer: Writer, texts: dict[int, Schema]) -> None:
         self._writer, self._texts = writer, texts
         self._numbers: dict[tuple[Any, ...], int] = {}
 
@@ -114,7 +113,8 @@ class _Channels:
             source = Source(_kind(values), *(values.get(name) or "" for name in Source._fields[1:]))
             counting = conventions.RECEIVED if source.kind == RECORDS.name else conventions.PUBLISHED
             endpoint, epoch = values["endpoint"], values.get("epoch") or 0
-            number = self._writer.new_channel(endpoint, self._schema(values), epoch, counting, source=source)
+            metadata = conventions.channel_metadata(epoch, counting, source=source)
+            number = self._writer.channel(endpoint, self._schema(values), metadata=metadata)
             self._numbers[key] = number
         return self._numbers[key]
 

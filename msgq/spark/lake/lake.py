@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.format.problem import Problem
 from msgq.spark import tables
@@ -67,8 +68,12 @@ class Lake:
 
     # ---- bronze ----
 
-    def ingest(self, paths: Iterable[str | os.PathLike[str]]) -> Ingested:
+    def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> Ingested:
         """Add recordings: files, directories, patterns. Files that were read before and did not change are skipped.
+
+        Parameters
+        ----------
+        schemas : for endpoints of which the recordings say nothing; the lake keeps them with the messages.
 
         Raises
         ------
@@ -77,7 +82,7 @@ class Lake:
         problems: list[Problem] = []
         files = Options(tuple(os.fspath(path) for path in paths)).files(problems)
         with self._journal.locked():
-            return self._bronze.ingest(files, problems)
+            return self._bronze.ingest(files, problems, schemas)
 
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
         """Add rows that have the columns of messages; return how many are new.

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from pyarrow.fs import FileType
 
-from msgq.recording.format.definitions import schema_of
-from msgq.schema import Schema
+from msgq.schema import Schema, parted, schema_of
 from msgq.spark.lake.directory import Directory
 from msgq.spark.source.arrow_batches import schema_id
 
@@ -24,7 +23,7 @@ def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
         place = _place(number)
         if not lake.has(place):
             data = base64.b64encode(schema.data).decode()
-            lake.put(place, {"name": schema.name, "encoding": schema.encoding, "data": data})
+            lake.put(place, {"name": schema.name, "encoding": schema.encodings, "data": data})
 
 
 def known_schema_ids(lake: Directory) -> set[int]:
@@ -37,7 +36,8 @@ def read_schemas(lake: Directory) -> dict[int, Schema]:
     found = {}
     for number in known_schema_ids(lake):
         about = lake.get(_place(number))
-        found[number] = schema_of(about["name"], about["encoding"], base64.b64decode(about["data"]))
+        encoding, written_in = parted(about["encoding"])
+        found[number] = schema_of(about["name"], encoding, base64.b64decode(about["data"]), written_in)
     return found
 
 

@@ -11,8 +11,6 @@ column; some may not have it at all. Where a type becomes wider, the table's fil
 from __future__ import annotations
 
 import base64
-import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import reduce
@@ -23,9 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
-from msgq.recording.reader.decoders import ENCODINGS
+from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.decoders import ENCODINGS
+from msgq.recording.format.conventions import file_name
+from msgq.recording.reader.parquet import parquet_writer
 from msgq.schema import Schema
-from msgq.spark.decode.arrow_types import common_columns, conformed
 from msgq.spark.lake.directory import Directory
 from msgq.spark.lake.journal import STAGED, Journal
 from msgq.spark.lake.schema_texts import read_schemas
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OPEN_MAX = 200  # files at a time
-_NAME_MAX = 200  # bytes of a directory's name, which may have 255
 _ASIDE = "\0"  # in place of an endpoint, for what could not be decoded
 _STATE = "silver/_state.json"
 _TASKS = 1000
@@ -59,26 +58,8 @@ class _File(NamedTuple):
     columns: pa.Schema
 
 
-def directory_name(endpoint: str) -> str:
-    """Return the name of an endpoint's directory.
-
-    Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two
-    hexadecimal digits; ~ alone is the endpoint without a name. What is longer than 200 bytes ends with a number that
-    tells it apart.
-    """
-    name = "".join(
-        chr(byte) if re.fullmatch(rb"[\w.-]", bytes((byte,)), re.ASCII) else f"~{byte:02x}"
-        for byte in endpoint.encode()
-    )
-    if name[:1] in (".", "_"):  # hidden, for Spark
-        name = f"~{ord(name[0]):02x}{name[1:]}"
-    if len(name) > _NAME_MAX:
-        name = f"{name[: _NAME_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
-    return name or "~"
-
-
 def _place(endpoint: str) -> str:
-    return "undecoded" if endpoint == _ASIDE else f"silver/{directory_name(endpoint)}"
+    return "undecoded" if endpoint == _ASIDE else f"silver/{file_name(endpoint)}"
 
 
 class Silver:
@@ -237,14 +218,14 @@ class _Files:
         self._columns[endpoint] = columns
         if endpoint not in self._open:
             self._begin(endpoint, columns)
-        self._open[endpoint].write_table(_of_columns(rows, columns))
+        self._open[endpoint].write_table(with_columns(rows, columns))
 
     def _begin(self, endpoint: str, columns: pa.Schema) -> None:
         if len(self._open) >= _OPEN_MAX:
             self._open.pop(next(iter(self._open))).close()
         staged = f"{self._staged}/{uuid4().hex}.parquet"
         number = self._counts[endpoint] = self._counts.get(endpoint, -1) + 1
-        self._open[endpoint] = _writer(self._lake, staged, columns)
+        self._open[endpoint] = parquet_writer(self._lake.path(staged), columns, self._lake.files)
         target = f"{_place(endpoint)}/{self._target}-{number}.parquet"
         row = {"endpoint": endpoint, "staged": staged, "target": target, "columns": _text(columns)}
         self.written.append(row)
@@ -253,30 +234,6 @@ class _Files:
         """Complete them."""
         for writer in self._open.values():
             writer.close()
-
-
-def _writer(lake: Directory, place: str, columns: pa.Schema) -> pq.ParquetWriter:
-    texts = [field.name for field in columns if pa.types.is_string(field.type)]
-    return pq.ParquetWriter(
-        lake.path(place),
-        columns,
-        filesystem=lake.files,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=[*texts, "epoch", "element"],
-    )
-
-
-def _of_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return the rows with these columns, NULL where they have none."""
-    there = {name.lower(): rows.column(name).combine_chunks() for name in rows.column_names}
-    arrays = [
-        conformed(there[field.name.lower()], field.type)
-        if field.name.lower() in there
-        else pa.nulls(rows.num_rows, field.type)
-        for field in columns
-    ]
-    return pa.Table.from_arrays(arrays, schema=columns)
 
 
 def _of_parts(
@@ -328,8 +285,8 @@ def _rewritten(tasks: Iterable[pa.RecordBatch], uri: str) -> Iterator[pa.RecordB
             columns = _columns(task["columns"])
             with (
                 pq.ParquetFile(lake.path(task["source"]), filesystem=lake.files) as source,
-                _writer(lake, task["target"], columns) as target,
+                parquet_writer(lake.path(task["target"]), columns, lake.files) as target,
             ):
                 for group in range(source.num_row_groups):
-                    target.write_table(_of_columns(source.read_row_group(group), columns))
+                    target.write_table(with_columns(source.read_row_group(group), columns))
         yield batch

@@ -12,14 +12,15 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Problem
 from msgq.recording.format.conventions import RECORDING
-from msgq.recording.format.file import Channel
+from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.problem import valid_text
 from msgq.recording.reader.batches import batches
 from msgq.schema import Schema
-from msgq.spark.decode.payloads import Decoder, Values, origin_offset, origin_times
+from msgq.spark.source.origins import origin_offset, origin_times
 
 _ORIGIN = "origin_time"
 _ROWS = 65536
@@ -58,7 +59,7 @@ def schema_id(schema: Schema) -> int | None:
     """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
     if not schema.data:
         return None
-    known = b"\0".join((schema.encoding.encode(), schema.name.encode(), schema.data))
+    known = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))
     return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)
 
 
@@ -170,7 +171,7 @@ def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     made = ("value", "element", "reason", "data")
     direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
-    decoder = Decoder(value)
+    decoder = ColumnDecoder(value)
     for batch in batches(log.contents, ["channel", "data", *direct], _ROWS, _BYTES):
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():

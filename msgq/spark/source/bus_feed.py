@@ -107,6 +107,7 @@ class RingFeed:
         except SegmentError as error:
             _log.warning("%s", error)
         self.channels.update(self._sources.new_channels(len(self.channels) + 1))
+        self._sources.notice()
         return full
 
     def lost(self) -> int | None:

@@ -16,16 +16,16 @@ from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import Problem
-from msgq.spark.decode.payloads import value_type
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, file_partitions, log_rows, refuse_unread
+from msgq.spark.source.value_types import value_type
 
 
 class RecordingSource(DataSource):
     """Recordings: batch, and stream of those that are being written.
 
-    Options: path, endpoints, exclude, start, end, decode, problems, partitionBytes; of streams also
+    Options: path, endpoints, exclude, start, end, clock, decode, problems, partitionBytes; of streams also
     maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
     docs/spark.md.
     """

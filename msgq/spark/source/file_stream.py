@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.format.container import MAGIC
-from msgq.recording.format.conventions import SUFFIX
+from msgq.recording.format.conventions import SUFFIX, SUFFIXES
 from msgq.recording.format.walk import RECORD_BYTES_MAX, opened
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, log_partitions, log_rows, refuse_unread
@@ -196,6 +196,9 @@ def _recordings(options: Options) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     found: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
+        if not path.name.endswith(SUFFIX) and path.name.endswith(SUFFIXES):
+            text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
+            raise RecordingError(f"{text} first: zstd -d")
         number = _SEGMENT.fullmatch(path.name)
         if number:
             found.setdefault(str(path.parent), {})[int(number[1])] = path

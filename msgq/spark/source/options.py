@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
-from msgq.recording.format.conventions import SUFFIX
+from msgq.recording.format.conventions import SUFFIX, natural, recordings
+from msgq.recording.format.rosbag2 import SQLITE_SUFFIX, sqlite_error
+from msgq.recording.reader.contents import CLOCKS, HOST
 from msgq.selection import Choice, chosen
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,7 +31,9 @@ NAMES = (
     "exclude",
     "start",
     "end",
+    "clock",
     "decode",
+    "schemas",
     "problems",
     "partitionBytes",
     "maxBytesPerTrigger",
@@ -38,7 +43,7 @@ NAMES = (
     "prefix",
     "bufferBytes",
 )
-_OF_RECORDINGS = ("path", "paths", "start", "end", "problems", "failOnDataLoss")
+_OF_RECORDINGS = ("path", "paths", "start", "end", "clock", "schemas", "problems", "failOnDataLoss")
 _OF_BUS = ("backend", "prefix", "bufferBytes")
 _BUFFER_BYTES = 256 << 20
 _LOWER = {name.lower(): name for name in NAMES}
@@ -53,7 +58,9 @@ class Options:
     paths : files, directories of whatever depth, and patterns of both.
     endpoints, exclude : names and expressions, as LogReader takes them; None: all.
     start, end : start <= log_time < end, ns since the epoch; None: no bound.
+    clock : by which all times are, "host" or "wall", as LogReader has them.
     decode : the endpoint whose payloads become values; None: none.
+    schemas : for endpoints of which the recordings say nothing; None: for none.
     problems : what could not be read, instead of messages.
     partition_bytes : of a partition, before compression; None: by the size and the cores.
     max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
@@ -68,7 +75,9 @@ class Options:
     exclude: tuple[Choice, ...] | None = None
     start: int | None = None
     end: int | None = None
+    clock: str = HOST
     decode: str | None = None
+    schemas: Schemas | None = None
     problems: bool = False
     partition_bytes: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -104,7 +113,9 @@ class Options:
             _names(options.get("exclude")),
             _time("start", options.get("start")),
             _time("end", options.get("end")),
+            _clock(options.get("clock", HOST)),
             options.get("decode"),
+            Schemas.of_texts(_texts("schemas", options["schemas"])) if "schemas" in options else None,
             _flag("problems", options.get("problems", "false")),
             _bytes("partitionBytes", options.get("partitionBytes")),
             _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
@@ -124,7 +135,7 @@ class Options:
         """
         found: dict[Path, None] = {}
         for text in self.paths:
-            named = [Path(text)] if os.path.exists(text) else [Path(path) for path in sorted(glob.glob(text))]
+            named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=natural)
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
@@ -136,8 +147,16 @@ class Options:
 
     def log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError where it is none."""
-        only, but = self.endpoints, self.exclude
-        return LogReader(path, endpoints=only, exclude=but, start=self.start, end=self.end, span=span)
+        return LogReader(
+            path,
+            endpoints=self.endpoints,
+            exclude=self.exclude,
+            start=self.start,
+            end=self.end,
+            span=span,
+            clock=self.clock,
+            schemas=self.schemas,
+        )
 
     def opened(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
         """Return a reader of each file; those that cannot be read are noted."""
@@ -165,21 +184,28 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
         text = f"cannot look into {error.filename}: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
-    walk = os.walk(directory, onerror=note)
-    return sorted(Path(top, name) for top, _, names in walk for name in names if name.endswith(SUFFIX))
+    found = []
+    for top, _, names in os.walk(directory, onerror=note):
+        found += [Path(top, name) for name in recordings(names)]
+        bags = [Path(top, name) for name in names if name.endswith(SQLITE_SUFFIX)]
+        problems += [Problem(str(path), 0, str(sqlite_error(path))) for path in bags]
+    return sorted(found, key=lambda path: (path.parent, natural(path)))
 
 
 def _names(text: str | None) -> tuple[Choice, ...] | None:
     """Read names and patterns, separated by commas or as a JSON list."""
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
+    return None if text is None else tuple(map(chosen, _texts("endpoints", text)))
+
+
+def _texts(what: str, text: str) -> list[str]:
+    """Read texts, separated by commas or as a JSON list."""
+    texts = [one.strip() for one in text.split(",")]
     if text.startswith("["):  # a list, or a pattern that begins so
         with contextlib.suppress(ValueError):
-            names = json.loads(text)
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidValueError(f"the endpoints are {text}; give names, separated by commas, or a JSON list of them")
-    return tuple(map(chosen, names))
+            texts = json.loads(text)
+    if not all(isinstance(one, str) for one in texts):
+        raise InvalidValueError(f"the {what} are {text}; give texts, separated by commas, or a JSON list of them")
+    return texts
 
 
 def _time(name: str, text: str | None) -> int | None:
@@ -194,6 +220,12 @@ def _time(name: str, text: str | None) -> int | None:
         raise InvalidValueError(f"{name} is {text!r}; {hint}") from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _clock(text: str) -> str:
+    if text not in CLOCKS:
+        raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCKS)}")
+    return text
 
 
 def _flag(name: str, text: str) -> bool:

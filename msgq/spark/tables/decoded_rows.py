@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from msgq.decoding.arrow_types import field_arrays, field_names
+from msgq.decoding.columns import ColumnDecoder, Values
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.kinds import FRAMES, TOPIC
-from msgq.recording.reader.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.schema import Schema
-from msgq.spark.decode.arrow_types import distinct_names
-from msgq.spark.decode.payloads import Decoder, Values
 from msgq.spark.source.arrow_batches import MESSAGES, PLACES, gathered
+from msgq.spark.spark_types import spark_type
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -63,7 +64,7 @@ class RowDecoder:
     def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
         """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
         self._schemas = schemas
-        self._decoder = Decoder(value)
+        self._decoder = ColumnDecoder(value, spark_type)
 
     def decoded(self, messages: pa.Table) -> Iterator[Decoded]:
         """Give what becomes of messages, `NEEDED`; of those without an encoding nothing: nobody says what they are.
@@ -130,8 +131,7 @@ def _of_values(group: pa.Table, values: Values) -> Decoded:
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
     sources = _source_names(group)
-    names = field_names(value.type, sources)
-    arrays = value.flatten() if pa.types.is_struct(value.type) else [value] * len(names)
+    names, arrays = value_names(value.type, sources), field_arrays(value)
     columns = [*(group.column(name) for name in FIXED.names[:-1]), pa.array(element)]
     columns += [group.column(name) for name in sources]
     return Decoded(endpoint, pa.table([*columns, *arrays], [*FIXED.names, *sources, *names]), undecoded)
@@ -143,13 +143,9 @@ def _source_names(group: pa.Table) -> Sequence[str]:
     return () if is_topic else _OF_SOURCE
 
 
-def field_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
-    """Return the names of the columns that a value becomes: its fields, or itself. sources : that are there already."""
-    if pa.types.is_null(value):
-        return []
-    if not pa.types.is_struct(value):
-        return ["value"]
-    return distinct_names([field.name for field in value], (*_TAKEN, *sources))
+def value_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
+    """Return the names of the columns that a value becomes. sources : that are there already."""
+    return field_names(value, (*_TAKEN, *sources))
 
 
 def gathered_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

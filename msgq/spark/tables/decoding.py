@@ -38,11 +38,11 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     from pyspark.sql.pandas.types import to_arrow_type
 
     from msgq.spark.source.arrow_batches import spark_schema
-    from msgq.spark.tables.decoded_rows import FIXED, field_names
+    from msgq.spark.tables.decoded_rows import FIXED, value_names
 
     kind = to_arrow_type(_type(value))
     fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
-    names = field_names(kind)
+    names = value_names(kind)
     columns = pa.schema([*FIXED, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
     def rows(batches: _Batches) -> Iterator[Any]:

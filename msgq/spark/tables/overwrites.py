@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from msgq.spark.decode.heads import heads
+from msgq.decoding.heads import heads
 from msgq.spark.tables.gaps import PLACES, islands, jumps
 from msgq.spark.tables.sources import said, state
 

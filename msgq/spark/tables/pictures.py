@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from msgq.spark.tables.deduplication import payload_bytes
+from visionipc.recorded import fields
 
 if TYPE_CHECKING:
     import pyarrow
@@ -97,38 +97,13 @@ def _pixels(picture: bytes) -> Any:
     import numpy as np
 
     try:
-        height, width, encoding, step, data = _raw(picture)
-        rows, samples, conversion = _RAW[encoding]
-        lines = np.frombuffer(data, np.uint8).reshape(-1, step)[: int(height * rows), : width * samples]
+        said = fields(picture)
+        width = said["width"]
+        rows, samples, conversion = _RAW[said["encoding"]]
+        lines = np.frombuffer(said["data"], np.uint8).reshape(-1, said["step"])
+        lines = lines[: int(said["height"] * rows), : width * samples]
         pixels = np.ascontiguousarray(lines).reshape(-1, width, samples)
         return pixels if conversion is None else cv2.cvtColor(pixels, getattr(cv2, conversion))
-    except (KeyError, ValueError, struct.error, cv2.error):  # it is none of these
+    except (KeyError, ValueError, cv2.error):  # it is none of these
         begins = [at for magic in MAGIC.values() if (at := picture.find(magic)) >= 0]
     return cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR) if begins else None
-
-
-def _raw(message: bytes) -> tuple[int, int, str, int, bytes]:
-    """Take sensor_msgs/msg/Image out of little-endian CDR: height, width, encoding, step in bytes, data.
-
-    Numbers are aligned to their size, counted from behind the encapsulation's four bytes.
-    """
-    at = 12  # behind the encapsulation and the time
-
-    def number() -> int:
-        nonlocal at
-        at += -at % 4
-        at += 4
-        found: int = struct.unpack_from("<I", message, at - 4)[0]
-        return found
-
-    def block() -> bytes:
-        nonlocal at
-        size = number()
-        at += size
-        return message[at - size : at]
-
-    block()  # frame_id
-    height, width = number(), number()
-    encoding = block().rstrip(b"\0").decode()
-    at += 1  # is_bigendian
-    return height, width, encoding, number(), block()

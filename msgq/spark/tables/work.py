@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from msgq.decoding.events import event_heads
 from msgq.kinds import QUEUE
 from msgq.queue_events import FIELDS, HEAD_BYTES, Event
-from msgq.spark.decode.events import event_heads
 from msgq.spark.tables.sources import kind, said
 from msgq.spark.tables.spreads import merged, spreads, with_percentiles
 from msgq.spark.tables.windows import NS, window_start

@@ -1,0 +1,53 @@
+"""Logs as text, a message a line: JSON, or comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from msgq.decoding.decoders import Undecoded, as_json
+from msgq.decoding.json_values import json_text, json_value
+from msgq.recording.reader.message import Message
+from msgq.recording.reader.reader import LogReader
+
+#: What is said of each message beside its payload.
+FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
+
+
+def json_row(message: Message, value: Any) -> dict[str, Any]:
+    """Return the fields of a message, and `value`, decoded; or `data` in base64, with the `reason` if there is one.
+
+    value : as `LogReader.decoded` gives it.
+    """
+    fields = {name: getattr(message, name) for name in FIELDS}
+    found = as_json(value, message.data)
+    if not isinstance(found, Undecoded):
+        return fields | {"value": found}
+    return fields | {"data": json_value(found.data)} | ({"reason": found.reason} if found.reason else {})
+
+
+def write_jsonl(log: LogReader, file: TextIO) -> int:
+    """Write a JSON object a line, see `json_row`; return how many."""
+    count = 0
+    for message, value in log.decoded():
+        file.write(f"{json_text(json_row(message, value))}\n")
+        count += 1
+    return count
+
+
+def write_csv(log: LogReader, file: TextIO) -> int:
+    """Write a head, then the fields, `value` as JSON or, not decoded, `data` in base64; return how many messages."""
+    count = 0
+    writer = csv.writer(file)
+    writer.writerow((*FIELDS, "value", "data"))
+    for message, value in log.decoded():
+        row = json_row(message, value)
+        text = json_text(row["value"]) if "value" in row else ""
+        writer.writerow((*(row[name] for name in FIELDS), text, row.get("data", "")))
+        count += 1
+    return count
+
+
+#: By the name of the format.
+WRITERS: dict[str, Callable[[LogReader, TextIO], int]] = {"jsonl": write_jsonl, "csv": write_csv}

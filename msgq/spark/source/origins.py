@@ -1,0 +1,35 @@
+"""Origin times in payloads: the field `origin_time` of a struct schema."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from msgq.decoding.stamps import time_offset
+from msgq.schema import Schema
+
+_TIME_BYTES = 8
+
+
+@lru_cache(maxsize=1024)
+def origin_offset(schema: Schema | None) -> int | None:
+    """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
+    return time_offset(schema, "origin_time")
+
+
+def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
+    found = np.zeros(len(data), np.int64)
+    at = origin_offset(schema)
+    if at is None or not len(data):
+        return found
+    offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
+    fits = np.diff(offsets) >= at + _TIME_BYTES
+    if fits.any():
+        eight = np.arange(at, at + _TIME_BYTES)
+        payload = np.frombuffer(data.buffers()[2], np.uint8)
+        found[fits] = payload[offsets[:-1][fits, None] + eight].view("<i8")[:, 0]
+    return np.maximum(found, 0)

@@ -1,0 +1,86 @@
+"""Files of others' writers, as tables and as streams: each message with its schema, whatever the summary leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zstandard
+
+from msgq.errors import RecordingError
+from msgq.spark import read
+from msgq.spark.source.options import Options
+from tests.recording.conformance import Variant, variants, write_files
+from tests.recording.logs import by_library, write_foreign
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS = ["endpoint", "data", "log_time", "publish_time", "sequence", "schema", "file"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(tmp_path_factory.mktemp("conformance"))
+
+
+def by_file(table: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the messages of each file, in the order of log_time."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for row in table.select(_COLUMNS).toLocalIterator():
+        fields = (row.endpoint, bytes(row.data), row.log_time, row.publish_time, row.sequence, row.schema)
+        found.setdefault(Path(row.file).stem, []).append(fields)
+    return {name: sorted(messages) for name, messages in found.items()}
+
+
+def written(variant: Variant) -> list[tuple[Any, ...]]:
+    """Return the messages of a file; a channel without a schema has its topic's name for one."""
+    return sorted((*fields, schema[0] if schema else fields[0]) for *fields, schema in variant.messages())
+
+
+def test_each_conformance_file_has_what_was_written(spark: SparkSession, folder: Path) -> None:
+    expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
+    assert by_file(read(spark, str(folder), columns=_COLUMNS)) == expected
+    assert read(spark, str(folder), problems=True).count() == 0
+
+
+def test_each_conformance_file_has_what_was_written_as_a_stream(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    stream = spark.readStream.format("msgq").schema(read(spark, str(folder), columns=_COLUMNS).schema)
+    query = stream.option("maxBytesPerTrigger", "4k").load(str(folder)).writeStream.trigger(availableNow=True)
+    where = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "found")}
+    query.format("parquet").options(**where).start().awaitTermination()
+    expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
+    assert by_file(spark.read.parquet(where["path"])) == expected
+
+
+def test_compressed_files_are_read_by_workers_and_are_no_streams(spark: SparkSession, tmp_path: Path) -> None:
+    plain = write_foreign(tmp_path / "plain")
+    path = tmp_path / "a.mcap.zstd"
+    path.write_bytes(zstandard.ZstdCompressor().compress(plain.read_bytes()))
+    table = read(spark, str(tmp_path), partitionBytes="1k")
+    assert sorted((row.endpoint, bytes(row.data), row.log_time) for row in table.collect()) == sorted(by_library(plain))
+    assert read(spark, str(tmp_path), problems=True).count() == 0
+    stream = spark.readStream.format("msgq").load(str(tmp_path)).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="compressed as a whole"):
+        query.awaitTermination()
+
+
+def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        write_foreign(tmp_path / f"bag_{number}.mcap", count=1)
+    for paths in (str(tmp_path), f"{tmp_path}/*.mcap"):
+        assert [path.stem for path in Options((paths,)).files([])] == ["bag_1", "bag_9", "bag_10"]
+
+
+def test_a_bag_in_sqlite_is_a_problem_that_names_what_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "a.db3").write_bytes(b"SQLite format 3\0" + bytes(100))
+    problems: list[Any] = []
+    assert Options((str(tmp_path),)).files(problems) == []
+    assert any("rosbags-convert" in problem.reason for problem in problems)
+    options = Options((str(tmp_path / "a.db3"),))
+    with pytest.raises(RecordingError, match="rosbags-convert"):
+        options.log(options.files(problems)[0])
