@@ -11,9 +11,9 @@ from msgq.cli.common import options
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, meter, spin, spread
 from msgq.cli.common.names import Names
 from msgq.cli.common.render import in_rate, in_units, in_us
+from msgq.decoding.stamps import time_offset
 from msgq.impl.meter import ChannelMeter, Meter, TopicMeter
 from msgq.kinds import CHANNEL, FRAMES, TOPIC, kind_name, kind_of
-from msgq.recording.reader.decoders import time_offset
 from msgq.schema import Schema
 from msgq.stats import channel, topic
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -12,28 +13,28 @@ import click
 from rich.live import Live
 
 from msgq.cli.bag import arguments
-from msgq.cli.common import comparisons, options
+from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
-from msgq.cli.common.keys import RIGHT, has_keys, keys, pressed
-from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
+from msgq.cli.common.keys import DOWN, RIGHT, UP, has_keys, keys, pressed
+from msgq.cli.common.render import console, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
 from msgq.recording import Player, PlayerStats
+from msgq.recording.player.names import Remap
 from msgq.recording.player.schedule import TIMES
 
 _TICK_S = 0.1
 _SHOW_S = 1.0
-_KEYS = "Keys: space pauses and goes on, s or the right arrow sends the next message, q ends."
+_SKIP_S = 5.0
+_RATE_MAX = 1024.0
+_KEYS = (
+    "Keys: space pauses and goes on; s or the right arrow sends the next message; b and f go 5 s back and forward; "
+    "the up and down arrows, or + and -, double and halve the rate; q ends."
+)
+_HINT = "space: pause  s: step  b, f: back, forward 5 s  up, down: rate  q: quit"
 _EXIT_CODES = (
     "Exit codes: 0 all was played, or it was ended; 1 something failed, said in one line, or outputs differ; "
     "2 wrong usage."
 )
-
-
-def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
-    if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
-        raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
-    return pairs
 
 
 @click.command(epilog=f"{_KEYS} Also ends by Ctrl-C or SIGTERM. {_EXIT_CODES}")
@@ -51,7 +52,7 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 @click.option("-l", "--loop", is_flag=True, help="Again and again.")
 @click.option("--loops", type=click.IntRange(min=1), help="So many times.")
 @click.option("--by", type=click.Choice(TIMES), default=TIMES[0], show_default=True, help="The time that counts.")
-@click.option("--remap", multiple=True, metavar="OLD:=NEW", callback=_remapped, help="Play it there; repeatable.")
+@playing.remap
 @click.option("--paused", is_flag=True, help="Begin with a pause.")
 @click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
 @click.option("--wait-for", multiple=True, metavar="NAME", help="Begin when this one has a subscriber; repeatable.")
@@ -88,6 +89,7 @@ def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequ
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write what the programs sent to this file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
+@playing.ending
 @comparisons.tolerances
 @options.as_json
 @options.prefix
@@ -111,9 +113,11 @@ def command(
     tolerances: Any,
     times: float | None,
     by: str,
-    remap: dict[str, str],
+    remap: Remap,
+    silence: float,
+    after: float,
     as_json: bool,
-    **playing: Any,
+    **options_of_player: Any,
 ) -> None:
     """Play LOGS, which are one log together, in their timing.
 
@@ -123,7 +127,8 @@ def command(
         raise click.UsageError("--loop is for ever; give it or --loops")
     log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk=max_chunk)
     if programs:
-        play_deterministic(log, programs, by, remap, seed, reference, outputs, output, tolerances, times, as_json)
+        compared = reference, outputs, output, tolerances, times, as_json
+        play_deterministic(log, programs, by, remap, seed, *compared, silence, after)
         return
     if reference or outputs or output or tolerances or times is not None:
         raise click.UsageError("--reference, --outputs, --output, --tolerance and --times are for --deterministic")
@@ -133,14 +138,11 @@ def command(
         remap=remap,
         loops=None if loop else loops or 1,
         wait_for_readers=wait_for_readers or wait_for,
-        **playing,
+        **options_of_player,
     ) as player:
         stats = _play(player, as_json)
     arguments.tell_problems(log)
-    for name, why in player.skipped.items():
-        echo(f"not played: {name!r}: {why}", err=True)
-    for what, count in stats.unplayed.items():
-        echo(f"not played: {count} messages of {what}", err=True)
+    playing.tell_unplayed(player, stats)
     if as_json:
         echo_json({**asdict(stats), "paused": player.paused, "final": True})
     else:
@@ -153,24 +155,25 @@ def _play(player: Player, as_json: bool) -> PlayerStats:
     listens = has_keys()
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
+    hint = [_HINT] if listens else []
     shown = monotonic()
     with ThreadPoolExecutor(1) as pool, interruptible(lambda: over.append(True)):
-        playing = pool.submit(player.run)
+        task = pool.submit(player.run)
         try:
             with keys() if listens else nullcontext(), live or nullcontext():
-                while not playing.done() and not over:
+                while not task.done() and not over:
                     if listens:
                         _obey(pressed(_TICK_S), player)
                     else:
                         sleep(_TICK_S)
                     if live is not None:
-                        live.update(line(player.stats(), player), refresh=True)
+                        live.update("\n".join([line(player.stats(), player), *hint]), refresh=True)
                     elif as_json and monotonic() - shown >= _SHOW_S:
                         shown = monotonic()
                         echo_json({**asdict(player.stats()), "paused": player.paused, "final": False})
         finally:
             player.stop()
-        return playing.result()
+        return task.result()
 
 
 def _obey(key: str, player: Player) -> None:
@@ -178,6 +181,12 @@ def _obey(key: str, player: Player) -> None:
         player.resume() if player.paused else player.pause()
     elif key in ("s", RIGHT):
         player.step()
+    elif key in ("b", "f"):
+        player.skip(-_SKIP_S if key == "b" else _SKIP_S)
+    elif key in ("+", UP):
+        player.set_rate(2 * player.rate if player.rate < _RATE_MAX else inf)
+    elif key in ("-", DOWN):
+        player.set_rate(max(1 / _RATE_MAX, min(player.rate, 2 * _RATE_MAX) / 2))
     elif key == "q":
         player.stop()
 
@@ -192,6 +201,8 @@ def line(stats: PlayerStats, player: Player) -> str:
         in_bytes(stats.bytes),
         f"late by {stats.late_ns / 1e6:.1f} ms, at most {stats.late_max_ns / 1e6:.1f} ms",
     ]
+    if player.rate != 1:
+        parts.insert(1, f"rate {player.rate:g}")
     if stats.passes > 1:
         parts.append(f"{stats.passes} times")
     return ("paused, " if player.paused else "") + ", ".join(parts)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -16,8 +17,9 @@ from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.meters import say_waiting
 from msgq.cli.common.names import Names, choices
-from msgq.cli.common.render import console, echo_json, in_bytes, in_units
+from msgq.cli.common.render import console, echo, echo_json, in_bytes, in_units
 from msgq.cli.common.signals import interruptible
+from msgq.errors import RecordingError
 from msgq.recording.format.writer import COMPRESSIONS
 from msgq.recording.recorder.output import Limits
 from msgq.recording.recorder.recorder import Recorder, RecorderStats
@@ -50,9 +52,8 @@ _TICK_S = 0.1
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path),
-    help="A directory for the segments, or one file, NAME.mcap.",
+    help="A directory for the segments, or one file, NAME.mcap.  [default: a directory with the time as its name]",
 )
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
 @click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
@@ -64,7 +65,14 @@ _TICK_S = 0.1
     type=click.FloatRange(0.001, 60),
     default=0.25,
     show_default=True,
-    help="... or this age. The open one is what a kill costs.",
+    help="... or this age. A kill costs the open one ...",
+)
+@click.option(
+    "--queue-bytes",
+    type=options.BYTES,
+    default="8MiB",
+    show_default=True,
+    help="... and what waits to be written: at most this. When half of it waits, chunks are written uncompressed.",
 )
 @click.option(
     "--split-bytes", type=options.BYTES, default="256MiB", show_default=True, help="A segment ends at this size."
@@ -96,11 +104,12 @@ def command(
     exclude: Sequence[re.Pattern[str]],
     frames: Sequence[str],
     frames_as: str,
-    output: Path,
+    output: Path | None,
     compression: str,
     level: int | None,
     chunk_bytes: int,
     chunk_seconds: float,
+    queue_bytes: int,
     split_bytes: int,
     split_seconds: float,
     split_messages: int | None,
@@ -126,8 +135,9 @@ def command(
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
     limits = Limits(split_bytes, split_seconds, split_messages, max_bytes, min_free)
+    where = output or named_by_time(Path())
     recorder = Recorder(
-        output,
+        where,
         (*choices(endpoints), *regex),
         exclude=exclude,
         prefix=prefix,
@@ -135,21 +145,45 @@ def command(
         level=level,
         chunk_bytes=chunk_bytes,
         chunk_seconds=chunk_seconds,
+        queue_bytes=queue_bytes,
         limits=limits,
         snapshot_seconds=last_seconds,
         snapshot_bytes=last_bytes,
         paused=paused,
         frames=pictures,
     )
+    if output is None:
+        echo(f"recording into {where}", err=True)
     _say_waiting(endpoints, prefix)
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
-        _watch(recorder, over, seconds, messages, as_json)
+        _watch(recorder, where, over, seconds, messages, as_json)
         stats = recorder.stop()
     if as_json:
-        echo_json({**asdict(stats), "final": True})
+        echo_json({"path": str(where), **asdict(stats), "final": True})
     else:
-        console().print(f"{output}: {line(stats)}")
+        console().print(f"{where}: {line(stats)}")
+
+
+def named_by_time(where: Path) -> Path:
+    """Make a directory with the local time as its name, so that recordings sort by their time; return it.
+
+    Raises
+    ------
+    RecordingError : it cannot be made.
+    """
+    name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    path, number = where / name, 1
+    while True:
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:  # another one began in the same second
+            number += 1
+            path = where / f"{name}_{number}"
+        except OSError as error:
+            text = f"cannot make the directory {path}: {error.strerror}; give another with -o"
+            raise RecordingError(text, errno=error.errno) from error
 
 
 def _say_waiting(endpoints: Sequence[str], prefix: str | None) -> None:
@@ -165,7 +199,9 @@ def _frame_choice(text: str, form: str) -> FrameChoice:
     return FrameChoice(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
 
 
-def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages: int | None, as_json: bool) -> None:
+def _watch(
+    recorder: Recorder, path: Path, over: list[bool], seconds: float | None, messages: int | None, as_json: bool
+) -> None:
     """Show what the recorder does until it is over."""
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
@@ -184,7 +220,8 @@ def _watch(recorder: Recorder, over: list[bool], seconds: float | None, messages
             byte_rate = (stats.written_bytes - before.written_bytes) / (now - shown)
             shown, before = now, stats
             if as_json:
-                echo_json({**asdict(stats), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": False})
+                rates = {"rate": round(rate, 3), "byte_rate": round(byte_rate, 3)}
+                echo_json({"path": str(path), **asdict(stats), **rates, "final": False})
             elif live is not None:
                 pause = "paused, " if recorder.paused else ""
                 live.update(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats)}", refresh=True)
@@ -198,8 +235,10 @@ def line(stats: RecorderStats) -> str:
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
         f"{in_bytes(stats.free_bytes)} of disk left",
     ]
-    if stats.waiting_bytes:
-        parts.insert(2, f"{in_bytes(stats.waiting_bytes)} in memory")
+    if stats.at_risk_bytes:
+        parts.insert(2, f"{in_bytes(stats.at_risk_bytes)} at risk")
+    if stats.uncompressed_chunks:
+        parts.insert(2, f"{in_units(stats.uncompressed_chunks)} chunks uncompressed, as compression was behind")
     if stats.removed_segments:
         parts.insert(2, f"{stats.removed_segments} old segments removed")
     if stats.corrupt:

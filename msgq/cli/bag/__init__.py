@@ -5,7 +5,10 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.groups import Group
 
-_COMMANDS = ("info", "recover", "merge", "filter", "cut", "diff", "convert")
+_COMMANDS = (
+    *("info", "list", "cat", "doctor", "recover", "reindex"),
+    *("merge", "filter", "cut", "diff", "convert", "extract"),
+)
 
 
 @click.group(cls=Group, verb="bag", names=_COMMANDS, epilog=options.EXIT_CODES)

@@ -1,7 +1,8 @@
 """What the commands of `msgq bag` have in common: which messages, and when."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.names import choices
-from msgq.cli.common.render import echo, echo_json, in_units
-from msgq.recording import LogReader
+from msgq.cli.common.render import echo, echo_json, in_units, progress
+from msgq.recording import LogReader, Schemas
+from msgq.recording.reader.contents import CLOCKS, HOST
 from msgq.units import NS_PER_S
 
 logs = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -18,7 +20,9 @@ output = click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write; it must not exist."
 )
 compression = click.option(
-    "--compression", type=click.Choice(["zstd", "lz4", "none"]), default="zstd", show_default=True
+    "--compression",
+    type=click.Choice(["zstd", "lz4", "none"]),
+    help="Of all chunks.  [default: as they are where they are copied whole, else zstd]",
 )
 max_chunk = click.option(
     "--max-chunk",
@@ -27,6 +31,13 @@ max_chunk = click.option(
     show_default=True,
     metavar="SIZE",
     help="Of a chunk of a log, before compression: larger ones are skipped.",
+)
+clock = click.option(
+    "--clock",
+    type=click.Choice(CLOCKS),
+    default=HOST,
+    show_default=True,
+    help="Times are the host's clock's, which never steps, or those that the wall clock showed; see clock.md.",
 )
 _TIME = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
 
@@ -88,11 +99,13 @@ def open_log(
     end: float | datetime | None = None,
     *,
     max_chunk: int,
+    clock: str = HOST,
+    schemas: Schemas | None = None,
 ) -> LogReader:
     """Return the log, with what was chosen."""
     begin = 0
     if isinstance(start, float) or isinstance(end, float):
-        begin = LogReader(*paths, max_chunk_bytes=max_chunk).start_time or 0
+        begin = LogReader(*paths, max_chunk_bytes=max_chunk, clock=clock).start_time or 0
     wanted = (*choices(names), *expressions)
     return LogReader(
         *paths,
@@ -101,6 +114,8 @@ def open_log(
         start=_ns(start, begin),
         end=_ns(end, begin),
         max_chunk_bytes=max_chunk,
+        clock=clock,
+        schemas=schemas,
     )
 
 
@@ -113,6 +128,15 @@ def _ns(time: float | datetime | None, begin: int) -> int | None:
     if whole.tzinfo is None:
         whole = datetime.fromisoformat(f"{whole.isoformat()}+00:00")
     return int(whole.timestamp()) * NS_PER_S + time.microsecond * 1000
+
+
+@contextmanager
+def showing_progress(*opened: LogReader) -> Iterator[None]:
+    """Show on a terminal how much of logs was read."""
+    with progress(sum(stretch.length for log in opened for _, stretch in log.contents.stretches())) as advance:
+        for file in (file for log in opened for file in log.files):
+            file.on_read = advance
+        yield
 
 
 def tell_problems(log: LogReader) -> None:

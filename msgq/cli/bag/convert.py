@@ -7,28 +7,52 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.cli.common.render import no_terminal
+from msgq.recording import LogReader
+from msgq.recording.format.new_log import new_file
 
 _FORMATS = ("parquet", "jsonl", "csv")
+_STDOUT = Path("-")
 
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
-@arguments.output
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="What to write, which must not exist; - is the standard output, for text.",
+)
 @click.option("--to", "kind", type=click.Choice(_FORMATS), help="The format.  [default: by the name of the output]")
 @arguments.selection
+@arguments.clock
+@options.schemas
 @options.as_json
 def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
-    """Write LOGS, which are one log together, as a table.
+    """Write LOGS, which are one log together, as tables, decoded by the schemas of their endpoints.
 
-    Parquet has the payloads as they are; JSON lines and CSV have them decoded by the schema of their endpoint, or in
-    base64 where there is none.
+    Parquet has a column for each field: a directory of files, one an endpoint, or one file if the output's name ends in
+    .parquet, of one endpoint. JSON lines and CSV are one file, with payloads in base64 where nobody says what they are.
     """
-    from msgq.recording.reader.copying import WRITERS
-
     kind = kind or output.suffix.removeprefix(".")
     if kind not in _FORMATS:
         raise click.UsageError(f"{output} does not tell the format; give --to {'|'.join(_FORMATS)}")
     log = arguments.open_log(logs, **chosen)
-    count = WRITERS[kind](log, output)
+    count = _write(log, output, kind)
     arguments.tell_problems(log)
-    arguments.tell_written(output, count, as_json)
+    if output != _STDOUT:
+        arguments.tell_written(output, count, as_json)
+
+
+def _write(log: LogReader, output: Path, kind: str) -> int:
+    from msgq.recording.reader import texts
+
+    if kind == "parquet":
+        if output == _STDOUT:
+            raise click.UsageError("Parquet needs a file; give another output, or --to jsonl")
+        return log.to_parquet(output)
+    if output == _STDOUT:
+        return texts.WRITERS[kind](log, no_terminal("the texts of others"))
+    with new_file(output) as unfinished, unfinished.open("w", newline="") as file:
+        return texts.WRITERS[kind](log, file)

@@ -6,6 +6,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.units import NS_PER_S
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -16,7 +17,7 @@ from msgq.cli.common import options
 @arguments.max_chunk
 @options.as_json
 def command(
-    logs: tuple[Path, ...], output: Path, every: float, compression: str, max_chunk: int, as_json: bool
+    logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk: int, as_json: bool
 ) -> None:
     """Cut LOGS, which are one log together, into pieces of the same duration.
 
@@ -25,5 +26,8 @@ def command(
     """
     from msgq.recording.reader.copying import write_pieces
 
-    for path, count in write_pieces(logs, output, round(every * 1e9), compression, max_chunk):
-        arguments.tell_written(path, count, as_json)
+    log = arguments.open_log(logs, max_chunk=max_chunk)
+    with arguments.showing_progress(log):
+        for path, count in write_pieces(log, output, round(every * NS_PER_S), compression):
+            arguments.tell_written(path, count, as_json)
+    arguments.tell_problems(log)

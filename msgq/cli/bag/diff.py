@@ -14,6 +14,7 @@ from msgq.cli.common import comparisons, options
 @click.argument("b", type=click.Path(path_type=Path))
 @comparisons.tolerances
 @arguments.selection
+@options.schemas
 @options.as_json
 def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: bool, **chosen: Any) -> None:
     """Compare logs A and B: by endpoint and order, and say where they first differ.
@@ -23,7 +24,8 @@ def command(a: Path, b: Path, tolerances: Any, times: float | None, as_json: boo
     from msgq.recording import compare
 
     first, second = (arguments.open_log([path], **chosen) for path in (a, b))
-    comparison = compare(first, second, tolerances, time_tolerance=times)
+    with arguments.showing_progress(first, second):
+        comparison = compare(first, second, tolerances, time_tolerance=times)
     for log in (first, second):
         arguments.tell_problems(log)
     comparisons.tell(comparison, as_json)

@@ -15,11 +15,12 @@ from msgq.cli.common import options
 @arguments.compression
 @arguments.selection
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path, compression: str, as_json: bool, **chosen: Any) -> None:
+def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
     """Write some of the messages of LOGS, which are one log together, into another file."""
     from msgq.recording.reader.copying import write_mcap
 
     log = arguments.open_log(logs, **chosen)
-    count = write_mcap([log], output, compression)
+    with arguments.showing_progress(log):
+        count = write_mcap([log], output, compression)
     arguments.tell_problems(log)
     arguments.tell_written(output, count, as_json)

@@ -1,6 +1,8 @@
 """`msgq bag info`: what is in a log."""
 
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,25 @@ from msgq.recording.format import conventions
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs
 @arguments.selection
+@arguments.clock
+@click.option("--full", is_flag=True, help="Read all messages, and tell of damage; else what the files say is shown.")
 @options.as_json
-def command(logs: tuple[Path, ...], as_json: bool, **chosen: Any) -> None:
+def command(logs: tuple[Path, ...], full: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in LOGS, which are one log together.
 
-    With --json: an object about the log, then one about each endpoint.
+    A file of ours says all of it at its end. Of others, what they do not say is "-", unless --full reads them. A file
+    that says nothing, and a part of a log, are read.
+
+    With --json: an object about the log, then one about each endpoint; "read" tells whether all was read.
     """
     log = arguments.open_log(logs, **chosen)
-    infos = list(log.endpoints.values())
-    about = _about(log, infos)
+    reads = full or (not log.figured and log.counts is None)
+    infos = _infos(log, reads)
+    about = _about(log, infos, reads)
     if as_json:
         echo_json(about)
         for info in infos:
-            echo_json(info)
+            echo_json(info | {"schema": info["schema"] and asdict(info["schema"])})
     else:
         for name, value in about.items():
             echo(f"{name:<9} {_shown(name, value)}")
@@ -37,17 +45,33 @@ def command(logs: tuple[Path, ...], as_json: bool, **chosen: Any) -> None:
     arguments.tell_problems(log)
 
 
-def _about(log: LogReader, infos: list[EndpointInfo]) -> dict[str, Any]:
+def _infos(log: LogReader, reads: bool) -> list[dict[str, Any]]:
+    """Return what is known of each endpoint, as `EndpointInfo` has it; None for what only a whole read could tell."""
+    names = [field.name for field in fields(EndpointInfo)]
+    if reads or log.figured:
+        return [{name: getattr(info, name) for name in names} for info in log.sum_up(reads).values()]
+    channels = {channel.endpoint: channel for channel in log.channels}
+    unknown = dict.fromkeys(names)
+    return [
+        unknown
+        | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
+        for name, count in (log.counts or {}).items()
+    ]
+
+
+def _about(log: LogReader, infos: list[dict[str, Any]], reads: bool) -> dict[str, Any]:
     runs = {file.metadata.get(conventions.RECORDING, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
         "size": sum(file.size for file in log.files),
         "complete": all(file.complete for file in log.files),
         "runs": sorted(run for run in runs if run),
-        "messages": sum(info.messages for info in infos),
-        "start": min((info.first_time for info in infos), default=None),
-        "end": max((info.last_time for info in infos), default=None),
+        "messages": sum(info["messages"] for info in infos),
+        "start": log.start_time,
+        "end": log.end_time,
+        "wall": [offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_offsets)],
         "problems": len(log.problems),
+        "read": reads,
     }
 
 
@@ -56,30 +80,38 @@ def _shown(name: str, value: Any) -> str:
         return "-"
     if name in ("start", "end"):
         return datetime.fromtimestamp(value / 1e9, UTC).isoformat(timespec="milliseconds")
+    if name == "wall":
+        seconds = (f"{round(offset / 1e9, 3) or 0:.3f} s" for offset in value)
+        return ", then ".join(text for text, _ in groupby(seconds)) + " ahead of the host's clock"
     if name == "size":
         return in_bytes(value)
+    if name == "read":
+        return "yes" if value else "no, this is what the files say; --full reads them, and finds damage"
     if name == "complete":
         return "yes" if value else "no; `msgq bag recover` makes it whole for other readers"
     return ", ".join(value) if isinstance(value, list) else in_units(value)
 
 
-def _table(infos: list[EndpointInfo]) -> Table:
+def _table(infos: list[dict[str, Any]]) -> Table:
     table = Table("endpoint", "kind", "schema", "publishers")
     for column in ("messages", "bytes", "rate", "lost", "epochs"):
         table.add_column(column, justify="right")
     for info in infos:
-        seconds = (info.last_time - info.first_time) / 1e9
-        schema = f"{info.schema.name} ({info.schema.encoding})" if info.schema else "-"
-        rate = f"{(info.messages - 1) / seconds:,.1f} Hz" if seconds else "-"
+        schema = info["schema"]
         table.add_row(
-            info.endpoint,
-            info.kind,
-            schema,
-            ", ".join(info.publishers) or "-",
-            in_units(info.messages),
-            in_bytes(info.bytes),
-            rate,
-            in_units(info.lost),
-            in_units(info.epochs),
+            info["endpoint"],
+            info["kind"],
+            f"{schema.name} ({schema.encoding})" if schema else "-",
+            ", ".join(info["publishers"] or ()) or "-",
+            in_units(info["messages"]),
+            in_bytes(info["bytes"]),
+            _rate(info),
+            in_units(info["lost"]),
+            in_units(info["epochs"]),
         )
     return table
+
+
+def _rate(info: dict[str, Any]) -> str:
+    seconds = (info["last_time"] - info["first_time"]) / 1e9 if info["first_time"] is not None else 0
+    return f"{(info['messages'] - 1) / seconds:,.1f} Hz" if seconds else "-"

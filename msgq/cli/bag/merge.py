@@ -14,7 +14,7 @@ from msgq.cli.common import options
 @arguments.compression
 @arguments.max_chunk
 @options.as_json
-def command(logs: tuple[Path, ...], output: Path, compression: str, max_chunk: int, as_json: bool) -> None:
+def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk: int, as_json: bool) -> None:
     """Write the messages of several LOGS into one file, in the order of their log time.
 
     Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
@@ -22,7 +22,8 @@ def command(logs: tuple[Path, ...], output: Path, compression: str, max_chunk: i
     from msgq.recording.reader.copying import write_mcap
 
     opened = [arguments.open_log([path], max_chunk=max_chunk) for path in logs]
-    count = write_mcap(opened, output, compression)
+    with arguments.showing_progress(*opened):
+        count = write_mcap(opened, output, compression)
     for log in opened:
         arguments.tell_problems(log)
     arguments.tell_written(output, count, as_json)

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from msgq.cli.common.render import echo, echo_json
+from msgq.decoding.decoders import Undecoded
+from msgq.decoding.json_values import json_value
 from msgq.recording import Comparison, Tolerance
-from msgq.recording.reader.decoders import Undecoded
-from msgq.recording.reader.json_values import json_value
 
 EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
 _FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")

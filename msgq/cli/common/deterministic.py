@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import click
 
 from msgq.cli.common import comparisons
 from msgq.recording import LogReader, compare, replay
+from msgq.recording.player.names import Remap
+from msgq.recording.player.plan import played_endpoints
 from msgq.recording.player.replaying import write_sent
 from msgq.selection import Selection
 from msgq.simulation import Sent
@@ -21,7 +23,7 @@ def play_deterministic(
     log: LogReader,
     programs: Sequence[str],
     by: str,
-    remap: Mapping[str, str],
+    remap: Remap,
     seed: int,
     reference: Sequence[Path],
     outputs: Sequence[re.Pattern[str]],
@@ -29,18 +31,20 @@ def play_deterministic(
     tolerances: Any,
     times: float | None,
     as_json: bool,
+    silence: float,
+    after: float,
 ) -> None:
     """Run the programs, and compare with a reference, or with a second run."""
     functions = [_function(program) for program in programs]
 
     def run() -> list[Sent]:
-        return replay(log, *functions, seed=seed, by=by, remap=remap)
+        return replay(log, *functions, seed=seed, by=by, remap=remap, silence=silence, after=after)
 
     sent = run()
     if output is not None:
         write_sent(sent, output)
     if reference:
-        played = {remap.get(name, name) for name in log.endpoints}
+        played = played_endpoints(log, remap)
         wanted = LogReader(*reference, endpoints=outputs or None, exclude=played)
         comparison = compare(_chosen(sent, outputs, played), wanted, tolerances, time_tolerance=times)
     else:

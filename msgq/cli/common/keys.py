@@ -9,7 +9,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-RIGHT = "\x1b[C"
+UP, DOWN, RIGHT = "\x1b[A", "\x1b[B", "\x1b[C"
 
 
 def has_keys() -> bool:

@@ -43,6 +43,26 @@ def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequen
         raise click.BadParameter(str(error)) from None
 
 
+def _schemas(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
+    """Read the files with the schemas that the user named; `Schemas`, or None."""
+    from msgq.decoding.schemas import Schemas  # few verbs decode
+
+    try:
+        return Schemas.of_texts(values) if values else None
+    except InvalidValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+schemas = click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    callback=_schemas,
+    metavar="[ENDPOINT=]ENCODING:FILE:NAME",
+    help="What messages mean whose endpoint does not say it, as capnproto:log.capnp:Event; repeatable.",
+)
+
+
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints, of all kinds, that are there and begin so, for the shell."""
     return _items(endpoint_inodes(context.params.get("prefix")), incomplete)

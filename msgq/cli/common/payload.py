@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from msgq.decoding.decoders import Decoders, Undecoded, as_json
+from msgq.decoding.json_values import json_text
 from msgq.dtypes import struct_dtype
-from msgq.recording.reader.decoders import Decoders, as_json
-from msgq.recording.reader.message import Message
 from msgq.schema import Schema
 
 _decoders = Decoders()
@@ -17,7 +17,14 @@ def decode(schema: Schema | None, data: bytes) -> Any:
 
     Its reason is "" where there is nothing to decode it by.
     """
-    return as_json(_decoders.value(Message("", data, 0, 0, 0, 0, schema)), data)
+    return as_json(_decoders.value(schema, data), data)
+
+
+def as_text(value: Any) -> str:
+    """Return what `decode` or `as_json` gave in one line for people; in hexadecimal what was not decoded, and why."""
+    if not isinstance(value, Undecoded):
+        return json_text(value, ensure_ascii=False)
+    return value.data.hex(" ", 4) + (f"  ({value.reason})" if value.reason else "")
 
 
 def encode(schema: Schema, value: Any) -> bytes:

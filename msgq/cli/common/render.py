@@ -7,16 +7,18 @@ prints in another way.
 
 import dataclasses
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from msgq.decoding.json_values import json_text
 from msgq.impl.ground import clock
-from msgq.recording.reader.json_values import json_text
 from msgq.stats import TopicStats
 from msgq.tooling.terminal import printable
 from msgq.units import NS_PER_S
@@ -43,10 +45,21 @@ def echo_bytes(data: bytes) -> None:
     ------
     click.UsageError : there is a terminal.
     """
-    if sys.stdout.isatty():
-        raise click.UsageError("a terminal would obey what is in raw bytes; send them to a file or into a pipe")
+    no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def no_terminal(what: str) -> TextIO:
+    """Return the standard output, for what programs read.
+
+    Raises
+    ------
+    click.UsageError : there is a terminal.
+    """
+    if sys.stdout.isatty():
+        raise click.UsageError(f"a terminal would obey what is in {what}; send them to a file or into a pipe")
+    return sys.stdout
 
 
 def echo_error(error: click.ClickException) -> None:
@@ -87,6 +100,21 @@ def console() -> Console:
     """The standard output: as wide as the terminal, or unfolded where there is none."""
     terminal = _Console(highlight=False)
     return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH, highlight=False)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], object]]:
+    """Give a function that takes how many more bytes of `total` were read; a terminal shows it, as standard error."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    terminal = _Console(highlight=False, stderr=True)
+    if not terminal.is_terminal:
+        yield lambda _: None
+        return
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield partial(bar.advance, task)
 
 
 def styled(text: str, style: str) -> Text:

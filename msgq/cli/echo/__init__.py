@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import click
 
@@ -9,16 +10,16 @@ from msgq import naming
 from msgq.cli.common import options
 from msgq.cli.common.meters import give_up, say_waiting
 from msgq.cli.common.names import Followed, Names
-from msgq.cli.common.payload import decode
+from msgq.cli.common.payload import as_text, decode
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.echo.feeds import ChannelFeed, Feed, Item, TopicFeed, records_feed
 from msgq.cli.echo.queue import queue_feed
+from msgq.decoding.decoders import Undecoded
+from msgq.decoding.schemas import Schemas
 from msgq.impl.ground import clock
 from msgq.impl.ground.poller import Poller
 from msgq.kinds import CHANNEL, QUEUE, RECORDS, TOPIC, Kind, kind_of
-from msgq.recording.reader.decoders import Undecoded
-from msgq.recording.reader.json_values import json_text
 
 _LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
 _NAP_S = 0.02  # the same while there is none, and between two looks at a queue without events
@@ -48,6 +49,7 @@ _FEEDS: dict[Kind, Callable[[str], Feed]] = {
 @options.timeout
 @click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
 @click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
+@options.schemas
 @options.as_json
 @options.prefix
 def command(
@@ -57,6 +59,7 @@ def command(
     timeout: float | None,
     as_hex: bool,
     raw: bool,
+    schemas: Schemas | None,
     as_json: bool,
     prefix: str | None,
 ) -> None:
@@ -72,6 +75,8 @@ def command(
     names = Names(endpoints, prefix)
     named = len(names.plain) != 1 or len(endpoints) > 1
     show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
+    if schemas is not None:
+        show = _told(show, schemas)
     with naming.chosen(prefix), until_interrupted():
         _run(names, show, 1 if once else count, timeout)
 
@@ -121,6 +126,11 @@ def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
     return len(items)
 
 
+def _told(show: Show, schemas: Schemas) -> Show:
+    """Return what shows messages by the schemas that the user named."""
+    return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
+
+
 def _show_raw(_name: str, item: Item) -> None:
     if item.data is not None:
         echo_bytes(item.data)
@@ -132,14 +142,10 @@ def _show_line(as_hex: bool, named: bool) -> Show:
         parts += [item.text] if item.text else []
         if item.data is not None:
             value = Undecoded(item.data, "") if as_hex else decode(item.schema, item.data)
-            parts.append(_hex(value) if isinstance(value, Undecoded) else json_text(value, ensure_ascii=False))
+            parts.append(as_text(value))
         echo(": ".join(parts))
 
     return show
-
-
-def _hex(value: Undecoded) -> str:
-    return value.data.hex(" ", 4) + (f"  ({value.reason})" if value.reason else "")
 
 
 def _show_json(as_hex: bool) -> Show:

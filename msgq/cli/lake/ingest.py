@@ -7,6 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, in_units
 from msgq.cli.lake import arguments
+from msgq.decoding.schemas import Schemas
 
 
 @click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
@@ -14,6 +15,7 @@ from msgq.cli.lake import arguments
 @click.argument("recordings", nargs=-1, required=True)
 @click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table an endpoint.")
 @click.option("--gold/--no-gold", default=True, show_default=True, help="Make the tables of gold of what is new.")
+@options.schemas
 @arguments.on_spark
 @options.as_json
 def command(
@@ -21,6 +23,7 @@ def command(
     recordings: tuple[str, ...],
     silver: bool,
     gold: bool,
+    schemas: Schemas | None,
     master: str | None,
     table_format: str,
     as_json: bool,
@@ -32,7 +35,7 @@ def command(
     """
     opened = arguments.open_lake(lake, master, table_format, may_be_new=True)
     with arguments.progress(opened, "ingest"):
-        done = opened.ingest(recordings)
+        done = opened.ingest(recordings, schemas)
     if silver:
         with arguments.progress(opened, "decode"):
             opened.decode()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from msgq.cli.common import options
+from msgq.cli.common import options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json, in_units
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.lake import arguments
+from msgq.recording.player.names import Remap
 
 
 @click.command(
@@ -34,6 +35,8 @@ from msgq.cli.lake import arguments
     metavar="MODULE:FUNCTION",
     help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
 )
+@playing.remap
+@playing.ending
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
 @options.prefix
 @arguments.on_spark
@@ -45,6 +48,9 @@ def command(
     wait_for_readers: bool,
     backend: str | None,
     programs: Sequence[str],
+    remap: Remap,
+    silence: float,
+    after: float,
     seed: int,
     prefix: str | None,
     master: str | None,
@@ -68,24 +74,29 @@ def command(
             if not write_log(answer, path, opened.uri):
                 raise InvalidValueError("there is nothing to play: the query gives no message")
         if programs:
-            play_deterministic(LogReader(path), programs, "publish_time", {}, seed, (), (), None, {}, None, as_json)
+            log, by = LogReader(path), "publish_time"
+            play_deterministic(log, programs, by, remap, seed, (), (), None, {}, None, as_json, silence, after)
         else:
-            _play(path, rate, wait_for_readers, backend, prefix, as_json)
+            _play(path, rate, remap, wait_for_readers, backend, prefix, as_json)
 
 
 def _play(
-    path: Path, rate: float, wait_for_readers: bool, backend: str | None, prefix: str | None, as_json: bool
+    path: Path,
+    rate: float,
+    remap: Remap,
+    wait_for_readers: bool,
+    backend: str | None,
+    prefix: str | None,
+    as_json: bool,
 ) -> None:
     from msgq.recording import Player
 
-    with Player(path, rate=rate, wait_for_readers=wait_for_readers, backend=backend, prefix=prefix) as player:
+    player = Player(path, rate=rate, remap=remap, wait_for_readers=wait_for_readers, backend=backend, prefix=prefix)
+    with player:
         with until_interrupted():
             player.run()
         stats = player.stats()
-    for name, why in player.skipped.items():
-        echo(f"not played: {name!r}: {why}", err=True)
-    for what, count in stats.unplayed.items():
-        echo(f"not played: {count} messages of {what}", err=True)
+    playing.tell_unplayed(player, stats)
     if as_json:
         echo_json(stats)
     else:

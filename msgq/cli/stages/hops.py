@@ -10,8 +10,8 @@ import numpy as np
 from msgq import timing
 from msgq.cli.stages.topics import STAMPED, STAMPS, Following, Topic
 from msgq.cli.stages.window import Rows, Window, percentile
+from msgq.decoding.stamps import stamp_dtype
 from msgq.impl.ground import clock
-from msgq.recording.reader.decoders import stamp_dtype
 from msgq.units import NS_PER_S
 
 _ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])

@@ -1,0 +1,60 @@
+"""`msgq bag cat`: the messages of a log, one a line."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+from msgq.cli.common.payload import as_text
+from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.decoding.decoders import Undecoded, as_json
+from msgq.recording import LogReader, Message
+from msgq.recording.reader.texts import json_row
+from msgq.units import NS_PER_S
+
+
+@click.command(epilog=options.EXIT_CODES)
+@arguments.logs
+@arguments.selection
+@options.count
+@click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
+@click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
+@options.schemas
+@options.as_json
+def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, as_json: bool, **chosen: Any) -> None:
+    """Show the messages of LOGS, which are one log together, in the order in which they were recorded.
+
+    A line has the time (UTC), the endpoint and what the message says, decoded by the schema of its endpoint, or in
+    hexadecimal where there is none. With --json it is an object, as `msgq bag convert --to jsonl` writes it.
+    """
+    if raw + as_hex + as_json > 1:
+        raise click.UsageError("--raw, --hex and --json: choose one")
+    log = arguments.open_log(logs, **chosen)
+    if raw:
+        for message in islice(log, count):
+            echo_bytes(message.data)
+    else:
+        _show(log, count, as_hex, echo_json if as_json else None)
+    arguments.tell_problems(log)
+
+
+def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None) -> None:
+    for message, value in islice(log.decoded(), count):
+        if show is not None:
+            show(json_row(message, value))
+        else:
+            found = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
+            echo(f"{_time(message)} {message.endpoint}: {as_text(found)}")
+
+
+def _time(message: Message) -> str:
+    seconds, rest = divmod(message.log_time, NS_PER_S)
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}"
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999
+        return str(message.log_time)

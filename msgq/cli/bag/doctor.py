@@ -1,0 +1,48 @@
+"""`msgq bag doctor`: whether files are what MCAP wants."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json, in_units, styled
+from msgq.recording.format import conventions
+from msgq.recording.format.doctor import Examination
+
+_EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@click.command(epilog=_EPILOG)
+@arguments.logs
+@arguments.max_chunk
+@options.as_json
+def command(logs: tuple[Path, ...], max_chunk: int, as_json: bool) -> None:
+    """Check the files of LOGS against the rules of MCAP, and say where they are broken.
+
+    An error is what MCAP forbids, or what contradicts itself; a warning is what it allows but readers suffer from. What
+    `msgq bag recover` can mend, it mends. With --json: an object for each finding, then one for each file.
+    """
+    failed = False
+    output = console()
+    for path in (path for log in logs for path in conventions.segments(log)):
+        examination, found = Examination(path, max_chunk), Counter({"error": 0, "warning": 0})
+        for one in examination:
+            found[one.severity] += 1
+            if as_json:
+                echo_json(one)
+            else:
+                where = styled(f"{one.severity:7}", _COLOURS[one.severity])
+                output.print(where, f"{one.path} at byte {one.offset}: {one.text} [{one.rule}]", soft_wrap=True)
+        failed |= found["error"] > 0
+        facts = examination.facts
+        said = {"messages": facts.counts.total(), "chunks": len(facts.chunks)}
+        said |= {f"{severity}s": count for severity, count in found.items()}
+        if as_json:
+            echo_json({"path": str(path), **said})
+        else:
+            output.print(f"{path}: {', '.join(f'{in_units(count)} {name}' for name, count in said.items())}")
+    sys.exit(failed)

@@ -1,0 +1,95 @@
+"""`msgq bag list`: what a log consists of."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from msgq.cli.bag import arguments
+from msgq.cli.common import options
+from msgq.cli.common.render import console, echo_json
+from msgq.recording import LogReader
+
+_Rows = Iterator[dict[str, Any]]
+
+
+def _chunks(log: LogReader) -> _Rows:
+    for file in log.files:
+        for stretch in file.stretches:
+            yield {
+                "file": str(file.path),
+                "offset": stretch.offset,
+                "length": stretch.length,
+                "uncompressed": stretch.size,
+                "start": stretch.start,
+                "end": stretch.end,
+                "channels": None if stretch.channels is None else len(stretch.channels),
+                "chunked": stretch.is_chunk,
+            }
+
+
+def _channels(log: LogReader) -> _Rows:
+    for file in log.files:
+        counts = file.statistics.channel_message_counts if file.statistics else None
+        for number, channel in sorted(file.described.channels.items()):
+            record = channel.record
+            yield {
+                "file": str(file.path),
+                "id": number,
+                "endpoint": channel.endpoint,
+                "messages": None if counts is None else counts.get(number, 0),
+                "encoding": record.message_encoding,
+                "schema": record.schema.name if record.schema else None,
+                "schema_encoding": record.schema.encoding if record.schema else None,
+                "metadata": dict(record.metadata),
+            }
+
+
+def _attachments(log: LogReader) -> _Rows:
+    for one in log.attachments:
+        yield {
+            "file": str(one.path),
+            "name": one.name,
+            "media_type": one.media_type,
+            "bytes": one.size,
+            "log_time": one.log_time,
+            "create_time": one.create_time,
+        }
+
+
+def _metadata(log: LogReader) -> _Rows:
+    for one in log.metadata:
+        yield {"name": one.name, "values": one.values}
+
+
+_LISTS: dict[str, Callable[[LogReader], _Rows]] = {
+    "chunks": _chunks,
+    "channels": _channels,
+    "attachments": _attachments,
+    "metadata": _metadata,
+}
+
+
+@click.command(epilog=options.EXIT_CODES)
+@click.argument("what", type=click.Choice(list(_LISTS)))
+@arguments.logs
+@arguments.max_chunk
+@options.as_json
+def command(what: str, logs: tuple[Path, ...], max_chunk: int, as_json: bool) -> None:
+    """List the chunks, channels, attachments or metadata of LOGS, as the files say, without reading their messages.
+
+    Messages outside of chunks are listed with the chunks, many together.
+    """
+    log = LogReader(*logs, max_chunk_bytes=max_chunk)
+    rows = list(_LISTS[what](log))
+    if as_json:
+        for row in rows:
+            echo_json(row)
+    elif rows:
+        table = Table(*rows[0])
+        for row in rows:
+            table.add_row(*("-" if value is None else str(value) for value in row.values()))
+        console().print(table)
+    arguments.tell_problems(log)

@@ -1,0 +1,92 @@
+"""What `msgq bag recover` and `msgq bag reindex` have in common."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from typing import NoReturn
+
+import click
+
+from msgq.cli.common import signals
+from msgq.cli.common.render import echo, echo_json, in_bytes, in_units
+from msgq.errors import RecordingError
+from msgq.recording.format import conventions
+from msgq.recording.format.recover import Recovery
+
+
+def options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where to."""
+    for option in (
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path),
+            help="The new file, or of a directory the new directory; it must not exist. For one LOG.",
+        ),
+        click.option("--in-place", is_flag=True, help="Let each new file take the place of the old one, at once."),
+    ):
+        function = option(function)
+    return function
+
+
+def mend(
+    logs: tuple[Path, ...],
+    how: Callable[..., Recovery],
+    what: str,
+    output: Path | None,
+    in_place: bool,
+    max_chunk: int,
+    as_json: bool,
+) -> None:
+    """Do it with all files, and say what was done. what : part of the default names."""
+    if output is not None and in_place:
+        raise click.UsageError("give --output or --in-place, not both")
+    if output is not None and len(logs) != 1:
+        raise click.UsageError(f"--output is for one log, not for {len(logs)}")
+    with signals.interruptible(_leave):
+        for log in logs:
+            for path, there in _ways(log, output, what, in_place):
+                done = how(path, there, in_place=in_place, max_chunk_bytes=max_chunk)
+                echo_json(done) if as_json else _tell(done)
+
+
+def _leave() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _ways(log: Path, output: Path | None, what: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
+    """Give each file, and where its whole one goes; None: beside it, or to its own place."""
+    if in_place or not log.is_dir():
+        yield from ((path, output) for path in conventions.segments(log))
+        return
+    with _new_directory(output or conventions.beside(log.resolve(), what)) as directory:
+        yield from ((path, directory / path.name) for path in conventions.segments(log))
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """Give a new directory, of which nothing is left if not all goes well."""
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise RecordingError(f"cannot create {path}: {error.strerror}", errno=error.errno) from error
+    try:
+        yield path
+    except BaseException:
+        rmtree(path)
+        raise
+
+
+def _tell(done: Recovery) -> None:
+    what = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
+    if not done.changed:
+        state = "has faults that cannot be mended" if any(one.severity == "error" for one in done.left) else "was whole"
+        what += f"; {state}"
+    elif done.cut_bytes or done.damaged_bytes:
+        what += f"; {in_bytes(done.cut_bytes)} cut off, {in_bytes(done.damaged_bytes)} of damage passed over"
+    echo(what)
+    for sentence in done.done:
+        echo(f"  {sentence}")
+    for one in done.left:
+        echo(f"  left: {one}")

@@ -1,0 +1,24 @@
+"""`msgq bag reindex`: all indexes and the summary of a file anew."""
+
+from pathlib import Path
+
+import click
+
+from msgq.cli.bag import arguments, mending
+from msgq.cli.common import options
+from msgq.recording.format import conventions
+from msgq.recording.format.recover import reindex
+
+
+@click.command(epilog=options.EXIT_CODES)
+@arguments.logs
+@mending.options
+@arguments.max_chunk
+@options.as_json
+def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk: int, as_json: bool) -> None:
+    """Write all indexes and the summary of LOGS anew, whatever they were.
+
+    It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
+    file is NAME.reindexed.mcap.
+    """
+    mending.mend(logs, reindex, conventions.REINDEXED, output, in_place, max_chunk, as_json)

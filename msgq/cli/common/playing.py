@@ -1,0 +1,67 @@
+"""What the verbs that play have in common: new names, when programs are over, what was not played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from msgq.cli.common.render import echo
+from msgq.errors import InvalidValueError
+from msgq.selection import chosen
+
+if TYPE_CHECKING:
+    from msgq.recording import Player, PlayerStats
+    from msgq.recording.player.names import Remap
+
+
+def _remapped(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Remap:
+    pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
+    if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
+        raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
+    try:
+        return {chosen(old): new for old, new in pairs.items()}
+    except InvalidValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+remap = click.option(
+    "--remap",
+    multiple=True,
+    metavar="OLD:=NEW",
+    callback=_remapped,
+    help=r"Play it there. OLD may be a pattern for whole names, whose groups NEW repeats: '/(.*):=ros_\1'. Repeatable.",
+)
+
+
+def ending(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say when programs in virtual time are over."""
+    for option in (
+        click.option(
+            "--silence",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            default=10.0,
+            show_default=True,
+            help="With --deterministic: it ends when all is played and so long nobody sent anything.",
+        ),
+        click.option(
+            "--after",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            default=60.0,
+            show_default=True,
+            help="With --deterministic: it ends so long after the last message in any case.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def tell_unplayed(player: Player, stats: PlayerStats) -> None:
+    """Say what was not played, and why."""
+    for name, why in player.skipped.items():
+        echo(f"not played: {name!r}: {why}", err=True)
+    for what, count in stats.unplayed.items():
+        echo(f"not played: {count} messages of {what}", err=True)
