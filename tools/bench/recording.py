@@ -1,49 +1,79 @@
-"""Recording and reading, side by side with what there is: ``python -m tools.bench.recording``.
+"""Recordings, side by side with the libraries that write and read MCAP: ``python -m tools.bench.recording``.
 
-A publisher in another process sends at a steady rate; the highest rate at which nothing is lost counts. The yardsticks
-run in the same minute: mcap's own writer, and plain `write` of as many bytes.
+All take turns in one run, and medians count. Figures are messages per second of CPU time, of the whole process and all
+its threads: with another core that compresses, a wall clock would flatter. ``--json FILE`` keeps all figures.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
-from mcap.writer import Writer
 from rich.console import Console
 from rich.table import Table
 
 import msgq
-from msgq.impl.sources import open_source
-from msgq.kinds import CHANNEL
-from msgq.recording import LogReader, Recorder
-from msgq.recording.format.chunk import Chunk
-from msgq.recording.recorder.capture import Capture
-from tools.bench.workspace import remove_rings
+from msgq.recording import LogReader, Player, Recorder, Writer
+from msgq.recording.reader.copying import write_mcap
+from msgq.schema import Schema
+from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, TYPE
+from tools.bench.workspace import SHARED, remove_rings
 
+OURS = "msgq"
 _SECONDS = 2.0
-_BATCH = 2000
+_SMALL, _LARGE = 64, 65536
+_SCHEMA = Schema(TYPE, "cdr", DEFINITION.encode())
 
 
-def _messages(size: int, count: int) -> np.ndarray:
-    """Compressible as telemetry is: counters and noise."""
-    rows = np.zeros((count, size), np.uint8)
-    rows[:, : size // 2] = np.random.default_rng(1).integers(0, 256, (count, size // 2), np.uint8)
+class Case(NamedTuple):
+    """A row. systems : each takes no argument, and returns how much it did. unit : what is counted."""
+
+    name: str
+    unit: str
+    systems: Mapping[str, Callable[[], float]]
+    aim: str = ""
+
+
+def payloads(size: int, count: int) -> np.ndarray:
+    """Texts in CDR, half of whose bytes are noise: compressible as telemetry is."""
+    rows = np.full((count, size), ord("x"), np.uint8)
+    rows[:, 8 : size // 2] = np.random.default_rng(1).integers(32, 127, (count, size // 2 - 8), np.uint8)
+    rows[:, :4] = (0, 1, 0, 0)
+    rows[:, 4:8] = np.frombuffer(np.uint32(size - 8).tobytes(), np.uint8)
+    rows[:, -1] = 0
     return rows
+
+
+def make(path: Path, size: int, count: int, topics: int = 20) -> Path:
+    """Write a file that every library reads."""
+    rows = payloads(size, 1000)
+    with Writer(path, profile="ros2") as writer:
+        channels = np.array([writer.channel(f"/t{i}", _SCHEMA) for i in range(topics)])
+        for done in range(0, count, len(rows)):
+            times = np.arange(done, done + len(rows)) * 1000
+            writer.write_columns(channels[np.arange(done, done + len(rows)) % topics], rows, times)
+    return path
+
+
+# ---- recording ----
 
 
 def publish(endpoint: str, size: int, rate: float) -> None:
     """In another process: send at a rate until it is time."""
-    rows = _messages(size, max(1, min(_BATCH, (8 << 20) // size)))
+    rows = payloads(size, max(1, min(2000, (8 << 20) // size)))
     pub = msgq.pub_sock(endpoint, segment_size=256 << 20)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -57,8 +87,8 @@ def publish(endpoint: str, size: int, rate: float) -> None:
     sys.stdin.readline()
 
 
-def record(size: int, rate: float, compression: str, where: Path) -> tuple[float, float, int]:
-    """Return messages a second that were published, CPU seconds of ours a second, and what was lost."""
+def record(size: int, rate: float, compression: str, where: Path) -> float:
+    """Record what another process publishes; return how many messages there were, none of which may be lost."""
     endpoint = f"bench-{uuid4().hex[:8]}"
     command = [sys.executable, "-m", "tools.bench.recording", "--publish", endpoint, str(size), str(rate)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
@@ -66,124 +96,169 @@ def record(size: int, rate: float, compression: str, where: Path) -> tuple[float
         assert process.stdout is not None
         process.stdout.readline()
         recorder = Recorder(where / endpoint, [endpoint], compression=compression)
-        used, begin = time.process_time(), time.perf_counter()
         process.stdin.write("go\n")
         sent = int(process.stdout.readline())
         stats = recorder.stop()
-        used, took = time.process_time() - used, time.perf_counter() - begin
         process.stdin.write("over\n")
     remove_rings(endpoint)
     shutil.rmtree(where / endpoint)
-    return sent / took, used / took, sent - stats.messages
+    if stats.lost or stats.messages != sent:
+        print(f"the recorder lost {sent - stats.messages} of {sent}; another rate would be fairer", file=sys.stderr)
+    return stats.messages
 
 
-def highest(size: int, compression: str, rates: list[float], where: Path) -> tuple[float, float]:
-    """Return the highest rate without loss, and the CPU that it took."""
-    best = (0.0, 0.0)
-    for rate in rates:
-        reached, cpu, lost = record(size, rate, compression, where)
-        if lost:
-            break
-        best = max(best, (reached, cpu))
-    return best
+def recording_cases(where: Path, scale: float) -> list[Case]:
+    """Return what is written: by the recorder from a ring, by libraries from payloads that are there."""
+    cases = []
+    for size, rate, count in ((_SMALL, 1.5e6, 200_000), (_LARGE, 6e3, 4000)):
+        rows = [row.tobytes() for row in payloads(size, int(count * scale))]
+        for compression in COMPRESSIONS:
+            systems: dict[str, Callable[[], float]] = {OURS: partial(record, size, rate, compression, where)}
+            for name, library in LIBRARIES.items():
+                if library.write is not None:
+                    systems[name] = _written(library.write, where, rows, compression)
+            aim = ">= 5x foxglove-sdk" if size == _SMALL else "ahead of all"
+            cases.append(Case(f"record {size} B, {compression}", "messages", systems, aim))
+    return cases
 
 
-def mcap_writer(size: int, where: Path) -> float:
-    """Messages a second of the library's own writer, zstd."""
-    rows = [row.tobytes() for row in _messages(size, 50_000)]
-    with (where / "mcap").open("wb") as file:
-        writer = Writer(file)
-        writer.start()
-        channel = writer.register_channel("e", "", 0)
-        begin = time.perf_counter()
-        for sequence, row in enumerate(rows):
-            writer.add_message(channel, sequence, row, sequence, sequence)
-        writer.finish()
-    return len(rows) / (time.perf_counter() - begin)
+def _written(write: Callable[..., None], where: Path, rows: list[bytes], compression: str) -> Callable[[], float]:
+    def run() -> float:
+        path = where / "written.mcap"
+        write(path, rows, compression)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return len(rows)
+
+    return run
 
 
-def plain_write(size: int, where: Path) -> float:
-    """Messages a second of `write` of 1 MiB at a time, to the same disk."""
-    block = os.urandom(1 << 20)
-    begin = time.perf_counter()
-    with (where / "plain").open("wb", buffering=0) as file:
-        for _ in range(1024):
-            file.write(block)
-        os.fdatasync(file.fileno())
-    return 1024 * len(block) / size / (time.perf_counter() - begin)
+# ---- reading ----
 
 
-def reading(size: int, count: int, where: Path) -> float:
-    """Messages a second into Arrow batches, one core."""
-    pub = msgq.pub_sock(f"bench-{uuid4().hex[:8]}", segment_size=256 << 20)
-    with Recorder(where / "log", [pub.endpoint]) as recorder:
-        rows = _messages(size, 10_000)
-        for done in range(0, count, len(rows)):
-            while done - recorder.stats().messages > 500_000:
-                time.sleep(0.01)
-            pub.send_many(rows)
-    pub.close()
-    remove_rings(pub.endpoint)
-    begin = time.perf_counter()
-    read: int = sum(batch.num_rows for batch in LogReader(where / "log").batches())
-    return read / (time.perf_counter() - begin)
+def reading_cases(file: Path, topic: Path, large: Path, where: Path) -> list[Case]:
+    """Return what is read: of a file of small messages, of one with a single topic, and of one of 1 GB."""
+    peers = LIBRARIES.items()
+    return [
+        Case(
+            "iterate",
+            "messages",
+            {OURS: lambda: sum(1 for _ in LogReader(file))}
+            | {name: partial(one.iterate, file) for name, one in peers if one.iterate},
+            ">= 2M/s",
+        ),
+        Case(
+            "decode ROS 2, one by one",
+            "messages",
+            {OURS: lambda: sum(1 for _ in LogReader(topic).decoded())}
+            | {name: partial(one.decode, topic) for name, one in peers if one.decode},
+        ),
+        Case("decode ROS 2, columns", "messages", {OURS: lambda: _columns(topic)}),
+        Case("batches", "messages", {OURS: lambda: sum(b.num_rows for b in LogReader(file).batches())}, ">= 6M/s"),
+        Case("filter: 1 of 20 topics", "messages", {OURS: lambda: _filtered(file, where, ["/t3"])}, ">= 2M/s"),
+        Case("filter: all, chunks as they are", "messages", {OURS: lambda: _filtered(file, where, None)}, "the disk's"),
+        Case("play, unlimited", "messages", {OURS: lambda: _played(file)}, ">= 1M/s"),
+        Case(
+            "what is in 1 GB",
+            "files",
+            {OURS: lambda: float(bool(LogReader(large).endpoints))}
+            | {name: partial(_told, one.told, large) for name, one in peers if one.told},
+            ">= 0.5x mcap",
+        ),
+        Case("begin to play 1 GB", "files", {OURS: lambda: _begun(large)}),
+    ]
 
 
-def taking(send_many: Callable[[np.ndarray], object], endpoint: str, rounds: int = 101) -> float:
-    """Return nanoseconds for each message that the recorder takes, 64 B, the median: of messages that are there."""
-    capture, chunk, times = Capture(), Chunk(1 << 20, 64), []
-    capture.add(open_source(endpoint))
-    rows = _messages(64, 4000)
-    for _ in range(rounds):
-        send_many(rows)
-        begin = time.perf_counter_ns()
-        capture.run(chunk, 0)
-        times.append((time.perf_counter_ns() - begin) / len(rows))
-        assert len(chunk) == len(rows)
-        chunk.clear()
-    return float(np.median(times))
+def _told(told: Callable[[Path], int], file: Path) -> float:
+    """One file whose number of messages was told."""
+    return 1.0 if told(file) else 0.0
 
 
-def taking_both() -> tuple[float, float]:
-    """Return what `taking` costs of a topic, and of a channel, in turn: medians of the same minute."""
-    name = f"bench-{uuid4().hex[:8]}"
-    topic = msgq.pub_sock(name, segment_size=16 << 20)
-    channel = msgq.Channel(name, capacity=8192)
-    publisher = channel.publisher(slots=8192, slot_bytes=64)
-    try:
-        pairs = [(taking(topic.send_many, name), taking(publisher.send_many, CHANNEL.mark + name)) for _ in range(5)]
-        return float(np.median([pair[0] for pair in pairs])), float(np.median([pair[1] for pair in pairs]))
-    finally:
-        channel.unlink()
-        topic.close()
-        remove_rings(name)
+def _columns(file: Path) -> int:
+    return sum(batch.rows.num_rows for batch in LogReader(file).decoded_batches("/t0"))
 
 
-def main() -> None:
+def _filtered(file: Path, where: Path, endpoints: list[str] | None) -> int:
+    log = LogReader(file, endpoints=endpoints)
+    write_mcap([log], where / "filtered.mcap")
+    (where / "filtered.mcap").unlink()
+    return LogReader(file).messages  # so many were looked at
+
+
+def _played(file: Path) -> int:
+    prefix = f"bench-{uuid4().hex[:8]}"
+    player = Player(file, rate=float("inf"), prefix=prefix)
+    stats = player.run()
+    _remove(prefix)
+    return stats.messages
+
+
+def _begun(file: Path) -> float:
+    prefix = f"bench-{uuid4().hex[:8]}"
+    player = Player(file, prefix=prefix, paused=True)
+    player.stop()
+    _remove(prefix)
+    return 1
+
+
+def _remove(prefix: str) -> None:
+    for path in SHARED.glob(f"msgq*_{prefix}"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# ---- the run ----
+
+
+def measure(cases: list[Case], repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Return how much each system did a second of CPU time, in each case: all take turns."""
+    found: dict[str, dict[str, list[float]]] = {case.name: {name: [] for name in case.systems} for case in cases}
+    for _ in range(repeats):
+        for case in cases:
+            for name, run in case.systems.items():
+                begin = time.process_time()
+                done = run()
+                found[case.name][name].append(done / (time.process_time() - begin))
+    return found
+
+
+def table(cases: list[Case], found: dict[str, dict[str, list[float]]]) -> Table:
+    """Return the medians, and ours divided by the best of the others."""
+    names = [OURS, *LIBRARIES]
+    shown = Table("what", "a CPU second", *names, "ours / best", "aim", title=f"load {os.getloadavg()[0]:.1f}")
+    for case in cases:
+        medians = {name: median(values) for name, values in found[case.name].items()}
+        others = [value for name, value in medians.items() if name != OURS]
+        ratio = f"{medians[OURS] / max(others):.2f}x" if others else "-"
+        figures = [f"{medians[name]:,.0f}" if name in medians else "-" for name in names]
+        shown.add_row(case.name, case.unit, *figures, ratio, case.aim)
+    return shown
+
+
+def main(arguments: Any) -> None:
     """Print the table."""
-    table = Table("what", "messages/s", "cores", title=f"load {os.getloadavg()[0]:.1f}", title_justify="left")
-    small = [1e6, 2e6, 3e6, 4e6, 6e6]
-    large = [5e3, 1e4, 2e4, 3e4, 4e4]
+    scale = 0.1 if arguments.quick else 1.0
     with tempfile.TemporaryDirectory(prefix="msgq-bench-") as name:
         where = Path(name)
-        for size, compression, rates in ((64, "none", small), (64, "zstd", small), (65536, "none", large)):
-            rate, cpu = highest(size, compression, rates, where)
-            table.add_row(f"recorded, {size} B, {compression}", f"{rate:,.0f}", f"{cpu:.2f}")
-        of_topic, of_channel = taking_both()
-        table.add_row("taken, 64 B, from a topic", f"{1e9 / of_topic:,.0f}", f"{of_topic:.1f} ns each")
-        ratio = f"{of_channel:.1f} ns each, {of_channel / of_topic:.2f} x the topic's"
-        table.add_row("taken, 64 B, from a channel", f"{1e9 / of_channel:,.0f}", ratio)
-        table.add_row("mcap's writer, 64 B, zstd", f"{mcap_writer(64, where):,.0f}", "1")
-        table.add_row("plain write, 64 KiB", f"{plain_write(65536, where):,.0f}", "1")
-        table.add_row("read into Arrow, 64 B, zstd", f"{reading(64, 3_000_000, where):,.0f}", "1")
-    Console().print(table)
+        file = make(where / "small.mcap", _SMALL, int(1_000_000 * scale))
+        topic = make(where / "topic.mcap", _SMALL, int(500_000 * scale), 1)
+        large = make(where / "large.mcap", 1000, int(1_000_000 * scale))
+        cases = [*recording_cases(where, scale), *reading_cases(file, topic, large, where)]
+        if arguments.only:
+            cases = [case for case in cases if arguments.only in case.name]
+        found = measure(cases, 3 if arguments.quick else arguments.repeats)
+    Console(width=180).print(table(cases, found))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--publish", nargs=3, metavar=("ENDPOINT", "SIZE", "RATE"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.publish:
-        publish(arguments.publish[0], int(arguments.publish[1]), float(arguments.publish[2]))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, three times")
+    parser.add_argument("--only", metavar="TEXT", help="cases with this in their names")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    if given.publish:
+        publish(given.publish[0], int(given.publish[1]), float(given.publish[2]))
     else:
-        main()
+        main(given)

@@ -31,7 +31,7 @@ def extension(source: str) -> Extension:
     return Extension(
         source.removesuffix(".pyx").replace("/", "."),
         [source],
-        include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl"],
+        include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl", "msgq"],
         define_macros=[("_GNU_SOURCE", "1")],
         extra_compile_args=["-std=gnu11", "-O3"],
         depends=needed(source),

@@ -1,0 +1,150 @@
+"""Decoding, side by side with the libraries that decode ROS 2: ``python -m tools.bench.columns``.
+
+Files of one endpoint each are read by the column and one by one; figures are as those of ``tools.bench.recording``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from mcap.reader import make_reader
+from mcap_ros2.decoder import DecoderFactory
+from rich.console import Console
+from rich.table import Table
+from rosbags.typesys import Stores, get_typestore
+
+from msgq.recording import LogReader, Writer
+from msgq.schema import Schema
+from tools.bench.recording import Case, measure
+
+STORE = get_typestore(Stores.ROS2_HUMBLE)
+COLUMNS, VALUES, TABLE = "columns", "one by one", "to_arrow"
+NAMES = (COLUMNS, TABLE, VALUES, "mcap-ros2-support", "rosbags")
+
+
+def _of(name: str, *values: Any) -> Any:
+    return STORE.types[name](*values)
+
+
+def _header(i: int) -> Any:
+    return _of("std_msgs/msg/Header", _of("builtin_interfaces/msg/Time", i, 7), "base_link")
+
+
+def imu(i: int, noise: np.ndarray[Any, Any]) -> Any:
+    """Return numbers and three matrices, 320 bytes."""
+    vector = _of("geometry_msgs/msg/Vector3", *noise[:3])
+    turned = _of("geometry_msgs/msg/Quaternion", *noise[:4])
+    return _of("sensor_msgs/msg/Imu", _header(i), turned, noise[:9], vector, noise[9:18], vector, noise[18:27])
+
+
+def cloud(i: int, noise: np.ndarray[Any, Any]) -> Any:
+    """Return 20,000 points of 16 bytes."""
+    fields = [_of("sensor_msgs/msg/PointField", name, 4 * k, 7, 1) for k, name in enumerate("xyzi")]
+    data = np.resize(noise.view(np.uint8), 320_000)
+    return _of("sensor_msgs/msg/PointCloud2", _header(i), 1, 20_000, fields, False, 16, 320_000, data, True)
+
+
+def transforms(i: int, noise: np.ndarray[Any, Any]) -> Any:
+    """Return ten transforms, each with two texts."""
+    moved = _of("geometry_msgs/msg/Vector3", *noise[:3]), _of("geometry_msgs/msg/Quaternion", *noise[:4])
+    one = _of("geometry_msgs/msg/Transform", *moved)
+    stamped = [_of("geometry_msgs/msg/TransformStamped", _header(i), f"joint{k}", one) for k in range(10)]
+    return _of("tf2_msgs/msg/TFMessage", stamped)
+
+
+ROS = {
+    "Imu": ("sensor_msgs/msg/Imu", imu, 100_000),
+    "TFMessage": ("tf2_msgs/msg/TFMessage", transforms, 10_000),
+    "PointCloud2": ("sensor_msgs/msg/PointCloud2", cloud, 300),
+}
+STRUCT = np.dtype([("t", "<i8"), ("x", "<f8"), ("v", "<f4", (6,))])
+
+
+def make(path: Path, schema: Schema, payloads: list[bytes], count: int) -> Path:
+    """Write a file of one endpoint: the payloads again and again."""
+    with Writer(path, profile="ros2", compression="none") as writer:
+        channel = writer.channel("/a", schema)
+        for i in range(count):
+            writer.write(channel, payloads[i % len(payloads)], 1000 * i)
+    return path
+
+
+def files(where: Path, scale: float) -> dict[str, Path]:
+    """Write a file of each kind."""
+    noise = np.random.default_rng(1).random((100, 30))
+    made = {}
+    for name, (of, message, count) in ROS.items():
+        schema = Schema(of, "cdr", STORE.generate_msgdef(of, ros_version=2)[0].encode())
+        payloads = [bytes(STORE.serialize_cdr(message(i, noise[i]), of)) for i in range(100)]
+        made[name] = make(where / f"{name}.mcap", schema, payloads, int(count * scale))
+    texts = [json.dumps({"t": i, "x": i / 3, "name": "joint", "v": [1, 2, 3]}).encode() for i in range(100)]
+    made["json"] = make(where / "json.mcap", Schema("J", "json"), texts, int(50_000 * scale))
+    described = Schema("S", "struct", json.dumps(np.lib.format.dtype_to_descr(STRUCT)).encode())
+    structs = [np.zeros(1, STRUCT).tobytes()]
+    return made | {"struct": make(where / "struct.mcap", described, structs, int(200_000 * scale))}
+
+
+def _by_mcap(path: Path, decode: Callable[[Any, Any], Any]) -> int:
+    with path.open("rb") as file:
+        return sum(1 for schema, _, message in make_reader(file).iter_messages() if decode(schema, message) or True)
+
+
+def _mcap_ros2(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in make_reader(file, decoder_factories=[DecoderFactory()]).iter_decoded_messages())
+
+
+def cases(made: dict[str, Path]) -> list[Case]:
+    """Return what is decoded, and by whom."""
+    found = []
+    for name, path in made.items():
+        systems: dict[str, Callable[[], float]] = {
+            COLUMNS: partial(_columns, path),
+            TABLE: partial(_table, path),
+            VALUES: partial(_values, path),
+        }
+        if name in ROS:
+            systems["mcap-ros2-support"] = partial(_mcap_ros2, path)
+            systems["rosbags"] = partial(_by_mcap, path, lambda schema, m: STORE.deserialize_cdr(m.data, schema.name))
+        found.append(Case(name, "messages", systems))
+    return found
+
+
+def _columns(path: Path) -> int:
+    return sum(batch.messages for batch in LogReader(path).decoded_batches("/a"))
+
+
+def _table(path: Path) -> int:
+    return int(LogReader(path).to_arrow("/a").num_rows)
+
+
+def _values(path: Path) -> int:
+    return sum(1 for _ in LogReader(path).decoded())
+
+
+def main(arguments: Any) -> None:
+    """Print the medians."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        rows = cases(files(Path(directory), arguments.scale))
+        measure(rows, 1)  # imports, and memory
+        found = measure(rows, arguments.repeats)
+    shown = Table("messages a CPU second", *NAMES)
+    for row in rows:
+        figures = [f"{median(found[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
+        shown.add_row(row.name, *figures)
+    Console().print(shown)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.columns", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the files")
+    main(parser.parse_args())

@@ -1,0 +1,158 @@
+"""Libraries that write and read MCAP, each as its users would use it: what `recording.py` sets ours beside."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+COMPRESSIONS = ("none", "zstd")
+TYPE, DEFINITION = "std_msgs/msg/String", "string data"
+
+
+class Library(NamedTuple):
+    """One of them. None: it cannot do that.
+
+    Attributes
+    ----------
+    package : that is imported.
+    write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
+    iterate, decode : read a file with a schema of ROS 2, as bytes and as values; return how many messages.
+    told : returns how many messages a file has, as it says.
+    """
+
+    package: str
+    write: Callable[[Path, Sequence[bytes], str], None] | None = None
+    iterate: Callable[[Path], int] | None = None
+    decode: Callable[[Path], int] | None = None
+    told: Callable[[Path], int] | None = None
+
+
+def _mcap_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
+    from mcap.writer import CompressionType, Writer
+
+    kind = CompressionType.ZSTD if compression == "zstd" else CompressionType.NONE
+    with path.open("wb") as file:
+        writer = Writer(file, compression=kind)
+        writer.start()
+        channels = [writer.register_channel(f"/t{i}", "", 0) for i in range(20)]
+        for time, data in enumerate(payloads):
+            writer.add_message(channels[time % 20], time, data, time, time)
+        writer.finish()
+
+
+def _mcap_iterate(path: Path) -> int:
+    from mcap.reader import make_reader
+
+    with path.open("rb") as file:
+        return sum(1 for _ in make_reader(file).iter_messages())
+
+
+def _mcap_decode(path: Path) -> int:
+    from mcap.reader import make_reader
+    from mcap_ros2.decoder import DecoderFactory
+
+    with path.open("rb") as file:
+        reader = make_reader(file, decoder_factories=[DecoderFactory()])
+        return sum(1 for _ in reader.iter_decoded_messages())
+
+
+def _mcap_count(path: Path) -> int:
+    from mcap.reader import make_reader
+
+    with path.open("rb") as file:
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    assert summary.statistics is not None
+    return summary.statistics.message_count
+
+
+def _foxglove_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
+    import foxglove
+    from foxglove.mcap import MCAPCompression, MCAPWriteOptions
+
+    context = foxglove.Context()
+    options = MCAPWriteOptions(compression=MCAPCompression.Zstd if compression == "zstd" else None)
+    with foxglove.open_mcap(path, context=context, writer_options=options):
+        schema = foxglove.Schema(name=TYPE, encoding="ros2msg", data=DEFINITION.encode())
+        given: Any = {"message_encoding": "cdr", "schema": schema, "context": context}
+        channels = [foxglove.Channel(f"/t{i}", **given) for i in range(20)]
+        for time, data in enumerate(payloads):
+            channels[time % 20].log(data, log_time=time)
+
+
+def _rosbags_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
+    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
+
+    bag = Writer(path, version=9, storage_plugin=StoragePlugin.MCAP)
+    if compression == "zstd":
+        bag.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
+    with bag as writer:
+        kind: dict[str, Any] = {"msgdef": DEFINITION, "rihs01": "RIHS01_" + "0" * 64}
+        channels = [writer.add_connection(f"/t{i}", TYPE, **kind) for i in range(20)]
+        for time, data in enumerate(payloads):
+            writer.write(channels[time % 20], time, data)
+
+
+def _rosbags_iterate(path: Path) -> int:
+    from rosbags.rosbag2 import Reader
+
+    with Reader(path) as reader:
+        return sum(1 for _ in reader.messages())
+
+
+def _rosbags_decode(path: Path) -> int:
+    from rosbags.rosbag2 import Reader
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS2_JAZZY)
+    count = 0
+    with Reader(path) as reader:
+        for connection, _, data in reader.messages():
+            store.deserialize_cdr(data, connection.msgtype)
+            count += 1
+    return count
+
+
+def _rosbags_count(path: Path) -> int:
+    from rosbags.rosbag2 import Reader
+
+    with Reader(path) as reader:
+        return int(reader.message_count)
+
+
+def _pybag_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
+    """Its writer takes values of ROS only."""
+    from pybag.mcap_writer import McapFileWriter
+    from pybag.ros2.humble.std_msgs import String
+
+    texts = [String(data="x" * (len(payloads[0]) - 9))] * len(payloads)
+    chunk: Any = {"chunk_size": 1 << 20, "chunk_compression": compression}
+    with McapFileWriter.open(path, **chunk) as writer:
+        for time, text in enumerate(texts):
+            writer.write_message(f"/t{time % 20}", time, text)
+
+
+def _pybag_decode(path: Path) -> int:
+    from pybag.mcap_reader import McapFileReader
+
+    with McapFileReader.from_file(path) as reader:
+        return sum(1 for _ in reader.messages(reader.get_topics()))
+
+
+def _pybag_count(path: Path) -> int:
+    from pybag.mcap_reader import McapFileReader
+
+    with McapFileReader.from_file(path) as reader:
+        return sum(reader.get_message_count(topic) for topic in reader.get_topics())
+
+
+_ALL = {
+    "mcap": Library("mcap", _mcap_write, _mcap_iterate, _mcap_decode, _mcap_count),
+    "foxglove-sdk": Library("foxglove", _foxglove_write),
+    "pybag-sdk": Library("pybag", _pybag_write, None, _pybag_decode, _pybag_count),
+    "rosbags": Library("rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count),
+}
+#: Those that are installed.
+LIBRARIES = {name: one for name, one in _ALL.items() if importlib.util.find_spec(one.package)}
