@@ -300,6 +300,11 @@ def spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
     return result
 
 
+def side_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the side segments of a prefix's rings, and what their file names start with."""
+    return (f"{SHARED_MEMORY}/{SIDE}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, SIDE)
+
+
 def topic_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds the rings of a prefix, and what their file names start with."""
     return (f"{SHARED_MEMORY}/{RING}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RING)

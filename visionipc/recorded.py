@@ -1,17 +1,21 @@
 """Frames as recordings have them, in the form that viewers know: ROS 2's sensor_msgs, in CDR.
 
-Formats: https://docs.ros.org/en/rolling/p/sensor_msgs/ (Image, CompressedImage); CDR as in OMG's DDS-RTPS.
+Formats: https://docs.ros.org/en/rolling/p/sensor_msgs/ (Image, CompressedImage).
 """
 
 from __future__ import annotations
 
 import re
-import struct
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgq.schema import Schema
 from msgq.units import NS_PER_S
 from visionipc.formats import FrameFormat, Geometry
+
+if TYPE_CHECKING:
+    from msgq.decoding.definitions import Struct
+    from msgq.decoding.values import ValueReader
 
 _HEADER = "std_msgs/Header header\n"
 _SEPARATOR = "=" * 80
@@ -52,7 +56,6 @@ _FORMATS = {name: pixels for pixels, name in _ENCODINGS.items()}
 _CHANNELS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
 _PLANAR = (FrameFormat.NV12, FrameFormat.YUV420P)
 _FLOAT = re.compile(r"32FC(\d{1,5})")
-_ENCAPSULATION = b"\0\1\0\0"
 
 
 class Picture(NamedTuple):
@@ -72,79 +75,59 @@ class Picture(NamedTuple):
     data: Any
 
 
-class CdrWriter:
-    """Writes CDR. Alignment counts from behind the encapsulation's four bytes.
+def header(frame_id: int, timestamp_sof: int) -> dict[str, Any]:
+    """Return the header of a picture, as its messages have it."""
+    stamp = {"sec": timestamp_sof // NS_PER_S & 0x7FFFFFFF, "nanosec": timestamp_sof % NS_PER_S}
+    return {"stamp": stamp, "frame_id": str(frame_id)}
 
-    Attributes
-    ----------
-    data : what was written.
+
+def message(schema: Schema, value: dict[str, Any]) -> bytes:
+    """Return an IMAGE or a COMPRESSED_IMAGE with these fields; bytes among them are copied once."""
+    from msgq.decoding.cdr_writing import cdr_bytes
+
+    return cdr_bytes(_struct(schema), value)
+
+
+def fields(data: bytes) -> dict[str, Any]:
+    """Return the fields of an IMAGE, anybody's.
+
+    Raises
+    ------
+    ValueError : it is none.
     """
-
-    def __init__(self, frame_id: int, timestamp_sof: int) -> None:
-        """Begin with the header of a picture."""
-        self.data = bytearray(_ENCAPSULATION)
-        self.put("i", timestamp_sof // NS_PER_S & 0x7FFFFFFF)
-        self.put("I", timestamp_sof % NS_PER_S)
-        self.text(str(frame_id))
-
-    def put(self, form: str, value: int) -> None:
-        """Write a number, as `struct` has it."""
-        size = struct.calcsize(f"<{form}")
-        self.data += bytes(-(len(self.data) - len(_ENCAPSULATION)) % size) + struct.pack(f"<{form}", value)
-
-    def text(self, text: str) -> None:
-        """Write a string."""
-        self.sequence(text.encode() + b"\0")
-
-    def sequence(self, data: Any) -> None:
-        """Write bytes of any number."""
-        view = memoryview(data).cast("B")
-        self.put("I", len(view))
-        self.data += view
+    try:
+        return _reader().read(bytes(data))
+    except ValueError as error:
+        raise ValueError(f"it is no picture: {error}") from None
 
 
-class _CdrReader:
-    """Reads what `CdrWriter` writes."""
+@lru_cache
+def _struct(schema: Schema) -> Struct:
+    from msgq.decoding.structs import schema_struct
 
-    def __init__(self, data: bytes) -> None:
-        if not data.startswith(_ENCAPSULATION):
-            raise ValueError("it is no picture in little-endian CDR")
-        self._data = memoryview(data)[len(_ENCAPSULATION) :]
-        self._place = 0
+    return schema_struct(schema)
 
-    def number(self, form: str) -> int:
-        size = struct.calcsize(f"<{form}")
-        start = self._place + -self._place % size
-        self._place = start + size
-        try:
-            value: int = struct.unpack_from(f"<{form}", self._data, start)[0]
-        except struct.error:
-            raise ValueError("it is no picture: it ends too early") from None
-        return value
 
-    def sequence(self) -> memoryview[int]:
-        size = self.number("I")
-        found = self._data[self._place : self._place + size]
-        if len(found) != size:
-            raise ValueError("it is no picture: it ends too early")
-        self._place += size
-        return found
+@lru_cache
+def _reader() -> ValueReader:
+    from msgq.decoding.values import ValueReader
 
-    def text(self) -> str:
-        return bytes(self.sequence()).rstrip(b"\0").decode(errors="replace")
+    return ValueReader(_struct(IMAGE), is_cdr=True)
 
 
 def image(picture: Picture) -> bytes:
     """Return a frame as a `sensor_msgs/msg/Image`."""
     layout = picture.layout
-    cdr = CdrWriter(picture.frame_id, picture.timestamp_sof)
-    cdr.put("I", layout.height)
-    cdr.put("I", layout.width)
-    cdr.text(f"32FC{layout.channels}" if layout.format is FrameFormat.FLOAT32 else _ENCODINGS[layout.format])
-    cdr.put("B", 0)
-    cdr.put("I", layout.stride)
-    cdr.sequence(picture.data)
-    return bytes(cdr.data)
+    value = {
+        "header": header(picture.frame_id, picture.timestamp_sof),
+        "height": layout.height,
+        "width": layout.width,
+        "encoding": f"32FC{layout.channels}" if layout.format is FrameFormat.FLOAT32 else _ENCODINGS[layout.format],
+        "is_bigendian": 0,
+        "step": layout.stride,
+        "data": picture.data,
+    }
+    return message(IMAGE, value)
 
 
 def picture(data: bytes, uv_offset: int | None = None) -> Picture:
@@ -159,20 +142,18 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     ------
     ValueError : it is none of ours, or does not say all of it; its layout is not possible.
     """
-    cdr = _CdrReader(data)
-    sof = cdr.number("I") * NS_PER_S + cdr.number("I")
-    frame_id = cdr.text()
-    height, width = cdr.number("I"), cdr.number("I")
-    pixels, channels = _format(cdr.text())
-    cdr.number("B")
-    stride, content = cdr.number("I"), cdr.sequence()
+    said = fields(data)
+    stamp, frame_id = said["header"]["stamp"], said["header"]["frame_id"]
+    height, width, stride, content = said["height"], said["width"], said["step"], said["data"]
+    pixels, channels = _format(said["encoding"])
     if uv_offset is None:
         uv_offset = stride * height if pixels in _PLANAR else 0
         if pixels in _PLANAR and len(content) != uv_offset * 3 // 2:
             raise ValueError("there are gaps between its planes, and recordings do not say where these are")
     layout = Geometry(pixels, width, height, stride, uv_offset, len(content), channels)
     layout.check("")
-    return Picture(layout, int(frame_id) & 0xFFFFFFFF if frame_id.isdecimal() else 0, sof, content)
+    number = int(frame_id) & 0xFFFFFFFF if frame_id.isdecimal() else 0
+    return Picture(layout, number, stamp["sec"] * NS_PER_S + stamp["nanosec"], content)
 
 
 def _format(encoding: str) -> tuple[FrameFormat, int]:

@@ -211,11 +211,14 @@ def outlived_by_child(endpoint: str) -> None:
     """Publish; say the id of a child that lives on; wait to be killed."""
     pub = connect("zmq", "PubSocket", endpoint)
     pub.wait_for_readers(DEADLINE, n=1)
+    forked, tells = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.closerange(0, 3)
+        os.write(tells, b"!")
         threading.Event().wait(DEADLINE)
         os._exit(0)
+    os.read(forked, 1)  # until it runs, and has let go of what is its parent's, the address is its own as well
     pub.send(b"first")
     say(pid)
     hear()

@@ -53,7 +53,8 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "schema_spare": (208, 8),
         "ring_tail": (216, 8),
         "tracked": (224, 8),
-        "schema_pad": (232, 24),
+        "uncounted": (232, 8),
+        "schema_pad": (240, 16),
         "publishers": (256, 2048),
         "readers": (2304, 16384),
         "schema_name": (18688, 192),
@@ -299,7 +300,7 @@ def test_golden_bytes_of_a_topic(prefix: str) -> None:
     assert milestone <= write_pointer
     assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[milestone], 0)
     assert words(side, 192, 2)[0] % 2 == 0
-    assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, schema_pad"
+    assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, uncounted, schema_pad"
     assert words(side, 200) == (len(schema.data),)
     assert side[18688:18694] == b"Point\0"
     assert side[18880:18885] == b"json\0"
@@ -313,7 +314,7 @@ def test_golden_bytes_of_a_tracked_topic(prefix: str) -> None:
         stats = pub.stats()
         side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
     ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
-    assert words(side, 224, 4) == (1, 0, 0, 0), "tracked, schema_pad"
+    assert words(side, 224, 4) == (1, 0, 0, 0), "tracked, uncounted, schema_pad"
     assert words(side, 256 + 64, 3) == (2, 2, 3), "begun, sent, bytes: payload only"
     assert (stats.messages, stats.bytes) == (2, 3)
     size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384)

@@ -28,7 +28,6 @@ from msgq import (
 )
 from msgq.figures import channels, endpoints, meters, queues, records, topics
 from msgq.impl.ground import poller
-from msgq.recording.format import recover
 
 TOP = {
     "NOBLOCK",
@@ -154,13 +153,14 @@ RECORDS = {
     stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early until",
     channels.PublisherInfo: "name pid",
     channels.ChannelMessage: "position publish_time origin_time publisher",
-    msgq.Schema: "name encoding data identity layout version",
+    msgq.Schema: "name encoding data identity layout version schema_encoding",
     bridge.Flow: "topic direction host messages bytes lost dropped state",
     recording.EndpointInfo: "endpoint schema messages bytes first_time last_time lost epochs largest tracked kind "
     "options publishers",
     recording.Problem: "path offset reason errno",
     recording.Undecoded: "data reason",
-    recover.Recovery: "path changed messages chunks cut_bytes damaged_bytes",
+    recording.Recovery: "path output changed messages chunks cut_bytes damaged_bytes done left",
+    recording.Finding: "path offset severity rule text",
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
     visionipc.Geometry: "format width height stride uv_offset size channels",
@@ -211,9 +211,11 @@ FUNCTIONS = {
     bridge.Bridge.stop: "(self)",
     bridge.Bridge.flows: "(self)",
     bridge.Bridge.close: "(self)",
-    recover.recover: "(path, output=None, max_chunk_bytes=268435456)",
+    recording.recover: "(path, output=None, *, in_place=False, max_chunk_bytes=268435456)",
+    recording.reindex: "(path, output=None, *, in_place=False, max_chunk_bytes=268435456)",
+    recording.examine: "(path, max_chunk_bytes=268435456)",
     recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, "
-    "max_chunk_bytes=268435456)",
+    "max_chunk_bytes=268435456, clock='host', schemas=None)",
     recording.LogReader.array: "(self, endpoint)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
@@ -237,7 +239,8 @@ FUNCTIONS = {
     recording.Player.close: "(self)",
     recording.Player.stats: "(self)",
     recording.played: "(log, by='publish_time', remap=mappingproxy({}))",
-    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}), faults=None)",
+    recording.replay: "(log, *programs, seed=0, by='publish_time', remap=mappingproxy({}), faults=None, "
+    "silence=10.0, after=60.0)",
     selection.Selection: "(wanted=None, unwanted=())",
     selection.chosen: "(text)",
     selection.expression: "(text)",
@@ -422,16 +425,18 @@ def test_names_of_the_simulation() -> None:
     assert simulation.Sent._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
     assert simulation.Played._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
     assert simulation.Source._fields == ("kind", "publisher", "key", "options")
-    members = {"add", "clock", "decisions", "on", "play", "prepare", "run", "sent", "sent_on"}
+    members = {"add", "clock", "decisions", "on", "play", "prepare", "run", "run_out", "sent", "sent_on"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
 def test_names_of_recordings() -> None:
-    reading = {"EndpointInfo", "LogReader", "Message", "Problem", "Undecoded"}
+    reading = {"Attachment", "EndpointInfo", "Header", "LogReader", "Message", "Metadata", "Problem"}
+    reading |= {"DecodedBatch", "Schemas", "Undecoded"}
     playing = {"Player", "PlayerStats", "played", "replay"}
     comparing = {"Comparison", "Difference", "Tally", "Tolerance", "compare"}
-    recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats"}
-    assert set(recording.__all__) == reading | playing | comparing | recorded
+    recorded = {"FrameChoice", "Limits", "Recorder", "RecorderStats", "Writer"}
+    mending = {"Finding", "Recovery", "examine", "recover", "reindex"}
+    assert set(recording.__all__) == reading | playing | comparing | recorded | mending
     names = ("endpoint", "data", "log_time", "publish_time", "sequence", "epoch", "schema", "origin_time", "source")
     assert recording.Message._fields == names
     members = {
@@ -446,9 +451,11 @@ def test_names_of_recordings() -> None:
         "is_tracked",
         "messages",
     }
-    members |= {"channels", "history", "size", "split", "start_time"}
+    members |= {"attachments", "channels", "headers", "history", "metadata", "size", "split", "start_time"}
+    members |= {"bursts", "counts", "decoded_batches", "figured", "sum_up", "to_arrow", "to_pandas"}
+    members |= {"to_parquet", "to_polars"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
-    members = {"close", "pause", "paused", "resume", "run", "seek", "stats", "step", "stop"}
+    members = {"close", "pause", "paused", "rate", "resume", "run", "seek", "set_rate", "skip", "stats", "step", "stop"}
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 

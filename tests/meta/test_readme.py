@@ -18,6 +18,7 @@ from tests.meta.sources import ROOT
 PAGES = (
     "README.md",
     "docs/channels.md",
+    "docs/decoding.md",
     "docs/fake-events.md",
     "docs/lake.md",
     "docs/masters.md",
@@ -26,6 +27,7 @@ PAGES = (
     "docs/recording.md",
     "docs/records.md",
     "docs/simulation.md",
+    "docs/tables.md",
     "docs/tracking.md",
     "docs/visionipc.md",
 )

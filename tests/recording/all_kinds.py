@@ -13,7 +13,7 @@ from msgq import queue_events
 from msgq.queue_events import Event
 from msgq.record_changes import Change, change_schema, packed
 from msgq.recording.format import conventions
-from msgq.recording.format.new_log import LogWriter, new_log
+from msgq.recording.format.new_log import Writer
 from msgq.schema import Schema
 from msgq.source import Source
 from visionipc.recorded import IMAGE
@@ -32,7 +32,7 @@ SCHEMA = Schema("text", "json")
 class Log:
     """Writes one, message by message; times are ms from its beginning."""
 
-    def __init__(self, writer: LogWriter) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._channels: dict[Any, int] = {}
         self._counts: dict[Any, int] = {}
@@ -43,12 +43,11 @@ class Log:
         key = endpoint, source, schema
         if key not in self._channels:
             tracked = source.kind == "topic" and age_ns is not None
-            self._channels[key] = self._writer.new_channel(
-                endpoint, schema, len(self._channels) + 1, conventions.RECEIVED, tracked, source
-            )
+            said = conventions.channel_metadata(len(self._channels) + 1, conventions.RECEIVED, tracked, source)
+            self._channels[key] = self._writer.channel(endpoint, schema, metadata=said)
         time = BEGIN + round(ms * MS)
         origin = 0 if age_ns is None else time - age_ns
-        self._writer.add(self._channels[key], 0, time, time, data, origin)
+        self._writer.write(self._channels[key], data, time, sequence=0, origin_time=origin)
 
     def topic(self, ms: float, data: bytes, name: str = "topic", age_ns: int | None = None) -> None:
         self.add(ms, name, data, Source(), SCHEMA, age_ns)
@@ -107,7 +106,7 @@ def picture(data: bytes, frame_id: int, encoding: str, height: int, width: int, 
 
 def write(path: Path, fill: Any) -> Path:
     """Write a log; `fill` gets a `Log`."""
-    with new_log(path) as writer:
+    with Writer(path) as writer:
         fill(Log(writer))
     return path
 

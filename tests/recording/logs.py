@@ -83,6 +83,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "uncompressed": {"compression": CompressionType.NONE},
     "unchunked": {"use_chunking": False},
     "no index": {"index_types": IndexType.NONE},
+    "schemas in chunks only": {"repeat_schemas": False},
     "no summary": {
         "index_types": IndexType.NONE,
         "repeat_channels": False,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,18 @@ def halves():
     numbers, out = msgq.sub_sock("number"), msgq.pub_sock("half")
     while True:
         out.send(json.dumps(json.loads(numbers.receive()) / 2).encode())
+
+def patient():
+    numbers, out = msgq.sub_sock("number", timeout=100), msgq.pub_sock("half")
+    while True:
+        message = numbers.receive()
+        if message is not None:
+            out.send(json.dumps(json.loads(message) / 2).encode())
+
+def restless():
+    numbers, out = msgq.sub_sock("number", timeout=1000), msgq.pub_sock("half")
+    while True:
+        out.send(numbers.receive() or b"null")
 
 count = 0
 
@@ -59,6 +72,17 @@ def test_plays(prefix: str, tmp_path: Path) -> None:
     assert [topic.endpoint for topic in stats.topics()] == ["clock", "new"]
 
 
+def test_patterns_rename(prefix: str, tmp_path: Path) -> None:
+    names = ("/camera/front", "/camera/rear", "speed")
+    path = write_log(tmp_path / "a.mcap", *((name, BEGIN + i, b"%d" % i) for i, name in enumerate(names)))
+    run("play", path, "--remap", r"/camera/(.*):=cam_\1", "--remap", "speed:=velocity")
+    assert [topic.endpoint for topic in stats.topics()] == ["cam_front", "cam_rear", "velocity"]
+    run("play", path, "--remap", "/camera/*:=all", code=1)
+    run("play", path, "--remap", r"/camera/*:=\1", code=1)
+    run("play", path, "--endpoint", "/camera/front")
+    assert "camera.front" in [topic.endpoint for topic in stats.topics()]
+
+
 def test_selection(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *((name, BEGIN + i * NS, b"%d" % i) for i, name in enumerate("abcabc")))
     sub = msgq.sub_sock("b")
@@ -75,6 +99,8 @@ def test_selection(prefix: str, tmp_path: Path) -> None:
         ("--rate", 0),
         ("--remap", "a"),
         ("--remap", "a:=b", "--remap", "a:=c"),
+        ("--remap", "(:=b"),
+        ("--deterministic", "json:loads", "--silence", -1),
         ("--loop", "--loops", 2),
         ("--reference", "x"),
         ("--tolerance", "a=1"),
@@ -132,38 +158,88 @@ def test_ends_properly_when_told_to(prefix: str, tmp_path: Path, number: Any) ->
     assert stats.topic("number").publisher is None
 
 
-def test_keys(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000, NS)
-    sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
+@contextmanager
+def at_terminal(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Play on a terminal of its own; give the process, and our end of the terminal."""
     ours, theirs = pty.openpty()
     terminal = {
         "stdin": theirs,
         "stdout": theirs,
         "stderr": theirs,
         "start_new_session": True,
-        "env": {**os.environ, "TERM": "xterm"},
+        "env": {**os.environ, "TERM": "xterm", "COLUMNS": "150"},
     }
-    with playing(path, "--paused", preexec_fn=take_terminal, **terminal) as process:
+    with playing(*arguments, preexec_fn=take_terminal, **terminal) as process:
         os.close(theirs)
-        shown = b""
-        while b"paused" not in shown:
-            shown += os.read(ours, 4096)
+        try:
+            yield process, ours
+        finally:
+            os.close(ours)
+
+
+def shown_until(terminal: int, text: str) -> str:
+    """Return what a terminal shows, up to and with a text."""
+    shown = b""
+    until = time.monotonic() + DEADLINE
+    while text not in shown.decode(errors="replace"):
+        assert select.select([terminal], [], [], max(0, until - time.monotonic()))[0], shown
+        shown += os.read(terminal, 4096)
+    return shown.decode(errors="replace")
+
+
+def ended(process: subprocess.Popen[str], terminal: int) -> int:
+    """Return the exit code of who plays; what it still shows is read, for it would wait for that."""
+    with suppress(OSError):  # the terminal is gone
+        while select.select([terminal], [], [], DEADLINE)[0]:
+            os.read(terminal, 4096)
+    return process.wait(DEADLINE)
+
+
+def test_keys(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
+    with at_terminal(path, "--paused") as (process, terminal):
+        shown = shown_until(terminal, "paused")
+        assert "of 999.0 s" in shown
         for number, key in enumerate((b"s", b"\x1b[C", b"s")):
-            os.write(ours, key)
+            os.write(terminal, key)
             assert sub.receive() == b"%d" % number
-        os.write(ours, b" ")
+        os.write(terminal, b" ")
         before = time.monotonic()
         assert sub.receive() == b"3"
         assert time.monotonic() - before > 0.5
-        os.write(ours, b"q")
-        while process.poll() is None:
-            try:
-                shown += os.read(ours, 4096)
-            except OSError:  # it is gone
-                break
-        assert process.wait(DEADLINE) == 0
-    os.close(ours)
-    assert b"of 999.0 s" in shown
+        os.write(terminal, b"q")
+        assert ended(process, terminal) == 0
+
+
+def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
+    with at_terminal(path, "--paused") as (process, terminal):
+        assert "space: pause" in shown_until(terminal, "q: quit")
+        for keys, number in ((b"fffs", 15), (b"bs", 10), (b"s", 11), (b"fbs", 11)):
+            os.write(terminal, keys)
+            assert sub.receive() == b"%d" % number
+        os.write(terminal, b"\x1b[A+\x1b[A")
+        shown_until(terminal, "rate 8,")
+        os.write(terminal, b"-\x1b[B")
+        shown_until(terminal, "rate 2,")
+        os.write(terminal, b"-------------------")
+        shown_until(terminal, "rate 0.000976562,")
+        os.write(terminal, b"+" * 22)
+        shown_until(terminal, "rate inf,")
+        os.write(terminal, b"x\x1b[Hq")  # keys that mean nothing, and the last one
+        assert ended(process, terminal) == 0
+
+
+def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    with at_terminal(path, "--paused", "--rate", "inf") as (process, terminal):
+        shown_until(terminal, "rate inf,")
+        os.write(terminal, b"-")
+        shown_until(terminal, "rate 1024,")
+        os.write(terminal, b" ")
+        assert ended(process, terminal) == 0
 
 
 def take_terminal() -> None:
@@ -205,6 +281,23 @@ def test_deterministic(tmp_path: Path, program: str) -> None:
     assert "the same: 10 messages of 1 endpoints" in run("play", log, "--deterministic", f"{program}:halves").stdout
     result = run("play", log, "--deterministic", f"{program}:forgetful", code=1)
     assert "'half' message 0" in result.stdout
+
+
+def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: Path, program: str) -> None:
+    log = numbers(tmp_path / "a.mcap")
+    assert "the same: 10 messages" in run("play", log, "--deterministic", f"{program}:patient").stdout
+    result = run("play", log, "--deterministic", f"{program}:restless", "--after", 5, "--silence", 2)
+    assert "the same: 15 messages" in result.stdout
+    result = run("play", log, "--deterministic", f"{program}:restless", "--silence", 0.5)
+    assert "the same: 10 messages" in result.stdout
+
+
+def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None:
+    log = numbers(tmp_path / "a.mcap", endpoint="/old/number")
+    kept = tmp_path / "kept.mcap"
+    arguments = ("play", log, "--remap", r"/old/(.*):=\1", "--deterministic", f"{program}:halves")
+    run(*arguments, "-o", kept)
+    assert "the same: 10 messages of 1 endpoints" in run(*arguments, "--reference", kept).stdout
 
 
 def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None:

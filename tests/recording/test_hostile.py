@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcap import records
+from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encoded, message, write, write_foreign
+from msgq.recording.format.container import summary
+from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encoded, head, message, write, write_foreign
 
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
 BAD: dict[str, tuple[bytes, str]] = {
@@ -56,6 +59,34 @@ def test_a_wrong_summary_is_not_believed(tmp_path: Path) -> None:
         log = LogReader(path)
         assert len(list(log)) == 300
         assert reason in str(log.problems)
+
+
+def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
+    """Whoever selects a time by it may miss messages."""
+    path = tmp_path / "a.mcap"
+    part = chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
+    start = len(head())
+    index = records.ChunkIndex(len(part), start, "zstd", 50, 7, 0, {}, 5, 90)
+    parts = [(Opcode.CHUNK_INDEX, encoded(index))]
+    data = head() + part + encoded(records.DataEnd(0))
+    path.write_bytes(data + summary(len(data), parts))
+    log = LogReader(path)
+    assert log.files[0].complete
+    assert not log.problems
+    assert [m.log_time for m in log] == [5, 10]
+    assert ["5 to 7 instead of 5 to 10" in problem.reason for problem in log.problems] == [True]
+
+
+@pytest.mark.parametrize("kind", ["unchunked", "uncompressed", "zstd"])
+def test_no_flipped_bit_goes_unsaid(tmp_path: Path, kind: str) -> None:
+    """Chunks have CRCs of their own; messages outside of them are covered by that of the data section."""
+    path = write_foreign(tmp_path / "a.mcap", count=10, **FOREIGN[kind], enable_data_crcs=True)
+    good, data = list(LogReader(path)), path.read_bytes()
+    assert not LogReader(path).problems
+    for place in range(len(MAGIC), len(data) - len(MAGIC), 3):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        log = LogReader(path)
+        assert list(log) == good or log.problems, place
 
 
 def read_all(path: Path) -> None:

@@ -40,7 +40,7 @@ def test_batches_and_pieces_and_a_choice_have_the_same_messages(tmp_path: Path, 
 def test_recovered_it_is_a_file_for_other_readers(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     path = case.write(tmp_path / "a.mcap")
-    done = recover(path)
+    done = recover(path, in_place=True)
     log = LogReader(path)
     assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
     assert done.messages == len(case.messages)

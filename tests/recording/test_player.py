@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -220,17 +221,54 @@ def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
         virtual(log, remap={front: rear})
 
 
-def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"{unique('camera')}/image")
+def test_topics_of_ros_are_played_with_dots(sent: Any, tmp_path: Path, unique: Any) -> None:
+    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"/{unique('camera')}/image")
     player = virtual(path)
-    assert list(player.skipped) == [f"{unique('camera')}/image"]
+    assert player.endpoints == (f"{unique('camera')}.image", unique("a"))
+    assert not player.skipped
+    player.run()
+    assert [(name, int(data)) for _, name, data in sent] == [(player.endpoints[(i + 1) % 2], i) for i in range(4)]
+    sent.clear()
+    virtual(path, remap={f"/{unique('camera')}/image": unique("image")}).run()
+    assert [(name, int(data)) for _, name, data in sent][1] == (unique("image"), 1)
+
+
+def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, tmp_path: Path, unique: Any) -> None:
+    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), "/..")
+    player = virtual(path)
+    assert list(player.skipped) == ["/.."]
     player.run()
     assert [int(data) for *_, data in sent] == [0, 2]
     sent.clear()
-    virtual(path, remap={f"{unique('camera')}/image": unique("image")}).run()
+    virtual(path, remap={"/..": unique("image")}).run()
     assert [int(data) for *_, data in sent] == [0, 1, 2, 3]
     with pytest.raises(errors.RecordingError, match="remap what"):
         virtual(LogReader(path, exclude=[unique("a")]))
+
+
+def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
+    names = [f"/{unique('ros')}/{name}" for name in ("camera/front", "camera/rear", "lidar")]
+    path = numbered(tmp_path / "a.mcap", 3, NS, *names)
+    pattern = re.compile(rf"^/{unique('ros')}/camera/")
+    player = virtual(path, remap={pattern: "/old/", names[2]: unique("laser")})
+    assert player.endpoints == ("old.front", "old.rear", unique("laser"))
+    player.run()
+    assert [name for _, name, _ in sent] == list(player.endpoints)
+    assert [m.endpoint for m in played(LogReader(path), remap={pattern: r"/old/"})][:2] == ["old.front", "old.rear"]
+    with pytest.raises(errors.InvalidValueError, match=r"nowhere.* cannot be remapped"):
+        virtual(path, remap={re.compile("nowhere"): "x"})
+    with pytest.raises(errors.InvalidValueError, match="invalid group reference"):
+        virtual(path, remap={pattern: r"\1"})
+    with pytest.raises(errors.InvalidValueError, match=r"both .*front.* and .*rear"):
+        virtual(path, remap={re.compile(".*camera.*"): "both"})
+
+
+def test_names_that_would_be_the_same_are_refused(tmp_path: Path, unique: Any) -> None:
+    names = f"/{unique('a')}/b", f"{unique('a')}.b"
+    path = numbered(tmp_path / "a.mcap", 2, NS, *names)
+    with pytest.raises(errors.InvalidValueError, match=re.escape(f"both {names[0]!r} and {names[1]!r}")):
+        virtual(path)
+    assert virtual(path, remap={names[0]: unique("c")}).endpoints == (unique("c"), names[1])
 
 
 def test_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
@@ -240,6 +278,10 @@ def test_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
     assert [value for _, value in ticks] == [BEGIN + i * NS // 4 for i in range(9)]
     assert all(abs(now - ticks[0][0] - (value - BEGIN)) < NS // 1000 for now, value in ticks)
     assert done.messages == 3
+    sent.clear()
+    path = numbered(tmp_path / "b.mcap", 3, NS // 1000, unique("a"))
+    virtual(path, clock_endpoint=unique("clock"), clock_hz=750, rate=math.inf).run()
+    assert [endpoint for _, endpoint, _ in sent] == [unique(name) for name in ("clock", "a", "a", "clock", "a")]
     with pytest.raises(errors.InvalidValueError, match="clock"):
         virtual(path, clock_endpoint=unique("a"))
 
@@ -416,6 +458,143 @@ def test_seek(prefix: str, tmp_path: Path) -> None:
         player.step()
         assert sub.receive() == b"11"
         player.seek(1000)  # to the end
+        player.resume()
+        assert sub.receive() == b"99"
+        assert task.result().passes == 1
+
+
+def published(*topics: str) -> int:
+    """Return how many messages were published on some topics."""
+    return sum(stats.topic(topic).messages or 0 for topic in topics)
+
+
+def has_sent(player: Player, count: int) -> bool:
+    return player.stats().messages >= count
+
+
+def test_after_a_pause_nothing_more_is_sent(prefix: str, tmp_path: Path) -> None:
+    """Also when it plays as fast as it can, and comes to its turn again and again before the one who asks."""
+    path = numbered(tmp_path / "a.mcap", 20_000, 1000, "a", "b")
+    with Player(path, rate=math.inf, loops=None) as player:
+        task = running(player)
+        wait_until(lambda: player.stats().messages)
+        for _ in range(20):
+            player.pause()
+            sent = published("a", "b")
+            assert sent == player.stats().messages
+            time.sleep(0.002)  # in which it would send thousands
+            assert published("a", "b") == sent
+            player.step(3)
+            wait_until(partial(has_sent, player, sent + 3))
+            assert player.stats().messages == sent + 3
+            player.resume()
+            wait_until(partial(has_sent, player, sent + 4))
+        player.stop()
+        assert task.result().unplayed == {}
+
+
+def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any, token: str) -> None:
+    """Failure would mean: a player that plays as fast as it can is paused when it has nothing to do, and not before."""
+    asked: list[Task] = []
+    count = 0
+
+    class Asking(fake.PubSocket):
+        def send(self: Any, data: Any, /, flags: int = 0, *, origin_time: int = 0) -> None:
+            nonlocal count
+            count += 1
+            if count == 1000:
+                asked.append(Task(player.pause))
+                wait_until(lambda: player._asking)
+
+    monkeypatch.setattr(fake, "PubSocket", Asking)
+    path = write_log(tmp_path / "a.mcap", *((token, BEGIN + i, b"") for i in range(100_000)))
+    with Player(path, backend="fake", rate=math.inf) as player:
+        task = running(player)
+        wait_until(lambda: asked)
+        asked[0].result()
+        assert count < 1100
+        player.stop()
+        assert task.result().messages == count
+
+
+def test_all_arrives_in_order_whatever_is_sent_at_once(prefix: str, tmp_path: Path) -> None:
+    """Small and large ones, more than a part of a burst, beside messages that go one by one."""
+    random = np.random.default_rng(1)
+    sizes = np.where(random.random(3000) < 0.01, 300_000, random.integers(0, 50, 3000)).tolist()
+    names = [f"e{i}" for i in random.integers(0, 4, 3000)]
+    messages = [(name, BEGIN + i * 1000, b"%d " % i + bytes(sizes[i])) for i, name in enumerate(names)]
+    path = write_log(tmp_path / "a.mcap", *messages)
+    subs = {f"e{i}": msgq.SubSocket() for i in range(4)}
+    for name, sub in subs.items():
+        sub.connect(msgq.context, name, segment_size=64 << 20)
+    done = Player(path, rate=math.inf, clock_endpoint="clock", clock_hz=1e5).run()
+    assert (done.messages, done.bytes) == (3000, sum(len(data) for *_, data in messages))
+    for name, sub in subs.items():
+        assert msgq.drain_sock_raw(sub) == [data for there, _, data in messages if there == name]
+
+
+def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_path: Path, monkeypatch: Any) -> None:
+    sizes = [10, 500_000, 20, 500_000, 30]
+    path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
+    monkeypatch.setattr("msgq.recording.player.outline.Outline._note", lambda self, *_: self._largest.update({0: 1}))
+    sub = msgq.sub_sock("e")
+    done = Player(path).run()
+    assert [len(data) for data in msgq.drain_sock_raw(sub)] == [10, 20, 30]
+    assert (done.messages, done.bytes) == (3, 60)
+    assert [(count, "500000 bytes does not fit" in what) for what, count in done.unplayed.items()] == [(2, True)]
+
+
+def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
+    path = numbered(tmp_path / "a.mcap", 6, NS, token)
+    player = virtual(path)
+    clock = CLOCKS[-1]
+    waited = clock.wait
+
+    def wait(changed: threading.Condition, seconds: float) -> None:
+        if len(sent) == 2 and player.rate == 1:  # a quarter of a second behind the second message
+            clock.now += NS // 4
+            player.set_rate(2)
+        elif len(sent) == 4 and player.rate == 2:
+            player.set_rate(math.inf)
+        else:
+            waited(changed, seconds)
+
+    clock.wait = wait
+    player.run()
+    assert [round((now - sent[0][0]) / NS, 3) for now, *_ in sent] == [0, 1, 1.625, 2.125, 2.125, 2.125]
+    for rate in (0, -1, math.nan):
+        with pytest.raises(errors.InvalidValueError, match="rate"):
+            player.set_rate(rate)
+
+
+def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> None:
+    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    with Player(path, paused=True) as player:
+        task = running(player)
+        player.step(3)
+        wait_until(lambda: player.stats().messages == 3)
+        player.set_rate(1e6)
+        assert (player.paused, player.stats().position, player.rate) == (True, 2, 1e6)
+        player.resume()
+        assert task.result().messages == 100
+
+
+def test_skip(prefix: str, tmp_path: Path) -> None:
+    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
+    with Player(path, paused=True) as player:
+        task = running(player)
+        player.skip(20)
+        player.skip(20.5)
+        player.step()
+        assert sub.receive() == b"41"
+        player.skip(-11)
+        player.step()
+        assert sub.receive() == b"30"
+        player.skip(-1000)
+        player.step()
+        assert sub.receive() == b"0"
+        player.skip(1000)
         player.resume()
         assert sub.receive() == b"99"
         assert task.result().passes == 1

@@ -15,7 +15,8 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.record_changes import Change, change_schema, packed
-from msgq.recording import LogReader, Player
+from msgq.recording import LogReader, Player, Writer
+from msgq.recording.format import conventions
 from msgq.source import Source
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
@@ -305,14 +306,28 @@ def test_remaps_are_within_a_kind(log: Any) -> None:
         Player(path, remap={"queue/jobs": "queue/a/b"})
 
 
-def test_topics_of_others_with_names_like_ours_are_no_endpoints(log: Any) -> None:
+def test_topics_of_others_with_names_like_ours_stay_topics(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1", "channel/ros")
         log.topic(1, b"2")
 
     _, player = play(log(fill))
-    assert player.endpoints == ("topic",)
-    assert "channel/ros" in player.skipped
+    assert player.endpoints == ("channel.ros", "topic")
+    assert not player.skipped
+
+
+def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path) -> None:
+    """Whoever described the channel last had small ones."""
+    with Writer(tmp_path / "a.mcap") as writer:
+        for name, size in (("front", 4096), ("rear", 64)):
+            told = Source("channel", name, options=json.dumps({"slot_bytes": size}))
+            number = writer.channel("channel/c", metadata=conventions.channel_metadata(1, "", source=told))
+            writer.write(number, bytes(size), BEGIN)
+    with Player(tmp_path / "a.mcap") as player:
+        subscriber = msgq.Channel("c").subscriber()
+        done = player.run()
+    assert (done.messages, done.unplayed) == (2, {})
+    assert [len(subscriber.receive(timeout=0) or b"") for _ in range(2)] == [4096, 64]
 
 
 def test_zmq_has_topics_only(log: Any) -> None:

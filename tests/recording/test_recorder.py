@@ -167,7 +167,7 @@ def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:
             inode = os.stat(stats.topic("e").path).st_ino
-            wait_until(lambda: [s.source.inode for s in recorder._sources.all] == [inode])  # noqa: B023
+            wait_until(lambda: [s.source.inode for s in recorder._sources.all.values()] == [inode])  # noqa: B023
             pub.send(b"%d" % life)
             taken(recorder, life)
         unlink_topic("e")
@@ -483,7 +483,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, st
     recorder = start(frames=[FrameChoice(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
     pub = msgq.pub_sock("e")
-    while not any(endpoint == "e" for endpoint in recorder._sources._known):
+    while not any(endpoint == "e" for endpoint in recorder._sources._named):
         pub.send(b"x")
         camera.send(0, bytes(64 * 48 * 3 // 2))
         time.sleep(0.001)

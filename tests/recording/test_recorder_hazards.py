@@ -82,12 +82,9 @@ def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path
     wait_until(recorded)
 
 
-def test_memory_takes_a_chunk_that_is_larger_than_the_queue(
-    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("msgq.recording.recorder.recorder._QUEUE_BYTES", 0)
+def test_memory_takes_chunks_that_are_larger_than_the_queue(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, **QUICK)
+    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, queue_bytes=0, **QUICK)
     for count in range(1, 50):
         pub.send(b"x")
         wait_until(partial(lambda sent: recorder.stats().messages == sent, count))
@@ -122,7 +119,7 @@ def test_a_forked_child_leaves_the_recording_alone(prefix: str, tmp_path: Path) 
             free.wait(10)
 
     def leave() -> None:
-        for forbidden in (recorder.stop, recorder.pause, recorder.resume, recorder.snapshot):
+        for forbidden in (recorder.stop, recorder.pause, recorder.resume, recorder.snapshot, recorder.stats):
             with pytest.raises(errors.ForkedSocketError, match="parent's"):
                 forbidden()
         recorder.__exit__(None, None, None)
@@ -184,15 +181,23 @@ def test_a_file_that_cannot_be_begun_is_not_left(prefix: str, tmp_path: Path) ->
 # ---- rings that are made anew ----
 
 
-def test_what_was_unread_of_a_ring_that_is_gone_is_lost(prefix: str) -> None:
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
+    capture, chunk = Capture(), Chunk(4096, 1024)
+    sources = RecordedEndpoints(capture, Selection(), None)
     with msgq.pub_sock("e") as pub:
         sources.look()
         pub.send_many([b"x"] * 10)
         unlink_topic("e")
-    with msgq.pub_sock("e"):
-        sources.look()
-        assert sources.losses() == {"e": 10}
+        with msgq.pub_sock("e") as successor:
+            successor.send(b"y")
+            sources.look()
+            capture.run(chunk, 0)
+            pub.send(b"x")  # it has not noticed
+            sources.notice()
+            assert len(sources.all) == 2
+            capture.run(chunk, 0)
+    sources.notice()
+    assert (len(chunk), sources.losses(), len(sources.all)) == (12, {"e": 0}, 1)
 
 
 def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:

@@ -138,7 +138,7 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
     for life in (1, 2):
         channel = msgq.Channel("c")
         inode = channel._hub.inode
-        wait_until(lambda: [one.source.inode for one in recorder._sources.all] == [inode])  # noqa: B023
+        wait_until(lambda: [one.source.inode for one in recorder._sources.all.values()] == [inode])  # noqa: B023
         publisher = channel.publisher()
         publisher.send(b"%d" % life)
         taken(recorder, life)
@@ -341,7 +341,7 @@ def test_what_a_killed_recorder_wrote_has_all_kinds_before_and_after_recovery(pr
     [segment] = (tmp_path / "log").glob("*.mcap")
     before = [(m.endpoint, m.data, m.source) for m in LogReader(segment)]
     assert sorted(name for name, _, _ in before) == sorted(10 * EVERYTHING)
-    assert recover(segment).messages == 50
+    assert recover(segment, in_place=True).messages == 50
     assert [(m.endpoint, m.data, m.source) for m in LogReader(segment)] == before
 
 

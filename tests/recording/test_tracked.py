@@ -17,9 +17,9 @@ import msgq
 from msgq.errors import StateError
 from msgq.impl.ground import clock
 from msgq.recording import LogReader, Player, Recorder
-from msgq.recording.format import origins
+from msgq.recording.format import conventions, origins
 from msgq.recording.format.container import HEAD, MAGIC
-from msgq.recording.format.new_log import new_log
+from msgq.recording.format.new_log import Writer
 from msgq.recording.format.recover import recover
 from msgq.recording.reader.copying import write_mcap, write_pieces
 
@@ -118,13 +118,13 @@ def _pieces(path: Path, out: Path) -> LogReader:
     log = LogReader(path)
     assert log.start_time is not None
     assert log.end_time is not None
-    assert len(list(write_pieces([path], out, (log.end_time - log.start_time) // 3, "zstd"))) > 1
+    assert len(list(write_pieces(log, out, (log.end_time - log.start_time) // 3, "zstd"))) > 1
     return LogReader(out)
 
 
 def _recovered(path: Path, out: Path) -> LogReader:
     out.write_bytes(path.read_bytes()[:-100])
-    assert recover(out).changed
+    assert recover(out, in_place=True).changed
     return LogReader(out)
 
 
@@ -178,13 +178,14 @@ def test_an_untracked_recording_has_no_such_record(prefix: str, tmp_path: Path) 
 def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path) -> None:
     start = clock.time_ns()
     ages = [0, 1_000, 5_000_000, 3_000_000_000]
-    with new_log(tmp_path / "log.mcap") as writer:
-        channel = writer.new_channel("tracked", None, 1, tracked=True)
-        plain = writer.new_channel("plain", None, 1)
+    with Writer(tmp_path / "log.mcap") as writer:
+        tracked = conventions.channel_metadata(1, conventions.PUBLISHED, tracked=True)
+        channel = writer.channel("tracked", metadata=tracked)
+        plain = writer.channel("plain", metadata=conventions.channel_metadata(1, conventions.PUBLISHED))
         for number, age in enumerate(ages):
             now = start + number * 1_000_000
-            writer.add(channel, number, now, now, b"%d" % number, now - age if age else 0)
-            writer.add(plain, number, now, now, b"plain")
+            writer.write(channel, b"%d" % number, now, origin_time=now - age if age else 0)
+            writer.write(plain, b"plain", now)
     with msgq.sub_sock("tracked", timeout=0) as sub, msgq.sub_sock("plain", timeout=0) as other:
         Player(tmp_path / "log.mcap").run()
         found = [sub.receive_tracked() for _ in ages]

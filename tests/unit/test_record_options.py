@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from msgq import errors
+from msgq.decoding.decoders import Decoders
 from msgq.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
 from msgq.errors import (
     CorruptSegmentError,
@@ -24,7 +25,6 @@ from msgq.errors import (
 from msgq.figures import Participant
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value
-from msgq.recording.reader.decoders import Decoders
 from msgq.recording.reader.message import Message
 from msgq.schema import Schema
 
@@ -81,7 +81,7 @@ class TestDtypes:
         readable = case not in ("text", "nested", "long double")
         data = bytes(range(1, dtype.itemsize + 1)) if readable else bytes(dtype.itemsize)
         message = Message("records", data, 0, 0, 0, 0, struct_schema(dtype))
-        decoded = Decoders().value(message)
+        decoded = Decoders().value(message.schema, message.data)
         assert decoded == np.frombuffer(data, dtype)[0]
         assert decoded.dtype.names == dtype.names
         assert decoded.dtype.kind == dtype.kind

@@ -1,1 +1,0 @@
-"""Payloads as Arrow values."""

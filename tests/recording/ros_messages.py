@@ -1,0 +1,60 @@
+"""Messages of ROS, by another hand than what reads them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from msgq import Schema
+from msgq.decoding.definitions import Array, Number, Sequence, Struct, Text, Type
+from msgq.decoding.structs import schema_struct
+
+CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
+FORMATS = dict(zip(CODES, "?bBhHiIqQfd", strict=True))
+POINT = Schema("geometry_msgs/msg/Point", "cdr", b"float64 x\nfloat64 y\nuint8[2] flags\nint32[] more")
+
+
+class Encoder:
+    """Writes messages of any definition."""
+
+    def __init__(self, is_cdr: bool, order: str) -> None:
+        self.is_cdr, self.order = is_cdr, order
+        self.data = b""
+
+    def number(self, code: str, value: Any) -> None:
+        form = FORMATS[code]
+        if self.is_cdr:
+            self.data += bytes(-len(self.data) % struct.calcsize(form))
+        self.data += struct.pack(self.order + form, value)
+
+    def put(self, of: Type, value: Any) -> None:
+        match of:
+            case Number(code=code):
+                self.number(code, value)
+            case Text():
+                content = value.encode() + (b"\0" if self.is_cdr else b"")
+                self.number("u4", len(content))
+                self.data += content
+            case Struct(fields=fields):
+                for name, kind in fields:
+                    self.put(kind, value[name])
+            case Array(of=inner) | Sequence(of=inner):
+                if isinstance(of, Sequence):
+                    self.number("u4", len(value))
+                for one in value:
+                    self.put(inner, one)
+
+    def message(self, of: Struct, value: Any) -> bytes:
+        self.data = b""
+        self.put(of, value)
+        head = (b"\0\1\0\0" if self.order == "<" else b"\0\0\0\0") if self.is_cdr else b""
+        return head + self.data
+
+
+def point(i: int) -> dict[str, Any]:
+    return {"x": i / 2, "y": -float(i), "flags": bytes([i % 256, 7]), "more": list(range(i % 3))}
+
+
+def point_bytes(i: int) -> bytes:
+    value = point(i) | {"flags": list(point(i)["flags"])}
+    return Encoder(True, "<").message(schema_struct(POINT), value)

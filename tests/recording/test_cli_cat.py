@@ -1,0 +1,95 @@
+"""`msgq bag cat`, `msgq bag list` and `msgq bag convert -o -`: looking into a log."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from msgq.recording.format.new_log import Writer
+from msgq.schema import Schema
+from tests.command import run
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    with Writer(tmp_path / "a.mcap") as writer:
+        json_channel = writer.channel("json", Schema("Number", "json", b"{}"))
+        plain = writer.channel("plain\x1b[2J")
+        writer.write(json_channel, b'{"a": [1, 2]}', 1 * SECOND)
+        writer.write(plain, b"\1\2\3\4\5", 2 * SECOND + 5, 2 * SECOND)
+        writer.write(json_channel, b"{", 3 * SECOND)
+    return tmp_path / "a.mcap"
+
+
+def test_cat_shows_what_messages_say(log: Path) -> None:
+    first, second, third = run("bag", "cat", log).stdout.splitlines()
+    assert first == '1970-01-01T00:00:01.000000000 json: {"a": [1, 2]}'
+    assert second == "1970-01-01T00:00:02.000000005 plain\\x1b[2J: 01 02030405"
+    assert third.startswith("1970-01-01T00:00:03.000000000 json: 7b  (json: ")
+
+
+def test_cat_of_some(log: Path) -> None:
+    assert len(run("bag", "cat", "-n", 2, log).stdout.splitlines()) == 2
+    assert run("bag", "cat", "--endpoint", "json", "--hex", log).stdout.splitlines()[1].endswith("json: 7b")
+    assert run("bag", "cat", "-e", "plain", "--raw", log).stdout_bytes == b"\1\2\3\4\5"
+    assert "choose one" in run("bag", "cat", "--raw", "--json", log, code=2).output
+
+
+def test_json_lines_are_the_same_everywhere(log: Path) -> None:
+    shown = run("bag", "cat", "--json", log).stdout
+    assert shown == run("bag", "convert", "--to", "jsonl", "-o", "-", log).stdout
+    assert [json.loads(line).get("value") for line in shown.splitlines()] == [{"a": [1, 2]}, None, None]
+
+
+def test_convert_to_the_standard_output(log: Path) -> None:
+    rows = list(csv.reader(run("bag", "convert", "--to", "csv", "-o", "-", log).stdout.splitlines()))
+    assert [row[0] for row in rows] == ["endpoint", "json", "plain\x1b[2J", "json"]
+    assert "needs a file" in run("bag", "convert", "--to", "parquet", "-o", "-", log, code=2).output
+
+
+def test_lists(log: Path) -> None:
+    (chunk,) = [json.loads(line) for line in run("bag", "list", "chunks", "--json", log).stdout.splitlines()]
+    assert (chunk["start"], chunk["end"], chunk["channels"], chunk["chunked"]) == (SECOND, 3 * SECOND, 2, True)
+    first, second = [json.loads(line) for line in run("bag", "list", "channels", "--json", log).stdout.splitlines()]
+    assert (first["endpoint"], first["messages"], first["schema_encoding"]) == ("json", 2, "jsonschema")
+    assert (second["endpoint"], second["messages"], second["schema"]) == ("plain\x1b[2J", 1, None)
+    assert "\x1b" not in run("bag", "list", "channels", log).stdout
+
+
+@pytest.fixture
+def attached(tmp_path: Path) -> Path:
+    with Writer(tmp_path / "b.mcap") as writer:
+        writer.write(writer.channel("a"), b"1", 5)
+        writer.attach("maps/../map.txt", b"here", "text/plain", create_time=3)
+        writer.attach("notes", b"\1" * 9)
+        writer.add_metadata("place", {"city": "Oslo"})
+    return tmp_path / "b.mcap"
+
+
+def test_lists_of_what_is_beside_messages(attached: Path) -> None:
+    lines = run("bag", "list", "attachments", "--json", attached).stdout.splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["name"], first["media_type"], first["bytes"], first["create_time"]) == (
+        "maps/../map.txt",
+        "text/plain",
+        4,
+        3,
+    )
+    assert (second["name"], second["log_time"]) == ("notes", 5)
+    said = [json.loads(line) for line in run("bag", "list", "metadata", "--json", attached).stdout.splitlines()]
+    assert {"name": "place", "values": {"city": "Oslo"}} in said
+
+
+def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
+    run("bag", "extract", attached, "-o", tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
+        "map.txt": b"here",
+        "notes": b"\1" * 9,
+    }
+    assert "exists" in run("bag", "extract", attached, "-o", tmp_path / "out", "--name", "notes", code=1).output
+    assert "no attachment 'x'" in run("bag", "extract", attached, "-o", tmp_path / "x", "--name", "x", code=1).output

@@ -1,0 +1,78 @@
+"""Messages are made below Python as `Message._make` makes them, and only of bytes that are there."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import InvalidValueError
+from msgq.recording.reader.message import Message
+from msgq.recording.reader.messages import messages
+from msgq.recording.reader.ordering import FoundMessages
+from msgq.schema import Schema
+from msgq.source import TOPIC, Source
+
+CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), Source("channel", "me"))]
+
+
+def found(**others: Any) -> FoundMessages:
+    rows: dict[str, Any] = {
+        "code": np.array([0, 1, 0], np.int32),
+        "sequence": np.array([7, 2**32 - 1, 9]),
+        "log_time": np.array([1, 2, 2**63 - 2]),
+        "publish_time": np.array([0, 1, 2]),
+        "offset": np.array([0, 3, 5]),
+        "length": np.array([3, 2, 0]),
+        "origin_time": np.array([0, 5, 6]),
+    }
+    return FoundMessages(b"abcde", **rows | others)
+
+
+def test_they_are_what_make_makes() -> None:
+    made = messages(found(), 0, 3, CHANNELS)
+    assert made == [
+        Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC),
+        Message("b", b"de", 2, 1, 2**32 - 1, 2, CHANNELS[1][2], 5, CHANNELS[1][3]),
+        Message("a", b"", 2**63 - 2, 2, 9, 1, None, 6, TOPIC),
+    ]
+    assert all(type(one) is Message and len(one) == len(Message._fields) for one in made)
+    assert messages(found(), 1, 2, CHANNELS) == made[1:2]
+    assert (
+        messages(
+            replace(found(), content=b"", length=np.zeros(3, np.int64), offset=np.zeros(3, np.int64)), 0, 1, CHANNELS
+        )[0].data
+        == b""
+    )
+    assert not any(gc.is_tracked(one) for one in made)
+
+
+@pytest.mark.parametrize(
+    ("what", "values"),
+    [("code", [2, 0, 0]), ("code", [-1, 0, 0]), ("length", [6, 0, 0]), ("length", [-1, 0, 0]), ("offset", [3, 0, 0])],
+)
+def test_bytes_that_are_not_there(what: str, values: list[int]) -> None:
+    wrong = found(**{what: np.array(values, np.int32 if what == "code" else np.int64)})
+    with pytest.raises(InvalidValueError):
+        messages(wrong, 0, 1, CHANNELS)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 1), (0, 4)])
+def test_rows_that_are_not_there(begin: int, end: int) -> None:
+    with pytest.raises(InvalidValueError):
+        messages(found(), begin, end, CHANNELS)
+
+
+def test_nothing_is_lost_or_kept() -> None:
+    """The count of references to what channels share comes back to what it was."""
+    schema = CHANNELS[1][2]
+    counts = [sys.getrefcount(schema)]
+    made = messages(found(), 0, 3, CHANNELS)
+    counts.append(sys.getrefcount(schema))
+    del made
+    counts.append(sys.getrefcount(schema))
+    assert counts == [counts[0], counts[0] + 1, counts[0]]

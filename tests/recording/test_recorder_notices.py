@@ -1,0 +1,469 @@
+"""Endpoints that appear while the recorder runs: noticed at once, by inotify, and recorded from their beginning."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq import naming, timing
+from msgq.impl.ring.topic import unlink_topic
+from msgq.recording import LogReader, Recorder
+from msgq.recording.recorder import endpoints
+from msgq.recording.recorder import recorder as recording
+from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.endpoints import RecordedEndpoints
+from msgq.selection import Selection
+from tests.support import DEADLINE, Child, wait_until
+
+
+@pytest.fixture
+def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Recorder]]:
+    """A function that starts a recorder which never looks by itself."""
+    monkeypatch.setattr(recording, "_LOOK_S", float("inf"))
+    made: list[Recorder] = []
+
+    def started(**options: Any) -> Recorder:
+        made.append(Recorder(tmp_path / "log", **{"chunk_seconds": 2 * DEADLINE, **options}))
+        return made[-1]
+
+    yield started
+    for recorder in made:
+        recorder.stop()
+
+
+@pytest.fixture
+def noticing(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
+    lock = threading.Lock()
+    notice = RecordedEndpoints.notice
+
+    def locked(sources: RecordedEndpoints) -> bool:
+        with lock:
+            return notice(sources)
+
+    monkeypatch.setattr(RecordedEndpoints, "notice", locked)
+    return lock
+
+
+def make_directories() -> None:
+    """Make those of the prefix: before them nothing can be watched there."""
+    msgq.pub_sock("other").close()
+    unlink_topic("other")
+
+
+def joined(recorder: Recorder, endpoint: str) -> None:
+    wait_until(lambda: endpoint in recorder._sources._named, f"{endpoint} is recorded")
+
+
+def opened(path: str) -> None:
+    """Wait until this process has the file open, be it by a name that it has lost."""
+
+    def seen() -> bool:
+        links = []
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                links.append(os.readlink(f"/proc/self/fd/{name}"))
+            except FileNotFoundError:
+                continue
+        return path in links or f"{path} (deleted)" in links
+
+    wait_until(seen, f"{path} is open")
+
+
+def taken(recorder: Recorder, count: int) -> None:
+    """Wait until so many messages are recorded; runs that are under way end for that."""
+
+    def seen() -> bool:
+        recorder._capture.interrupt()
+        return recorder.stats().messages >= count
+
+    wait_until(seen, f"{count} messages are recorded", interval=0.01)
+
+
+def recorded(tmp_path: Path) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for message in LogReader(tmp_path / "log"):
+        found.setdefault(message.endpoint, []).append(message.data)
+    return found
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+# ---- in other processes ----
+
+
+def publish_and_exit(count: int) -> None:
+    with msgq.pub_sock("e") as pub:
+        for data in numbers(count):
+            pub.send(data)
+
+
+def publish_at(endpoint: str, hertz: float, count: int) -> None:
+    pub = msgq.pub_sock(endpoint)
+    begin = time.perf_counter()
+    for number, data in enumerate(numbers(count)):
+        while time.perf_counter() - begin < number / hertz:
+            time.sleep(0)
+        pub.send(data)
+
+
+# ---- topics ----
+
+
+def test_a_program_that_publishes_three_messages_and_ends(start: Any, tmp_path: Path) -> None:
+    recorder = start()
+    with Child(publish_and_exit, 3) as child:
+        child.result()
+    joined(recorder, "e")
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost, stats.endpoints, stats.refused) == (3, 0, 1, {})
+    assert recorded(tmp_path) == {"e": numbers(3)}
+    assert [message.sequence for message in LogReader(tmp_path / "log")] == [0, 1, 2]
+
+
+def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Path, prefix: str) -> None:
+    """Tracked, with a schema: what belongs to the ring is had as well."""
+    make_directories()
+    recorder = start()
+    schema = msgq.Schema("thing", "json", b'{"type": "object"}')
+    with noticing:
+        with msgq.PubSocket() as pub:
+            pub.connect(msgq.context, "e", schema=schema, tracked=True)
+            for data in numbers(3):
+                pub.send(data, origin_time=7)
+            opened(naming.ring_path("e", prefix))
+            opened(naming.side_path("e", prefix))
+        unlink_topic("e")
+        with msgq.pub_sock("e") as pub:
+            pub.send(b"another life")
+    wait_until(lambda: recorder.stats().endpoints == 1)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost, stats.refused) == (4, 0, {})
+    found = list(LogReader(tmp_path / "log"))
+    first = [message for message in found if message.schema == schema]
+    (other,) = [message for message in found if message.schema is None]
+    assert [message.data for message in first] == numbers(3)
+    assert {message.origin_time for message in first} == {7}
+    assert (other.data, other.origin_time) == (b"another life", 0)
+    assert {message.epoch for message in first} != {other.epoch}
+
+
+def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> None:
+    """Nobody knows whether anything was published: that is said."""
+    make_directories()
+    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources.look()
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+    unlink_topic("e")
+    assert sources.notice()
+    assert sources.losses() == {"e": None}
+    assert sources.refused["e"].startswith("was made and removed before it could be opened")
+    assert not sources.notice()
+
+
+def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was joined, although it is told only when it has gone."""
+    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources.look()
+    scan = sources._scan
+
+    def scanned() -> None:
+        scan()
+        unlink_topic("e")
+
+    with msgq.pub_sock("e"):
+        monkeypatch.setattr(sources, "_scan", scanned)
+        sources.look()
+    assert (sources.losses(), sources.refused, len(sources.all)) == ({"e": 0}, {}, 1)
+
+
+def test_a_ring_that_wrapped_before_it_could_be_opened(start: Any, noticing: Any, tmp_path: Path) -> None:
+    recorder = start()
+    with noticing, msgq.pub_sock("e", segment_size=4096) as pub:
+        for data in numbers(10_000):
+            pub.send(data)
+    joined(recorder, "e")
+    stats = recorder.stop()
+    found = recorded(tmp_path)["e"]
+    assert stats.messages + stats.lost == 10_000
+    assert found == numbers(10_000)[-len(found) :]
+    first = next(iter(LogReader(tmp_path / "log")))
+    assert first.sequence == stats.lost > 0
+
+
+def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticing: Any, tmp_path: Path) -> None:
+    """The former publisher goes on for a while in the file that has lost its name."""
+    recorder = start()
+    former = msgq.pub_sock("e", segment_size=1 << 16)
+    joined(recorder, "e")
+    with noticing:
+        for number in range(100):
+            former.send(b"old %d" % number)
+        unlink_topic("e")
+        with msgq.pub_sock("e", segment_size=1 << 20) as pub:
+            for number in range(100):
+                pub.send(b"new %d" % number)
+                former.send(b"old %d" % (100 + number))
+    wait_until(lambda: recorder._sources._former)
+    former.send(b"old 200")
+    former.close()
+    taken(recorder, 301)
+    wait_until(lambda: not recorder._sources._former)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost, stats.endpoints) == (301, 0, 1)
+    found = recorded(tmp_path)["e"]
+    assert [data for data in found if data.startswith(b"new")] == [b"new %d" % number for number in range(100)]
+    assert [data for data in found if data.startswith(b"old")] == [b"old %d" % number for number in range(201)]
+
+
+def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
+    """Its memory is not kept for the rest of a recording."""
+    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources.look()
+    for _ in range(5):
+        with msgq.pub_sock("e"):
+            sources.look()
+        assert sum(f"msgq_{prefix}/e" in line for line in Path("/proc/self/maps").read_text().splitlines()) == 1
+        unlink_topic("e")
+        sources.look()
+        sources.notice()
+        assert (len(sources.all), sources.count) == (0, 1)
+        assert f"msgq_{prefix}/e" not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_that_is_not_complete_is_tried_again(start: Any, tmp_path: Path, prefix: str) -> None:
+    """As a stock process makes it: a name first, then the size."""
+    recorder = start()
+    os.mkdir(f"/dev/shm/msgq_{prefix}", 0o700)
+    Path(naming.ring_path("e", prefix)).touch(0o600)
+    wait_until(lambda: recorder.stats().refused)
+    with msgq.pub_sock("e") as pub:
+        for data in numbers(3):
+            pub.send(data)
+    joined(recorder, "e")
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
+
+
+def test_the_directories_of_a_prefix_may_come_and_go(start: Any, tmp_path: Path, prefix: str) -> None:
+    recorder = start()
+    for number in range(3):
+        with msgq.pub_sock(f"e{number}") as pub:
+            pub.send(b"x")
+            joined(recorder, f"e{number}")
+        unlink_topic(f"e{number}")
+        for directory in naming.directories(prefix):
+            os.rmdir(directory)
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
+
+
+def test_without_inotify_a_look_finds_all(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exhausted(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(endpoints, "Arrivals", exhausted)
+    with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
+        with msgq.pub_sock("e") as pub:
+            for data in numbers(100):
+                pub.send(data)
+        joined(recorder, "e")
+        stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (100, 0)
+    assert "noticed late: Too many open files" in caplog.text
+
+
+def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoMore:
+        def take(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources.look()
+    monkeypatch.setattr(sources, "_arrivals", NoMore())
+    with msgq.pub_sock("e"):
+        assert sources.notice()
+        assert set(sources.losses()) == {"e"}
+    assert "noticed late: No space left on device" in caplog.text
+    with msgq.pub_sock("f"):
+        assert not sources.notice()
+        sources.look()
+        assert set(sources.losses()) == {"e", "f"}
+
+
+# ---- what describes messages ----
+
+
+def test_a_topic_that_is_described_after_a_subscriber_made_it(start: Any, tmp_path: Path) -> None:
+    """The first message has the schema, and the time that is in it."""
+    dtype = np.dtype([("publish_time", "<i8"), ("value", "<f8")])
+    schema = msgq.Schema("sample", "struct", json.dumps(dtype.descr).encode())
+    recorder = start()
+    with msgq.sub_sock("e"):
+        joined(recorder, "e")
+        with msgq.PubSocket() as pub:
+            pub.connect(msgq.context, "e", schema=schema)
+            pub.send(np.array([(5, 1.5)], dtype))
+    recorder.stop()
+    (message,) = LogReader(tmp_path / "log")
+    assert (message.schema, message.publish_time, message.epoch) == (schema, 5, 1)
+
+
+def test_a_channel_that_is_described_after_it_was_made(start: Any, tmp_path: Path) -> None:
+    schema = msgq.Schema("thing", "json", b"{}")
+    recorder = start()
+    with msgq.Channel("c") as channel:
+        joined(recorder, "channel/c")
+        with msgq.Channel("c", schema=schema) as described, described.publisher() as publisher:
+            publisher.send(b"1")
+        assert channel.name == "c"
+    recorder.stop()
+    (message,) = LogReader(tmp_path / "log")
+    assert message.schema == schema
+
+
+def test_another_schema_begins_with_the_message_that_has_it(start: Any, tmp_path: Path) -> None:
+    recorder = start()
+    schemas = [msgq.Schema(f"s{number}", "json", b"{}") for number in range(5)]
+    for number, schema in enumerate(schemas):
+        with msgq.PubSocket() as pub:
+            pub.connect(msgq.context, "e", schema=schema)
+            for _ in range(3):
+                pub.send(b"%d" % number)
+        taken(recorder, 3 * (number + 1))
+    recorder.stop()
+    found = [(message.data, message.schema) for message in LogReader(tmp_path / "log")]
+    assert found == [(b"%d" % number, schema) for number, schema in enumerate(schemas) for _ in range(3)]
+
+
+def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> None:
+    """Its stages appear with their first messages, which have their times and origins."""
+    recorder = start()
+    source = msgq.PubSocket()
+    source.connect(msgq.context, "quotes", tracked=True)
+    orders = msgq.PubSocket()
+    orders.connect(msgq.context, "orders", tracked=True)
+    quotes = msgq.sub_sock("quotes")
+    with msgq.Tracker("planner") as planner:
+        for number in range(3):
+            source.send(b"%d" % number, origin_time=100 + number)
+            for quote in planner.each(quotes, timeout=0):
+                orders.send(quote.data)
+    joined(recorder, "timing:planner:quotes")
+    assert recorder.stop().lost == 0
+    log = LogReader(tmp_path / "log")
+    found = {endpoint: [one for one in log if one.endpoint == endpoint] for endpoint in log.endpoints}
+    origins = [100, 101, 102]
+    for endpoint in ("quotes", "orders"):
+        assert [message.origin_time for message in found[endpoint]] == origins
+    timings = found["timing:planner:quotes"]
+    assert [struct.unpack("<4q", message.data)[1] for message in timings] == origins
+    assert [struct.unpack("<4q", message.data)[0] for message in timings] == [one.publish_time for one in timings]
+    assert {message.schema for message in timings} == {timing.SCHEMA}
+
+
+# ---- other kinds ----
+
+
+def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: Path) -> None:
+    recorder = start()
+    with msgq.Channel("c") as channel, channel.publisher() as publisher:
+        for data in numbers(3):
+            publisher.send(data)
+    with msgq.SeqlockVector("v", "<i8", 4) as vector:
+        vector.write([0], [7])
+    with msgq.Board("b", 4, 64) as board:
+        board.declare("k").write(b"value")
+    with msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
+        jobs.send(b"job")
+    for endpoint in ("channel/c", "records/v", "records/b", "queue/jobs"):
+        joined(recorder, endpoint)
+    taken(recorder, 6)
+    stats = recorder.stop()
+    assert (stats.lost, stats.endpoints, stats.refused) == (0, 4, {})
+    found = recorded(tmp_path)
+    assert found["channel/c"] == numbers(3)
+    assert found["records/v"][0].endswith(struct.pack("<q", 7))
+    assert found["records/b"] == [b"value"]
+    assert found["queue/jobs"][0].endswith(b"job")
+
+
+# ---- with real processes ----
+
+
+@pytest.mark.slow
+def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Path) -> None:
+    recorder = start(chunk_seconds=0.25)
+    with Child(publish_at, "e", 1000, 1000) as child:
+        child.result()
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (1000, 0)
+    assert recorded(tmp_path) == {"e": numbers(1000)}
+
+
+@pytest.mark.slow
+def test_ten_publishers_that_begin_at_once(start: Any, tmp_path: Path) -> None:
+    recorder = start(chunk_seconds=0.25)
+    children = [Child(publish_at, f"e{number}", 5000, 2000) for number in range(10)]
+    try:
+        for child in children:
+            child.result()
+    finally:
+        for child in children:
+            child.__exit__()
+    stats = recorder.stop()
+    assert (stats.messages, stats.lost) == (20_000, 0)
+    assert recorded(tmp_path) == {f"e{number}": numbers(2000) for number in range(10)}
+
+
+def remake(rounds: int) -> dict[str, int]:
+    """Make topics, publish in them, and remove some; return what was published."""
+    published: Counter[str] = Counter()
+    for number in range(rounds):
+        endpoint = f"e{number % 7}"
+        is_there = os.path.exists(naming.ring_path(endpoint, naming.prefix()))
+        with msgq.pub_sock(endpoint, segment_size=0 if is_there else 4096 << number % 5) as pub:
+            for _ in range(1 + number % 50):
+                pub.send(b"%s %d" % (endpoint.encode(), published[endpoint]))
+                published[endpoint] += 1
+        if number % 3:
+            time.sleep(0.002 * (number % 4))
+            unlink_topic(endpoint)
+    return published
+
+
+@pytest.mark.slow
+def test_topics_that_are_made_and_removed_all_the_time(start: Any, tmp_path: Path) -> None:
+    """What is missing of a topic is said: a life of it was missed, and then its loss is unknown."""
+    recorder = start(chunk_seconds=0.25)
+    with Child(remake, 400) as child:
+        published = child.result()
+    stats = recorder.stop()
+    losses = recorder._sources.losses()
+    found = recorded(tmp_path)
+    for endpoint, count in published.items():
+        data = found.get(endpoint, [])
+        assert len(set(data)) == len(data) <= count
+        lost = losses[endpoint]
+        assert lost is None or lost + len(data) == count, endpoint
+    assert sum(len(data) for data in found.values()) == stats.messages > 0.2 * sum(published.values())

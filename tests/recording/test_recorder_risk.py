@@ -1,0 +1,286 @@
+"""What a kill of a recorder costs: no more than it says, which is bounded; and what it does to keep that small."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap.records import Chunk as ChunkRecord
+from mcap.stream_reader import StreamReader
+
+import msgq
+from msgq import errors
+from msgq.recording.format.chunk import RECORD_HEADER, Chunk
+from msgq.recording.format.writer import Compressor
+from msgq.recording.reader.reader import LogReader
+from msgq.recording.recorder.chunk_queue import ChunkQueue
+from msgq.recording.recorder.memory import Memory
+from msgq.recording.recorder.recorder import Recorder
+from tests.support import Child, Task, say, wait_until
+
+CHUNK = 16 << 10
+QUEUE = 128 << 10
+SIZE = 200
+RECORD = RECORD_HEADER + SIZE
+
+
+# ---- kills ----
+
+_TOLD = struct.Struct("<QQ")  # messages that were taken, and of their bytes those that a kill would cost
+
+
+def record_and_tell(path: str, board: str) -> None:
+    """Child: record with a compressor that is too slow, and tell what would be lost, until killed."""
+    with open(board, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), 3 * _TOLD.size)
+    options: dict[str, Any] = {"chunk_bytes": CHUNK, "chunk_seconds": 0.05, "queue_bytes": QUEUE, "level": 19}
+    recorder = Recorder(path, ["e"], **options)
+    say()
+    for turn in range(1, 1 << 40):
+        stats = recorder.stats()
+        _TOLD.pack_into(memory, (1 + turn % 2) * _TOLD.size, stats.messages, stats.at_risk_bytes)
+        struct.pack_into("<Q", memory, 0, turn)  # one store: a kill leaves the other one whole
+        time.sleep(0.0005)
+
+
+def told(board: Path) -> tuple[int, int]:
+    words = board.read_bytes()
+    (turn,) = struct.unpack_from("<Q", words)
+    return _TOLD.unpack_from(words, (1 + turn % 2) * _TOLD.size)
+
+
+def kill_under_load(directory: Path, seconds: float) -> int:
+    """Kill a recorder at a moment; return what it said that this would cost, in bytes."""
+    board = directory / "board"
+    board.write_bytes(bytes(3 * _TOLD.size))
+    rows = np.random.default_rng(1).integers(0, 50, (20, SIZE), np.uint8)
+    with (
+        msgq.pub_sock("e", segment_size=64 << 20) as pub,
+        Child(record_and_tell, str(directory / "log"), str(board)) as it,
+    ):
+        it.hear()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until or told(board)[0] == 0:
+            pub.send_many(rows)
+            time.sleep(0.0005)
+        it.kill()
+    taken, at_risk = told(board)
+    log = LogReader(directory / "log")
+    there = [message.sequence for message in log]
+    assert there == list(range(len(there)))  # none in the middle
+    assert (taken - len(there)) * RECORD <= at_risk
+    assert at_risk <= QUEUE + CHUNK + RECORD
+    return at_risk
+
+
+@pytest.mark.parametrize("round_", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 30))])
+def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, round_: int) -> None:
+    """What: kill -9 at a random moment, of a recorder whose compressor cannot keep up.
+
+    Why: what waits for the compressor is lost, too. Failure would mean: the file has less than the recorder's figures
+    promised just before, or it lets more wait than it was told to.
+    """
+    kill_under_load(tmp_path, random.Random(round_).uniform(0.05, 0.8))
+
+
+# ---- the bound ----
+
+
+def chunk_of(size: int) -> Chunk:
+    chunk = Chunk(1024, size)
+    assert chunk.append(1, 0, 1, 1, bytes(size - RECORD_HEADER))
+    return chunk
+
+
+def test_who_fills_waits_when_too_much_waits() -> None:
+    queue = ChunkQueue(10_000, 1024, None)
+    for _ in range(3):
+        queue.put(chunk_of(3000))
+    putting = Task(queue.put, chunk_of(3000))
+    putting.wait_asleep()
+    assert (queue.waiting_bytes, queue.at_risk_bytes) == (12_000, 12_000)
+    found = queue.get()
+    assert found is not None
+    putting.wait_asleep()  # it is not written yet
+    queue.written(found[0])
+    putting.result()
+    assert queue.waiting_bytes == 9000
+
+
+def test_two_chunks_may_wait_whatever_their_size() -> None:
+    queue = ChunkQueue(0, 1024, None)
+    queue.put(chunk_of(5000))
+    queue.put(chunk_of(5000))
+    putting = Task(queue.put, chunk_of(5000))
+    putting.wait_asleep()
+    queue.abandon()
+    putting.result()
+
+
+def test_a_chunk_that_is_filled_is_at_risk() -> None:
+    queue = ChunkQueue(10_000, 1024, None)
+    chunk = queue.next_chunk(5000)
+    assert queue.at_risk_bytes == 0
+    chunk.append(1, 0, 1, 1, bytes(4000))
+    assert (queue.waiting_bytes, queue.at_risk_bytes) == (0, 4000 + RECORD_HEADER)
+    queue.put(chunk)
+    assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + RECORD_HEADER,) * 2
+
+
+def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
+    queue = ChunkQueue(0, 1024, Memory(None, 4000))
+    for _ in range(10):
+        queue.put(chunk_of(2000))
+    assert (queue.at_risk_bytes, queue.is_idle) == (4000, True)
+    queue.release()
+    queue.put(chunk_of(2000))
+    assert (queue.at_risk_bytes, queue.is_idle) == (6000, False)
+    queue.end()
+    assert queue.at_risk_bytes == 4000  # what nobody asked for is gone
+    chunks = list(iter(queue.get, None))
+    assert [behind for _, behind in chunks] == [False, False]  # there is no hurry
+
+
+# ---- uncompressed ----
+
+
+@pytest.fixture
+def compressing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Compression waits for `set`: a function that lets it go on."""
+    free = threading.Event()
+    real = Compressor.compress
+
+    def compress(self: Compressor, start: bytes, data: memoryview[int]) -> bytes:
+        assert not self.name or free.wait(30)
+        return real(self, start, data)
+
+    monkeypatch.setattr(Compressor, "compress", compress)
+    yield free.set
+    free.set()
+
+
+def compressions(path: Path) -> list[str]:
+    found = []
+    for segment in sorted(path.glob("*.mcap")):
+        with segment.open("rb") as file:
+            records = StreamReader(file, emit_chunks=True).records
+            found += [record.compression for record in records if isinstance(record, ChunkRecord)]
+    return found
+
+
+def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
+    prefix: str, tmp_path: Path, compressing: Any
+) -> None:
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=0.001, queue_bytes=10_000) as recorder:
+        for number in range(7):  # one with the compressor, the others behind it
+            pub.send(b"%1000d" % number)
+            wait_until(lambda number=number: recorder.stats().messages > number)  # type: ignore[misc]
+        assert recorder.stats().at_risk_bytes == 7 * (1000 + RECORD_HEADER)
+        compressing()
+        wait_until(lambda: not recorder.stats().waiting_bytes)
+    # When the second chunk's turn comes, five wait behind it: more than half of 10,000 bytes.
+    assert compressions(tmp_path / "log") == ["zstd", "", *["zstd"] * 5]
+    assert recorder.stats().uncompressed_chunks == 1
+    assert [int(message.data) for message in LogReader(tmp_path / "log")] == list(range(7))
+
+
+def test_what_is_not_to_be_compressed_is_not_counted(prefix: str, tmp_path: Path) -> None:
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", chunk_bytes=1024, queue_bytes=0, compression="none") as recorder:
+        pub.send_many([bytes(1000)] * 50)
+    assert recorder.stats().messages == 50
+    assert recorder.stats().uncompressed_chunks == 0
+
+
+def test_a_queue_that_is_not_possible(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidValueError, match="queue of -1 bytes"):
+        Recorder(tmp_path / "log", queue_bytes=-1)
+
+
+# ---- snapshots ----
+
+
+def written(path: Path) -> list[bytes]:
+    begun = all(file.stat().st_size for file in path.glob("*.mcap"))
+    return [message.data for message in LogReader(path)] if begun and any(path.glob("*.mcap")) else []
+
+
+def test_a_snapshot_has_the_last_message_before_it(prefix: str, tmp_path: Path) -> None:
+    """The open chunk is the moment before the trigger. It ends long after this test, if nobody ends it."""
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=60) as recorder:
+        for number in range(50):
+            pub.send(b"%d" % number)
+            recorder.snapshot()
+            wait_until(lambda number=number: b"%d" % number in written(tmp_path / "log"))  # type: ignore[misc]
+        assert written(tmp_path / "log") == [b"%d" % number for number in range(50)]
+
+
+def test_a_snapshot_has_all_of_a_burst_before_it(prefix: str, tmp_path: Path) -> None:
+    pub = msgq.pub_sock("e", segment_size=64 << 20)
+    with Recorder(tmp_path / "log", snapshot_bytes=1 << 30, chunk_seconds=60) as recorder:
+        pub.send_many(np.zeros((100_000, 64), np.uint8))  # of many chunks, and many turns
+        recorder.snapshot()
+        wait_until(lambda: LogReader(tmp_path / "log").messages == 100_000 if recorder.stats().segments else False)
+
+
+def test_a_snapshot_has_the_last_change_of_a_vector(prefix: str, tmp_path: Path) -> None:
+    with (
+        msgq.SeqlockVector("v", "<i8", 4) as vector,
+        Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=60) as recorder,
+    ):
+        for number in range(1, 10):
+            vector[2] = number
+            recorder.snapshot()
+            value = struct.pack("<q", number)
+            wait_until(lambda value=value: any(data.endswith(value) for data in written(tmp_path / "log")))  # type: ignore[misc]
+
+
+def test_a_stop_right_after_a_snapshot_writes_it(prefix: str, tmp_path: Path) -> None:
+    pub = msgq.pub_sock("e")
+    recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 20)
+    pub.send(b"last")
+    recorder.snapshot()
+    recorder.stop()
+    assert written(tmp_path / "log") == [b"last"]
+
+
+def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
+    pub = msgq.pub_sock("e")
+    with Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=0.01) as recorder:
+        pub.send(b"wanted")
+        wait_until(lambda: recorder.stats().messages)
+        recorder.pause()
+        wait_until(lambda: recorder._was_paused)
+        pub.send(b"unwanted")
+        recorder.snapshot()
+        wait_until(lambda: recorder.stats().written_bytes)
+    assert written(tmp_path / "log") == [b"wanted"]
+
+
+def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
+    prefix: str, tmp_path: Path, compressing: Any
+) -> None:
+    """Nothing waits for the disk then: the ring would not have room for all of it."""
+    pub = msgq.pub_sock("e", segment_size=1 << 20)
+    with Recorder(tmp_path / "log", snapshot_bytes=8 << 20, chunk_seconds=0.01, queue_bytes=0) as recorder:
+        pub.send(b"first")
+        recorder.snapshot()
+        wait_until(lambda: not recorder._queue.is_idle)
+        for number in range(100):
+            pub.send(b"%50000d" % number)
+            wait_until(lambda number=number: recorder.stats().messages > number + 1)  # type: ignore[misc]
+        recorder.snapshot()
+        assert recorder.stats().written_bytes < 1000
+        compressing()
+        wait_until(lambda: len(written(tmp_path / "log")) == 101)
+    assert recorder.stats().lost == 0

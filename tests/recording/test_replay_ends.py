@@ -1,0 +1,100 @@
+"""When a replay is over: programs that wake up again and again do not keep it going."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq import errors
+from msgq.recording import LogReader, replay
+from msgq.simulation import Simulation
+from tests.recording.logs import write_log
+
+NS = 1_000_000_000
+BEGIN = 1_700_000_000 * NS
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogReader:
+    """Return three messages, the last one after a silence of a minute."""
+    times = (0, 1, 61)
+    return LogReader(write_log(tmp_path / "a.mcap", *(("number", BEGIN + t * NS, b"%d" % t) for t in times)))
+
+
+def echoes() -> None:
+    """Receive with a time-out, as a loop that also looks after something else."""
+    numbers, out = msgq.sub_sock("number", timeout=100), msgq.pub_sock("out")
+    while True:
+        message = numbers.receive()
+        if message is not None:
+            out.send(message)
+
+
+def late() -> None:
+    """Answer seven seconds later."""
+    numbers, out = msgq.sub_sock("number", timeout=100), msgq.pub_sock("out")
+    due = []
+    while True:
+        message = numbers.receive()
+        if message is not None:
+            due.append((time.monotonic() + 7, message))
+        if due and time.monotonic() >= due[0][0]:
+            out.send(due.pop(0)[1])
+
+
+def beats() -> None:
+    """Send each second, for ever."""
+    out = msgq.pub_sock("beat")
+    while True:
+        time.sleep(1)
+        out.send(b"beat")
+
+
+def outputs(log: LogReader, *programs: object, **options: float) -> list[tuple[float, bytes]]:
+    return [((m.time_ns - BEGIN) / NS, m.data) for m in replay(log, *programs, **options)]  # type: ignore[arg-type]
+
+
+def test_a_program_that_receives_with_a_time_out_ends(log: LogReader) -> None:
+    assert outputs(log, echoes) == [(0, b"0"), (1, b"1"), (61, b"61")]
+    assert outputs(log, echoes) == outputs(log, echoes, silence=0)
+
+
+def test_what_comes_late_is_waited_for_as_long_as_is_said(log: LogReader) -> None:
+    found = outputs(log, late)
+    assert [data for _, data in found] == [b"0", b"1", b"61"]
+    assert found[-1][0] == pytest.approx(68, abs=0.2)
+    assert [data for _, data in outputs(log, late, silence=5)] == [b"0", b"1"]
+    assert len(outputs(log, late, silence=100, after=6)) == 2
+
+
+def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert len(outputs(log, echoes)) == 3
+    assert not caplog.text
+    with caplog.at_level(logging.WARNING):
+        assert [t for t, data in outputs(log, beats, after=20)] == list(range(1, 82))
+    assert "still send 20 s after the log's last message" in caplog.text
+
+
+@pytest.mark.parametrize("times", [{"silence": -1.0}, {"after": -1.0}, {"silence": float("nan")}])
+def test_times_that_are_not_possible(log: LogReader, times: dict[str, float]) -> None:
+    with pytest.raises(errors.InvalidValueError, match="not possible"):
+        outputs(log, echoes, **times)
+
+
+def test_for_ever_is_possible_for_what_ends_by_itself() -> None:
+    def twice() -> None:
+        out = msgq.pub_sock("out")
+        for _ in range(2):
+            time.sleep(1000)
+            out.send(b"x")
+
+    with Simulation() as sim, sim.clock.patched():
+        sim.add(twice)
+        assert sim.run_out(float("inf"), float("inf"))
+        assert sim.clock.time() == pytest.approx(2000)
+        assert len(sim.sent) == 2

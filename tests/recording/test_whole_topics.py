@@ -1,0 +1,130 @@
+"""A topic that is taken from its very first message on: each is there, or counted as lost, or nobody can tell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import msgq
+from msgq import errors, naming
+from msgq.impl.ring.topic import unlink_topic
+from msgq.impl.sources import Source, open_source
+from msgq.recording.format.chunk import Chunk
+from msgq.recording.recorder.capture import Capture
+from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
+
+SIZE = 4096  # of the ring
+
+
+def taken(source: Source) -> tuple[int, int | None]:
+    """Return how many messages a source gives, and how many it has lost."""
+    capture, chunk = Capture(), Chunk(1 << 20, 1 << 10)
+    capture.add(source)
+    while capture.redescribed():
+        assert source.schema is None
+        capture.describe(0)
+    capture.run(chunk, 0)
+    return len(chunk), source.lost
+
+
+def send(count: int, endpoint: str = "e") -> None:
+    with msgq.pub_sock(endpoint, segment_size=SIZE) as pub:
+        for number in range(count):
+            pub.send(b"%56d" % number)
+
+
+def per_lap() -> int:
+    return lap_end(SIZE) // need(56)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 50])
+def test_a_ring_that_has_not_wrapped_is_whole(prefix: str, count: int) -> None:
+    send(count)
+    assert taken(open_source("e", whole=True)) == (count, 0)
+    assert taken(open_source("e")) == (0, 0)
+
+
+@pytest.mark.parametrize("more", [0, 1, 7, 40])
+@pytest.mark.parametrize("laps", [1, 2, 9])
+def test_of_one_that_has_wrapped_the_present_lap_is_there_and_the_rest_counted(
+    prefix: str, laps: int, more: int
+) -> None:
+    send(laps * per_lap() + more)
+    found, lost = taken(open_source("e", whole=True))
+    assert (found, lost) == ((more, laps * per_lap()) if more else (per_lap(), (laps - 1) * per_lap()))
+
+
+def test_several_publishers_are_counted_together(prefix: str) -> None:
+    for _ in range(5):
+        send(per_lap() // 2 + 3)
+    found, lost = taken(open_source("e", whole=True))
+    assert lost is not None
+    assert 0 < found < per_lap() < found + lost == 5 * (per_lap() // 2 + 3)
+
+
+def test_what_is_written_while_it_is_joined_is_counted_too(prefix: str) -> None:
+    with msgq.pub_sock("e", segment_size=SIZE) as pub:
+        sources = []
+        for number in range(4 * per_lap()):
+            pub.send(b"%56d" % number)
+            sources.append(open_source("e", whole=True))
+        for source in sources[:: per_lap() // 3]:
+            found, lost = taken(source)
+            assert lost is not None
+            assert found + lost == 4 * per_lap()
+
+
+def test_a_ring_of_a_stock_publisher_that_has_not_wrapped_is_whole(prefix: str) -> None:
+    """It counts nothing, but everything is there."""
+    send(20)
+    ring = RingFile(f"{prefix}/e")
+    ring.write_uid = STRANGER_UID
+    assert taken(open_source("e", whole=True)) == (20, 0)
+
+
+def test_nobody_can_tell_what_a_stock_publisher_has_overwritten(prefix: str) -> None:
+    send(2 * per_lap() + 5)
+    ring = RingFile(f"{prefix}/e")
+    ring.write_uid = STRANGER_UID
+    assert taken(open_source("e", whole=True)) == (5, None)
+
+
+def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> None:
+    """The side segment was removed, and its successor counts from the present on."""
+    send(per_lap() + 5)
+    os.unlink(naming.side_path("e", prefix))
+    send(2)
+    assert taken(open_source("e", whole=True)) == (7, None)
+
+
+def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
+    """It says whether messages begin with stamps. Stock publishers, which have none, are no such case."""
+    send(3)
+    os.unlink(naming.side_path("e", prefix))
+    with pytest.raises(errors.SegmentError, match="its side segment"):
+        open_source("e", whole=True)
+
+
+def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> None:
+    paths = naming.ring_path("e", prefix), naming.side_path("e", prefix)
+    send(per_lap() + 5)
+    files = {path: os.open(path, os.O_RDONLY) for path in paths}
+    unlink_topic("e")
+    send(1)
+    source = open_source("e", whole=True, files=files)
+    for descriptor in files.values():
+        os.close(descriptor)
+    assert taken(source) == (5, per_lap())
+    assert taken(open_source("e", whole=True)) == (1, 0)
+
+
+def test_one_that_has_no_side_segment_any_more_is_refused_without_a_name(prefix: str) -> None:
+    path = Path(naming.ring_path("e", prefix))
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+        with path.open("rb") as file:
+            unlink_topic("e")
+            with pytest.raises(errors.SegmentError, match="its side segment"):
+                open_source("e", whole=True, files={str(path): file.fileno()})
