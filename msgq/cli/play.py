@@ -55,7 +55,12 @@ _EXIT_CODES = (
 @playing.remap
 @click.option("--paused", is_flag=True, help="Begin with a pause.")
 @click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
-@click.option("--wait-for", multiple=True, metavar="NAME", help="Begin when this one has a subscriber; repeatable.")
+@click.option(
+    "--wait-for",
+    multiple=True,
+    metavar="NAME",
+    help="Begin when this endpoint, as it is played, has a subscriber; repeatable.",
+)
 @click.option("--clock", "clock_endpoint", metavar="NAME", help="Publish the log's time there: u64 ns.")
 @click.option(
     "--clock-hz",

@@ -94,7 +94,12 @@ _TICK_S = 0.1
     help="A message there does what SIGUSR1 does: ends the pause, or writes what is in memory.",
 )
 @click.option("--seconds", type=click.FloatRange(min=0), help="End after so long.")
-@click.option("-n", "--messages", type=click.IntRange(min=1), help="End after so many messages, or a few more.")
+@click.option(
+    "-n",
+    "--messages",
+    type=click.IntRange(min=1),
+    help="End after so many messages, and those that come until it is noticed.",
+)
 @options.as_json
 @options.prefix
 def command(
@@ -129,8 +134,13 @@ def command(
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
     the end.
     """
-    if (everything and (endpoints or regex)) or not (everything or endpoints or regex or frames):
+    if everything and (endpoints or regex):
+        raise click.UsageError("--all is every endpoint: give names or --all, not both")
+    if not (everything or endpoints or regex or frames):
         raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
+    keeps = last_seconds is not None or last_bytes is not None
+    if trigger is not None and not (paused or keeps):
+        raise click.UsageError("--trigger needs --paused, --last-seconds or --last-bytes: it records from the start")
     pictures = [_frame_choice(text, frames_as) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
@@ -157,12 +167,12 @@ def command(
     _say_waiting(endpoints, prefix)
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with interruptible(lambda: over.append(True)), triggered(recorder, trigger, prefix):
-        _watch(recorder, where, over, seconds, messages, as_json)
+        _watch(recorder, where, over, seconds, messages, as_json, keeps)
         stats = recorder.stop()
     if as_json:
         echo_json({"path": str(where), **asdict(stats), "final": True})
     else:
-        console().print(f"{where}: {line(stats)}")
+        console().print(f"{where}: {line(stats, keeps)}")
 
 
 def named_by_time(where: Path) -> Path:
@@ -200,7 +210,13 @@ def _frame_choice(text: str, form: str) -> FrameChoice:
 
 
 def _watch(
-    recorder: Recorder, path: Path, over: list[bool], seconds: float | None, messages: int | None, as_json: bool
+    recorder: Recorder,
+    path: Path,
+    over: list[bool],
+    seconds: float | None,
+    messages: int | None,
+    as_json: bool,
+    keeps: bool,
 ) -> None:
     """Show what the recorder does until it is over."""
     screen = console()
@@ -224,17 +240,19 @@ def _watch(
                 echo_json({"path": str(path), **asdict(stats), **rates, "final": False})
             elif live is not None:
                 pause = "paused, " if recorder.paused else ""
-                live.update(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats)}", refresh=True)
+                live.update(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats, keeps)}", refresh=True)
 
 
-def line(stats: RecorderStats) -> str:
-    """What a recorder has done, in one line."""
+def line(stats: RecorderStats, keeps: bool = False) -> str:
+    """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
-        f"{in_units(stats.messages)} messages of {stats.endpoints} endpoints",
+        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {stats.endpoints} endpoints",
         f"{in_bytes(stats.written_bytes)} in {stats.segments} segments",
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
         f"{in_bytes(stats.free_bytes)} of disk left",
     ]
+    if keeps and not stats.segments:
+        parts.insert(2, "nothing is written before it is triggered")
     if stats.at_risk_bytes:
         parts.insert(2, f"{in_bytes(stats.at_risk_bytes)} at risk")
     if stats.uncompressed_chunks:

@@ -77,4 +77,8 @@ def _schema(text: str) -> Schema:
         data = compiled(path) if encoding == "capnproto" else path.read_bytes()
     except OSError as error:
         raise InvalidValueError(f"cannot read the schema {file}: {error.strerror}") from None
+    if encoding == "flatbuffer" and data[4:8] != b"BFBS":
+        raise InvalidValueError(
+            f"{file} is no binary schema of FlatBuffers; `flatc --binary --schema` makes one (.bfbs)"
+        )
     return schema_of(name, encoding, data, "ros2idl" if encoding == "cdr" and path.suffix == ".idl" else "")

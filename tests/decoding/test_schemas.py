@@ -93,6 +93,7 @@ def test_each_form_of_text(tmp_path: Path, text: str) -> None:
         ("log.capnp:Event", "has the encoding 'log.capnp'; give [ENDPOINT=]ENCODING:FILE:NAME, of capnproto, cbor"),
         ("cdr", "lacks the file or the message's name"),
         ("cdr:file", "lacks the file or the message's name"),
+        (f"flatbuffer:{__file__}:A", "is no binary schema of FlatBuffers; `flatc --binary --schema` makes one"),
         ("cdr:no-such-file:A", "cannot read the schema no-such-file: No such file or directory"),
         ("capnproto:no-such-file.capnp:A", "cannot read the schema no-such-file.capnp: No such file"),
         ("(=json", "is no regular expression"),

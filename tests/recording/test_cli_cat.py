@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 def test_cat_shows_what_messages_say(log: Path) -> None:
     first, second, third = run("bag", "cat", log).stdout.splitlines()
     assert first == '1970-01-01T00:00:01.000000000 json: {"a": [1, 2]}'
-    assert second == "1970-01-01T00:00:02.000000005 plain\\x1b[2J: 01 02030405"
+    assert second == "1970-01-01T00:00:02.000000005 plain\\x1b[2J: 01020304 05"
     assert third.startswith("1970-01-01T00:00:03.000000000 json: 7b  (json: ")
 
 
@@ -38,6 +38,32 @@ def test_cat_of_some(log: Path) -> None:
     assert run("bag", "cat", "--endpoint", "json", "--hex", log).stdout.splitlines()[1].endswith("json: 7b")
     assert run("bag", "cat", "-e", "plain", "--raw", log).stdout_bytes == b"\1\2\3\4\5"
     assert "choose one" in run("bag", "cat", "--raw", "--json", log, code=2).output
+
+
+def test_cat_says_which_key_and_which_publisher(tmp_path: Path) -> None:
+    with Writer(tmp_path / "b.mcap") as writer:
+        for number, beside in enumerate(
+            ({"kind": "records", "key": "camera"}, {"kind": "channel", "publisher": "left"})
+        ):
+            writer.write(writer.channel(f"{beside['kind']}/b", metadata=beside), b"\1", number)
+    first, second = run("bag", "cat", tmp_path / "b.mcap").stdout.splitlines()
+    assert first.endswith(" records/b[camera]: 01")
+    assert second.endswith(" channel/b (left): 01")
+
+
+def test_a_name_that_is_not_there_is_said(log: Path, tmp_path: Path) -> None:
+    verbs = [("cat",), ("info",), ("filter", "-o", tmp_path / "c.mcap"), ("convert", "-o", tmp_path / "c.csv")]
+    for verb, *more in verbs:
+        done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more)
+        assert done.stderr == "msgq: nothing was found of the endpoint 'jsn'; `msgq bag info` shows what there is\n"
+
+
+def test_what_is_not_known_is_not_zero(log: Path) -> None:
+    shown = [json.loads(line) for line in run("bag", "cat", "--json", log).stdout.splitlines()]
+    assert [row["origin_time"] for row in shown] == [None] * 3
+    rows = list(csv.DictReader(run("bag", "convert", "--to", "csv", "-o", "-", log).stdout.splitlines()))
+    assert [row["origin_time"] for row in rows] == [""] * 3
+    assert ["json: " in row["reason"] for row in rows] == [False, False, True]
 
 
 def test_json_lines_are_the_same_everywhere(log: Path) -> None:
@@ -91,5 +117,11 @@ def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
         "map.txt": b"here",
         "notes": b"\1" * 9,
     }
+    with Writer(tmp_path / "twins.mcap") as writer:
+        for name in ("one/notes", "notes"):
+            writer.attach(name, b"x")
+    twins = run("bag", "extract", tmp_path / "twins.mcap", "-o", tmp_path / "twins", code=1)
+    assert "several attachments would be" in twins.output
+    assert not (tmp_path / "twins").exists()
     assert "exists" in run("bag", "extract", attached, "-o", tmp_path / "out", "--name", "notes", code=1).output
     assert "no attachment 'x'" in run("bag", "extract", attached, "-o", tmp_path / "x", "--name", "x", code=1).output

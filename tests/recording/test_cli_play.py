@@ -278,7 +278,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_deterministic(tmp_path: Path, program: str) -> None:
     log = numbers(tmp_path / "a.mcap")
-    assert "the same: 10 messages of 1 endpoints" in run("play", log, "--deterministic", f"{program}:halves").stdout
+    assert (
+        "the same: 10 messages compared, of 1 endpoints"
+        in run("play", log, "--deterministic", f"{program}:halves").stdout
+    )
     result = run("play", log, "--deterministic", f"{program}:forgetful", code=1)
     assert "'half' message 0" in result.stdout
 
@@ -297,7 +300,7 @@ def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--remap", r"/old/(.*):=\1", "--deterministic", f"{program}:halves")
     run(*arguments, "-o", kept)
-    assert "the same: 10 messages of 1 endpoints" in run(*arguments, "--reference", kept).stdout
+    assert "the same: 10 messages compared, of 1 endpoints" in run(*arguments, "--reference", kept).stdout
 
 
 def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None:

@@ -93,6 +93,8 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
     ("arguments", "code", "word"),
     [
         (["-o", "x"], 2, "--all"),
+        (["e", "--all", "-o", "x"], 2, "names or --all, not both"),
+        (["e", "-o", "x", "--trigger", "go"], 2, "it records from the start"),
         (["e", "-o", "x", "--queue-bytes", "-1"], 2, "no size"),
         (["-e", "(", "-o", "x"], 2, "regular expression"),
         (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "no size"),

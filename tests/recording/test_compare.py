@@ -33,7 +33,7 @@ def test_the_same(tmp_path: Path) -> None:
     path = json_log(tmp_path / "a.mcap", {"x": 1}, {"x": 2})
     found = compare(path, LogReader(path))
     assert found
-    assert str(found) == "the same: 2 messages of 1 endpoints"
+    assert str(found) == "the same: 2 messages compared, of 1 endpoints"
 
 
 def test_the_first_difference(tmp_path: Path) -> None:

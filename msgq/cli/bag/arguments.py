@@ -140,7 +140,9 @@ def showing_progress(*opened: LogReader) -> Iterator[None]:
 
 
 def tell_problems(log: LogReader) -> None:
-    """Say on the standard error what was skipped."""
+    """Say on the standard error what was skipped, and what was asked for and is not there."""
+    for name in log.missing:
+        echo(f"msgq: nothing was found of the endpoint {name!r}; `msgq bag info` shows what there is", err=True)
     for problem in log.problems:
         echo(f"skipped: {problem}", err=True)
 

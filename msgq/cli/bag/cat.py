@@ -49,7 +49,13 @@ def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[
             show(json_row(message, value))
         else:
             found = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
-            echo(f"{_time(message)} {message.endpoint}: {as_text(found)}")
+            echo(f"{_time(message)} {_source(message)}: {as_text(found)}")
+
+
+def _source(message: Message) -> str:
+    """Return the endpoint, with the key of a board and the publisher of a channel."""
+    key = f"[{message.key}]" if message.key else ""
+    return f"{message.endpoint}{key}" + (f" ({message.publisher})" if message.publisher else "")
 
 
 def _time(message: Message) -> str:

@@ -26,9 +26,17 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
     found = [one for one in log.attachments if not names or one.name in names]
     if missing := set(names) - {one.name for one in found}:
         raise RecordingError(f"there is no attachment {sorted(missing)[0]!r}; `msgq bag list attachments` shows all")
+    if not found:
+        echo("no attachments", err=True)
+        return
+    paths = [output / (Path(one.name).name or "unnamed") for one in found]
+    for path, one in zip(paths, found, strict=True):
+        if paths.count(path) > 1:
+            raise RecordingError(
+                f"several attachments would be {path}, {one.name!r} among them; choose one with --name"
+            )
     output.mkdir(parents=True, exist_ok=True)
-    for one in found:
-        path = output / (Path(one.name).name or "unnamed")
+    for path, one in zip(paths, found, strict=True):
         with new_file(path) as unfinished:
             unfinished.write_bytes(one.read())
         said = {"path": str(path), "name": one.name, "bytes": one.size}

@@ -25,8 +25,8 @@ from msgq.recording.format import conventions
 def command(logs: tuple[Path, ...], full: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in LOGS, which are one log together.
 
-    A file of ours says all of it at its end. Of others, what they do not say is "-", unless --full reads them. A file
-    that says nothing, and a part of a log, are read.
+    A recording says all of it at its end. Of copies and of files of others, what they do not say is "-", unless --full
+    reads them. A file that says nothing, and a part of a log, are read.
 
     With --json: an object about the log, then one about each endpoint; "read" tells whether all was read.
     """

@@ -1,5 +1,6 @@
 """What `msgq bag recover` and `msgq bag reindex` have in common."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +61,7 @@ def _ways(log: Path, output: Path | None, what: str, in_place: bool) -> Iterator
     if in_place or not log.is_dir():
         yield from ((path, output) for path in conventions.segments(log))
         return
-    with _new_directory(output or conventions.beside(log.resolve(), what)) as directory:
+    with _new_directory(output or conventions.beside(Path(os.path.normpath(log)), what)) as directory:
         yield from ((path, directory / path.name) for path in conventions.segments(log))
 
 

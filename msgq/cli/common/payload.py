@@ -24,7 +24,7 @@ def as_text(value: Any) -> str:
     """Return what `decode` or `as_json` gave in one line for people; in hexadecimal what was not decoded, and why."""
     if not isinstance(value, Undecoded):
         return json_text(value, ensure_ascii=False)
-    return value.data.hex(" ", 4) + (f"  ({value.reason})" if value.reason else "")
+    return value.data.hex(" ", -4) + (f"  ({value.reason})" if value.reason else "")
 
 
 def encode(schema: Schema, value: Any) -> bytes:

@@ -100,7 +100,7 @@ class Comparison:
     def __str__(self) -> str:
         messages = sum(tally.a for tally in self.endpoints.values())
         if self.first is None:
-            return f"the same: {messages} messages of {len(self.endpoints)} endpoints"
+            return f"the same: {messages} messages compared, of {len(self.endpoints)} endpoints"
         lines = [f"different: {self.first}"]
         for name, tally in self.endpoints.items():
             if not tally.same:

@@ -18,9 +18,12 @@ FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_t
 def json_row(message: Message, value: Any) -> dict[str, Any]:
     """Return the fields of a message, and `value`, decoded; or `data` in base64, with the `reason` if there is one.
 
+    An origin that is not known is None.
+
     value : as `LogReader.decoded` gives it.
     """
     fields = {name: getattr(message, name) for name in FIELDS}
+    fields["origin_time"] = message.origin_time or None
     found = as_json(value, message.data)
     if not isinstance(found, Undecoded):
         return fields | {"value": found}
@@ -37,14 +40,14 @@ def write_jsonl(log: LogReader, file: TextIO) -> int:
 
 
 def write_csv(log: LogReader, file: TextIO) -> int:
-    """Write a head, then the fields, `value` as JSON or, not decoded, `data` in base64; return how many messages."""
+    """Write a head, then the fields, `value` as JSON or else `data` in base64 and `reason`; return how many."""
     count = 0
     writer = csv.writer(file)
-    writer.writerow((*FIELDS, "value", "data"))
+    writer.writerow((*FIELDS, "value", "data", "reason"))
     for message, value in log.decoded():
         row = json_row(message, value)
         text = json_text(row["value"]) if "value" in row else ""
-        writer.writerow((*(row[name] for name in FIELDS), text, row.get("data", "")))
+        writer.writerow((*(row[name] for name in FIELDS), text, row.get("data"), row.get("reason")))
         count += 1
     return count
 
