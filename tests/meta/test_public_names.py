@@ -451,7 +451,7 @@ def test_names_of_recordings() -> None:
         "is_tracked",
         "messages",
     }
-    members |= {"attachments", "channels", "headers", "history", "metadata", "size", "split", "start_time"}
+    members |= {"attachments", "channels", "headers", "history", "metadata", "missing", "size", "split", "start_time"}
     members |= {"bursts", "counts", "decoded_batches", "figured", "sum_up", "to_arrow", "to_pandas"}
     members |= {"to_parquet", "to_polars"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__

@@ -29,9 +29,13 @@ def arrivals(folder: Path) -> Arrivals:
 
 
 def taken(arrivals: Arrivals) -> list[Arrival]:
-    found = arrivals.take()
-    assert found is not None
+    found, look = arrivals.take()
+    assert not look
     return found
+
+
+def to_be_looked(arrivals: Arrivals) -> bool:
+    return arrivals.take()[1]
 
 
 def told(arrivals: Arrivals) -> list[str]:
@@ -107,7 +111,7 @@ def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path
     assert told(arrivals) == [f"{folder}/a_1"]
     later.mkdir()
     (later / "1").touch()
-    assert arrivals.take() is None
+    assert to_be_looked(arrivals)
     (later / "2").touch()
     assert told(arrivals) == [f"{later}/2"]
 
@@ -117,19 +121,19 @@ def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) ->
     arrivals = Arrivals([(str(later), "")], str(folder))
     for _ in range(3):
         later.mkdir()
-        assert arrivals.take() is None
+        assert to_be_looked(arrivals)
         shutil.rmtree(later)
         assert told(arrivals) == []
     (folder / "other").mkdir()
     (folder / "other").rename(later)
-    assert arrivals.take() is None
+    assert to_be_looked(arrivals)
     later.rename(folder / "elsewhere")
     assert told(arrivals) == []
     (folder / "elsewhere" / "1").touch()
     assert told(arrivals) == []
     later.mkdir()
     (later / "2").touch()
-    assert arrivals.take() is None
+    assert to_be_looked(arrivals)
 
 
 def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder: Path) -> None:
@@ -141,7 +145,7 @@ def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder
     with (later / "1").open():
         shutil.rmtree(later)
         later.mkdir()
-        assert arrivals.take() is None
+        assert to_be_looked(arrivals)
         (later / "2").touch()
         assert told(arrivals) == [f"{later}/2"]
 
@@ -153,14 +157,28 @@ def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
     assert told(arrivals) == []
     later.unlink()
     later.mkdir()
-    assert arrivals.take() is None
+    assert to_be_looked(arrivals)
 
 
-def test_too_many_are_to_be_looked_for(arrivals: Arrivals, folder: Path) -> None:
-    for number in range(300):
+def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: Arrivals, folder: Path) -> None:
+    for number in range(1000):
         (folder / f"a_{number}").touch()
-    assert arrivals.take() is None
-    assert told(arrivals) == []
+    found: list[str] = []
+    while more := told(arrivals):
+        assert len(more) <= 256
+        found += more
+    assert found == [f"{folder}/a_{number}" for number in range(1000)]
+    assert not arrivals.overflown
+
+
+def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None:
+    later = folder.parent / "later"
+    arrivals = Arrivals([(str(folder), "a_"), (str(later), "")], str(folder.parent))
+    (folder / "a_1").write_text("text")
+    later.mkdir()
+    (arrival,), look = arrivals.take()
+    assert look
+    assert os.pread(arrival.fd, 9, 0) == b"text"
 
 
 def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: Arrivals, folder: Path) -> None:
@@ -184,7 +202,8 @@ def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: Arrivals, fold
     for _ in range(most // 2 + 1):  # two that are equal in a row would be one event
         one.rename(other)
         other.rename(one)
-    assert arrivals.take() is None
+    assert to_be_looked(arrivals)
+    assert arrivals.overflown
     (folder / "a_1").touch()
     assert told(arrivals) == [f"{folder}/a_1"]
 

@@ -401,6 +401,28 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
 # What is wrong in a file
 
 
+def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 10)))
+    with OurWriter(tmp_path / "none.mcap"):
+        pass
+    chosen = [LogReader(path, endpoints=["b"]), LogReader(path, start=11), LogReader(tmp_path / "none.mcap")]
+    for number, log in enumerate(chosen):
+        assert write_mcap([log], tmp_path / f"{number}.mcap") == 0
+        assert list(LogReader(tmp_path / f"{number}.mcap")) == []
+        assert sum(count for _, count in write_pieces(log, tmp_path / f"pieces{number}", 5)) == 0
+    assert chosen[0].missing == ["b"]
+
+
+def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:
+    for number, name in enumerate("ab"):
+        with OurWriter(tmp_path / f"{name}.mcap") as writer:
+            one = writer.channel("t", metadata={"tracked": "1"})
+            for i in range(4):
+                writer.write(one, b"x", 10 * i + number, sequence=i, origin_time=500 + 1000 * number)
+    write_mcap([LogReader(tmp_path / "a.mcap"), LogReader(tmp_path / "b.mcap")], tmp_path / "copy.mcap")
+    assert [found.origin_time for found in LogReader(tmp_path / "copy.mcap")] == [500, 1500] * 4
+
+
 def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
     wrong = chunk(channel(1, "a"), message(1, 1, 20), crc=1)
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 10)), wrong, chunk(message(1, 2, 30)))

@@ -95,7 +95,22 @@ def test_a_copy_in_another_file_is_not_believed(tmp_path: Path) -> None:
     assert log.endpoints["a"].largest == len(b"another one")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "[" * 9999, '{"messages": 3000}', '{"messages": true}', "{}"])
+WHOLE = {"messages": 3000, "bytes": 1, "largest": 1, "first_time": 0, "last_time": 1}
+HUGE = {"sequences": [0, 2**63 - 1]}, {"bytes": 2**63 - 1}, {"lost": 2**60}, {"last_time": 2**63}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[" * 9999,
+        '{"messages": 3000}',
+        '{"messages": true}',
+        "{}",
+        *(json.dumps(WHOLE | one) for one in HUGE),
+    ],
+)
 def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
     log = LogReader(write(tmp_path / "a.mcap"))
     log.files[0].metadata[FIGURES]["1"] = text

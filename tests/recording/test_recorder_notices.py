@@ -175,6 +175,20 @@ def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> No
     assert not sources.notice()
 
 
+def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources.look()
+    names = [f"e{number}" for number in range(200)]
+    for name in names:
+        with msgq.pub_sock(name) as pub:
+            pub.send(b"x")
+        unlink_topic(name)
+    while sources.notice():
+        continue
+    assert sources.losses() == dict.fromkeys(names)
+
+
 def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

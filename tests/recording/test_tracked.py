@@ -21,6 +21,7 @@ from msgq.recording.format import conventions, origins
 from msgq.recording.format.container import HEAD, MAGIC
 from msgq.recording.format.new_log import Writer
 from msgq.recording.format.recover import recover
+from msgq.recording.format.scan import Columns
 from msgq.recording.reader.copying import write_mcap, write_pieces
 
 COUNT = 3000
@@ -144,7 +145,7 @@ def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], L
 def test_records_that_make_no_sense_cost_the_origins_only(log: Any, tmp_path: Path) -> None:
     path, sent = log
     data = bytearray(path.read_bytes())
-    here = data.index(b"msgqorig") - HEAD.size
+    here = data.index(b"msgqorat") - HEAD.size
     data[here + HEAD.size : here + HEAD.size + 8] = b"somebody"
     path.write_bytes(data)
     log_now = LogReader(path)
@@ -157,22 +158,26 @@ def test_records_that_make_no_sense_cost_the_origins_only(log: Any, tmp_path: Pa
 
 
 def test_hostile_records(tmp_path: Path) -> None:
-    """Channels that are not there, numbers that are none, sizes that are cut: nothing but what it says is lost."""
+    """Places where there is nothing, channels that are not there, sizes that are cut: only what it says is lost."""
+    columns = Columns(4)
+    columns.code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
     codes = np.array([-1, 0, 1], np.int32)
-    row = struct.pack("<HIq", 1, 7, 99)
-    good = HEAD.pack(origins.OPCODE, 8 + 2 * len(row)) + b"msgqorig" + row + struct.pack("<HIq", 65535, 7, 5)
-    found = origins.Origins(good, codes)
-    assert found.of(np.array([0, 0, 1], np.int32), np.array([7, 8, 7], np.int64)).tolist() == [99, 0, 0]
-    assert origins.Origins(good[: HEAD.size + 8], codes).of(codes[:1], np.array([7])).tolist() == [0]
-    for bad in (b"", good[:-1], good[: HEAD.size + 7]):
-        with pytest.raises(ValueError, match="no origins"):
-            origins.Origins(bad, codes)
+    by_place = struct.pack("<QqQqQq", 300, 5, 100, 99, 2**64 - 1, 1)
+    by_number = struct.pack("<HIqHIq", 1, 7, 99, 65535, 7, 5)
+    for magic, rows, expected in ((b"msgqorat", by_place, [99, 0, 5, 0]), (b"msgqorig", by_number, [99, 0, 0, 0])):
+        good = HEAD.pack(origins.OPCODE, 8 + len(rows)) + magic + rows
+        assert origins.Origins(good, codes).of(columns, slice(0, 4)).tolist() == expected
+        empty = origins.Origins(good[: HEAD.size + 8], codes)
+        assert empty.of(columns, slice(0, 2)).tolist() == [0, 0]
+        for bad in (b"", good[:-1], good[: HEAD.size + 7]):
+            with pytest.raises(ValueError, match="no origins"):
+                origins.Origins(bad, codes)
 
 
 def test_an_untracked_recording_has_no_such_record(prefix: str, tmp_path: Path) -> None:
     with msgq.pub_sock("plain") as pub, Recorder(tmp_path / "log.mcap"):
         pub.send(b"x")
-    assert b"msgqorig" not in (tmp_path / "log.mcap").read_bytes()
+    assert b"msgqorat" not in (tmp_path / "log.mcap").read_bytes()
 
 
 def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path) -> None:

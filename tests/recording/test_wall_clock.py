@@ -29,9 +29,9 @@ from msgq.recording.reader.copying import write_mcap
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.reader import LogReader
 from msgq.recording.recorder import wall_clock
-from msgq.recording.recorder.output import Limits
+from msgq.recording.recorder.output import Limits, Output
 from msgq.recording.recorder.recorder import Recorder
-from msgq.recording.recorder.wall_clock import WallClock
+from msgq.recording.recorder.wall_clock import Reading, WallClock
 from tests.command import run
 from tests.recording.logs import MAGIC, channel, encoded, message
 from tests.support import wait_until
@@ -262,6 +262,23 @@ def test_a_flood_of_notes_is_bounded(tmp_path: Path) -> None:
 def test_another_clock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidValueError, match="sun"):
         LogReader(step_back(tmp_path), clock="sun")
+
+
+def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Path) -> None:
+    """The segment before ends when that chunk has come already."""
+    now = clock.time_ns()
+    wall = WallClock()
+    wall._readings = [Reading(0, BOOTED), Reading(now - HOUR, BOOTED + HOUR)]
+    output = Output(tmp_path / "log", Limits(split_messages=1), Compressor("zstd", None), BOOTED, wall, "")
+    described = {1: channel_records(1, "e", None, 1, conventions.PUBLISHED)}
+    for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
+        chunk = Chunk(1 << 16, 100)
+        for age in ages:
+            assert chunk.append(1, 0, now - age, now - age, b"x")
+        output.write(chunk, described, dict)
+    output.close({})
+    found = LogReader(tmp_path / "log", clock="wall")
+    assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
 
 
 def test_bounds() -> None:

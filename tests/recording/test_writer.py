@@ -21,6 +21,7 @@ import msgq
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording import LogReader, Recorder, Writer
 from msgq.recording.format import conventions, new_log
+from msgq.recording.reader.copying import write_mcap
 from tests.support import wait_until
 
 COUNTED = {"epoch": "1", "sequence": "published"}
@@ -85,6 +86,14 @@ def test_origins(tmp_path: Path) -> None:
         channel = writer.channel("a", metadata={"tracked": "1"})
         writer.write(channel, b"x", BEGIN, origin_time=BEGIN - 5)
     assert [m.origin_time for m in LogReader(tmp_path / "a.mcap")] == [BEGIN - 5]
+
+
+def test_origins_of_messages_with_one_number(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
+        twins = [writer.channel("a"), writer.channel("a")]  # which readers take for one
+        for i in range(100):
+            writer.write(twins[i % 2], bytes(i), BEGIN + i, sequence=0, origin_time=i % 3)
+    assert [m.origin_time for m in LogReader(tmp_path / "a.mcap")] == [i % 3 for i in range(100)]
 
 
 def test_any_order_of_times(tmp_path: Path) -> None:
@@ -378,6 +387,18 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
         Writer(tmp_path / "missing" / "a.mcap")
 
 
+def test_the_first_of_two_writers_of_one_path_wins(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    writers = [Writer(path), Writer(path)]
+    for number, writer in enumerate(writers):
+        writer.write(writer.channel("a"), b"%d" % number, 1)
+    writers[0].close()
+    with pytest.raises(RecordingError, match="File exists"):
+        writers[1].close()
+    assert [message.data for message in LogReader(path)] == [b"0"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int, _parts: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -419,6 +440,16 @@ def test_values_that_are_not_possible(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="1024 or more"):
         Writer(tmp_path / "a.mcap", chunk_bytes=10)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_channels_than_one_call_of_the_system_writes(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.mcap") as writer:
+        for number in range(1500):
+            writer.channel(f"e{number}")
+    assert write_mcap([LogReader(tmp_path / "a.mcap")], tmp_path / "b.mcap") == 0
+    for name in "ab":
+        found = [one for one in all_records(tmp_path / f"{name}.mcap") if isinstance(one, records.Channel)]
+        assert {one.topic for one in found} == {f"e{number}" for number in range(1500)}
 
 
 def test_no_more_channels_than_mcap_can_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

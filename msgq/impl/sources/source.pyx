@@ -145,7 +145,8 @@ cdef class TopicSource(Source):
 
     def over(self, int64_t since_ns):
         cdef const mq_subscriber *subscriber = &self._socket._subscriber
-        return not mq_subscriber_has_more(subscriber) and mq_subscriber_is_forsaken(subscriber)
+        # life first: what was sent last is there then
+        return mq_subscriber_is_forsaken(subscriber) and not mq_subscriber_has_more(subscriber)
 
     def close(self):
         self._socket.close()
@@ -216,7 +217,7 @@ cdef class ChannelSource(Source):
         return mq_channel_source_pending(&self._from)
 
     def over(self, int64_t since_ns):
-        return not (mq_channel_source_pends(&self._from) or mq_hub_is_published(self._hub.hub, self._hub.roll()))
+        return not (mq_hub_is_published(self._hub.hub, self._hub.roll()) or mq_channel_source_pends(&self._from))
 
     def part(self, number):
         return self._publishers[number], ""

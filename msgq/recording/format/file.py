@@ -386,7 +386,7 @@ class LogFile:
             try:
                 with self.bytes.opened() as fd:
                     origins = Origins.read(fd, stretch.origins, self._most, self.described.codes)
-                columns.origin_time[here] = origins.of(columns.code[here], columns.sequence[here])
+                columns.origin_time[here] = origins.of(columns, here)
             except (RecordingError, ValueError) as error:
                 self._problem(stretch.origins[0], f"the origins of messages were skipped: {error}")
         if self.wall is not None:

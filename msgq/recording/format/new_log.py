@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,8 @@ from msgq.schema import Schema
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+_NUMBERS = itertools.count()  # of unfinished files, of which several may become one path
+
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
@@ -32,7 +35,7 @@ def new_file(path: Path) -> Iterator[Path]:
     RecordingError : `path` exists, or cannot be written.
     """
     pid = os.getpid()
-    unfinished = path.with_name(f".{path.name}.{pid}.part")
+    unfinished = path.with_name(f".{path.name}.{pid}-{next(_NUMBERS)}.part")
     try:
         if path.exists():
             raise RecordingError(f"{path} exists; give another name, or remove it")

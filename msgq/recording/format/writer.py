@@ -357,7 +357,7 @@ class Segment:
         new = [channel for channel in channels if channel.channel.id not in self._channels]
         if not unused and not new:
             return
-        self._write(encoded(*unused), *(channel.data for channel in new))
+        self._write(encoded(*unused), b"".join(channel.data for channel in new))  # writev takes 1024 parts
         self._schemas.update((schema.id, schema) for schema in unused)
         for channel in new:
             self._know(channel)
@@ -389,7 +389,7 @@ class Segment:
         crc = crc32(chunk.data, crc32(start))
         head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
         head += len(compressed).to_bytes(8, "little")
-        origins, index = origins_record(entries), chunk.index(len(start))
+        origins, index = origins_record(entries, len(start)), chunk.index(len(start))
         at = self.size + len(origins)
         self._write(origins, head, compressed, index)
         self._index.chunks.append(

@@ -78,6 +78,10 @@ class Contents:
             self.channels.append(channel)
         return self._codes[channel]
 
+    def missing(self) -> list[str]:
+        """Return the names of endpoints that were asked for, and of which nothing was found so far."""
+        return sorted(self._selection.names - {channel.endpoint for channel in self.channels})
+
     def endpoint_codes(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return the endpoints, and for each code the index of its endpoint among them."""
         indexes: dict[str, int] = {}

@@ -32,7 +32,8 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None 
     """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
 
     Channels, schemas, metadata and attachments are carried as they are; of attachments those of the logs' time. Chunks
-    that are wanted whole, and that no other overlaps in time, are copied as they are. The epochs of several logs, and
+    that are wanted whole, and that no other overlaps in time, are copied as they are, unread: damage within them stays,
+    and what an index says of them counts. The epochs of several logs, and
     of several runs, are kept apart.
 
     Parameters

@@ -73,7 +73,7 @@ class Merge:
     def __iter__(self) -> Iterator[Untouched | Touched]:
         stretches = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.stretches()]
         stretches.sort(key=lambda found: found[2].start)
-        nexts = [stretch.start for _, _, stretch in stretches[1:]] + [TIME_MAX]
+        nexts = [stretch.start for _, _, stretch in stretches[1:]] + [TIME_MAX] * bool(stretches)
         for (number, file, stretch), following in zip(stretches, nexts, strict=True):
             yield from self._until(stretch.start)
             untouched = None if self._waiting else self._untouched(number, file, stretch, following)

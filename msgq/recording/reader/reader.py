@@ -105,6 +105,11 @@ class LogReader:
         return self.contents.channels
 
     @property
+    def missing(self) -> list[str]:
+        """The names of endpoints that were asked for, and of which nothing was found so far."""
+        return self.contents.missing()
+
+    @property
     def size(self) -> int:
         """Bytes of all that may have to be read, before compression, as the files say."""
         return sum(stretch.size for _, stretch in self.contents.stretches())

@@ -20,6 +20,7 @@ from msgq.recording.reader.contents import Contents
 from msgq.recording.reader.message import EndpointInfo
 
 _ROWS = 16384
+_SUMMED = ("messages", "bytes", "largest", "lost")
 _FIGURES = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
@@ -57,16 +58,20 @@ def _figure(text: str) -> dict[str, Any]:
         figure = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(figure, dict) or not all(_is_count(figure.get(name)) for name in _FIGURES):
+    if not isinstance(figure, dict):
         return {}
     sequences = figure.get("sequences", [0, 0])
-    if not isinstance(sequences, list) or len(sequences) != 2 or not all(map(_is_count, sequences)):
+    if not isinstance(sequences, list) or len(sequences) != 2:
         return {}
-    return figure if _is_count(figure.get("lost", 0)) else {}
+    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _SUMMED]
+    times = [figure.get(name) for name in ("first_time", "last_time")]
+    bounds = [*((count, 2**48) for count in counts), *((time, 2**63) for time in times)]  # no file has more bytes
+    is_whole = all(_is_count(value, bound) for value, bound in [*bounds, *((one, 2**32) for one in sequences)])
+    return figure if is_whole else {}
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def _is_count(value: Any, bound: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < bound
 
 
 def counts(contents: Contents) -> dict[str, int] | None:

@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 enum {
-    MQ_ARRIVALS = 256,             /* that are kept until they are taken; if more come, all is to be looked at */
+    MQ_ARRIVALS = 256,             /* that are kept until they are taken; the kernel keeps the others meanwhile */
+    MQ_ARRIVALS_ROOM = 128,        /* of them, for what one read may bring: 4 KiB of events of 32 bytes */
     MQ_ARRIVALS_OPEN = 64,         /* of them, at most; the names of the others are kept */
     MQ_ARRIVALS_PAUSE_NS = 200000, /* after which nothing follows at once */
     MQ_ARRIVALS_PAUSES = 8,
@@ -44,7 +45,7 @@ typedef struct {
 typedef struct {
     int fd; /* of inotify */
     unsigned places, count, open;
-    bool overflown; /* some were not told */
+    bool overflown; /* some were not told, and nobody knows their names */
     bool changed;   /* a directory came or went */
     mq_arrival_place place[MQ_ARRIVAL_PLACES];
     mq_arrival arrived[MQ_ARRIVALS]; /* the first `count` */
@@ -88,11 +89,11 @@ static inline void mq_arrivals_note(mq_arrivals *a, const struct inotify_event *
             mq_arrivals_note_in(a, i, event);
 }
 
-/* Open what has come. True: there is something to take. */
+/* Open what has come, as far as there is room. True: there is something to take. */
 static inline bool mq_arrivals_gather(mq_arrivals *a) {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t size;
-    while ((size = read(a->fd, events, sizeof events)) > 0)
+    while (a->count <= MQ_ARRIVALS - MQ_ARRIVALS_ROOM && (size = read(a->fd, events, sizeof events)) > 0)
         for (ssize_t at = 0; at < size;) {
             const struct inotify_event *event = (const void *)(events + at);
             at += (ssize_t)(sizeof *event + event->len);

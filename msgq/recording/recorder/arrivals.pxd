@@ -24,6 +24,7 @@ cdef extern from "recorder/arrivals.h" nogil:
 
 cdef class Arrivals:
     cdef mq_arrivals c
+    cdef readonly bint overflown
     cdef list _places       # directories, by place ...
     cdef list _paths        # ... and as C has them
     cdef int _watch(self, str directory, const char *path) except -2

@@ -44,10 +44,14 @@ class Arrivals:
         OSError : this user has no inotify instances or watches left, or this process no descriptors.
         """
 
-    def take(self) -> list[Arrival] | None:
-        """Return the files that got their names since, in this order, without waiting.
+    @property
+    def overflown(self) -> bool:
+        """Whether files ever came that nobody was told of: the kernel keeps so many only."""
 
-        None: some were not told (a directory has just come, or they were too many): look at all.
+    def take(self) -> tuple[list[Arrival], bool]:
+        """Return the files that got their names since, in this order, without waiting: 256 at most, the next ones then.
+
+        And whether some were not told (a directory has just come, or they were too many): look at all.
 
         Raises
         ------

@@ -94,6 +94,5 @@ cdef class Arrivals:
         arrived = [_arrival(self._places[self.c.arrived[i].place], &self.c.arrived[i]) for i in range(self.c.count)]
         changed, overflown = self.c.changed, self.c.overflown
         mq_arrivals_taken(&self.c)
-        if changed and self._cover() or overflown:
-            return None
-        return arrived
+        self.overflown |= overflown
+        return arrived, (changed and self._cover()) or overflown

@@ -104,7 +104,7 @@ class RecordedEndpoints:
 
     def look(self) -> None:
         """Join endpoints that appeared or were made anew, and part from those that are gone."""
-        self._meet(None)
+        self._meet([], look=True)
         for number, recorded in self.all.items():
             if self._capture.unnumbered(number):
                 self.refused[recorded.endpoint] = NO_CHANNEL
@@ -120,10 +120,10 @@ class RecordedEndpoints:
         for number, since_ns in list(self._former.items()):
             if self._capture.ended(number) or self.all[number].source.over(since_ns):
                 self._let_go(number)
-        arrivals = self._arrived()
-        if arrivals != [] or self._unfinished:
-            self._meet(arrivals)
-        return bool(redescribed) or arrivals != []
+        arrivals, look = self._arrived()
+        if arrivals or look or self._unfinished:
+            self._meet(arrivals, look)
+        return bool(redescribed or arrivals or look)
 
     def patience(self, seconds: float) -> float:
         """Return how long a run may take, `seconds` at most."""
@@ -155,21 +155,21 @@ class RecordedEndpoints:
         text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
         _log.warning(text, error.strerror)
 
-    def _arrived(self) -> list[Arrival] | None:
-        """Return files that have appeared; None: look at all."""
+    def _arrived(self) -> tuple[list[Arrival], bool]:
+        """Return files that have appeared, and whether to look at all."""
         try:
-            return self._arrivals.take() if self._arrivals is not None else []
+            return self._arrivals.take() if self._arrivals is not None else ([], False)
         except OSError as error:
             self._go_blind(error)
-            return None
+            return [], True
 
     # ---- what is there ----
 
-    def _meet(self, arrivals: list[Arrival] | None) -> None:
-        """Look at files that have just appeared, or (None) at all."""
+    def _meet(self, arrivals: list[Arrival], look: bool) -> None:
+        """Look at files that have just appeared, and at all if that is wanted."""
         began = self._began
-        if arrivals is None:
-            arrivals = self._meet_all()
+        if look:
+            arrivals = arrivals + self._meet_all()
         for at, arrival in enumerate(arrivals):  # which may grow meanwhile
             for endpoint in self._called(arrival.directory, arrival.name):
                 if arrival.gone:
@@ -182,10 +182,12 @@ class RecordedEndpoints:
 
     def _meet_all(self) -> list[Arrival]:
         """Look at all that is there; return what has appeared just now."""
-        arrivals = None
-        while arrivals is None:
+        arrivals: list[Arrival] = []
+        look = True
+        while look:
             self._scan()
-            arrivals = self._arrived()
+            more, look = self._arrived()
+            arrivals += more
         return arrivals
 
     def _scan(self) -> None:
@@ -213,8 +215,8 @@ class RecordedEndpoints:
         if inode is None or inode == self._inode(endpoint):
             self._meet_named(endpoint)
         if inode is not None and self._number(endpoint, inode) is None and self._inode(endpoint) != inode:
-            more = self._arrived()  # its side segment was made after it
-            arrivals += self._meet_all() if more is None else more
+            more, look = self._arrived()  # its side segment was made after it
+            arrivals += more + (self._meet_all() if look else [])
             self._join_former(endpoint, arrivals[at:])
 
     def _there(self) -> Iterator[tuple[str, int]]:
@@ -409,6 +411,11 @@ class RecordedEndpoints:
     def count(self) -> int:
         """Endpoints that were recorded, or missed, so far."""
         return len(self._lost)
+
+    @property
+    def overlooked(self) -> bool:
+        """Whether endpoints may have come and gone of which nobody was told."""
+        return self._arrivals is not None and self._arrivals.overflown
 
     def losses(self) -> dict[str, int | None]:
         """Return what each endpoint has lost so far; None: unknown."""

@@ -157,6 +157,7 @@ class Output:
             "wall_offset_ns": str(self._wall_clock.at(first_ns).offset_ns),
         }
         self._count += 1
+        self._noted_ns = first_ns  # what waited may be older than what the former segment noted at its end
         self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
         return Segment(path, self._compressor, metadata)
 

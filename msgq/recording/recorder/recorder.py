@@ -43,7 +43,8 @@ class RecorderStats:
 
     Attributes
     ----------
-    messages, payload_bytes : taken from endpoints (record headers included in the latter).
+    messages, payload_bytes : taken from endpoints (record headers included in the latter). Of those kept in memory
+        for snapshots, not all are written.
     written_bytes : on disk.
     waiting_bytes : on the way there, or kept in memory.
     at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
@@ -232,7 +233,7 @@ class Recorder:
         """Return what was done so far."""
         self._check_process()
         losses = [*self._sources.losses().values(), *(receiver.lost for receiver, _ in self._receivers)]
-        lost = None if None in losses else sum(loss for loss in losses if loss is not None)
+        lost = None if None in losses or self._sources.overlooked else sum(loss for loss in losses if loss is not None)
         output = self._output
         return RecorderStats(
             self._messages,
