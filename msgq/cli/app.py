@@ -1,6 +1,7 @@
 """The verbs of `msgq`, and what they have in common: lazy imports, errors in one line, quiet ends."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -9,9 +10,9 @@ from typing import Any, NoReturn
 import click
 
 from msgq import __version__
-from msgq.cli.common.extras import extra_of
 from msgq.cli.common.options import EXIT_CODES
 from msgq.errors import MsgqError
+from msgq.extras import extra_of
 
 VERBS = (
     "bag",
@@ -43,7 +44,7 @@ _INTERRUPTED = 130  # as a shell says it of what SIGINT ended
 class _Missing(click.Command):
     """Stands in for a verb whose extra is not installed, so that the others can be listed and called."""
 
-    def __init__(self, name: str, missing: ModuleNotFoundError, extra: str) -> None:
+    def __init__(self, name: str, missing: ImportError, extra: str) -> None:
         super().__init__(name, short_help=f"Not installed: needs msgq-bus[{extra}].")
         self._missing = missing
 
@@ -62,7 +63,7 @@ class _Verbs(click.Group):
             return None
         try:
             command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
-        except ModuleNotFoundError as missing:
+        except ImportError as missing:
             extra = extra_of(missing)
             if extra is None:
                 raise
@@ -90,6 +91,7 @@ class _Verbs(click.Group):
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))  # again, while all ends
             ctx.exit(_INTERRUPTED)
         except BrokenPipeError:  # who read our output has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

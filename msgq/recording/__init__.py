@@ -6,6 +6,9 @@ What is heavy, or needs a library of an extra, is imported with the first use of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from msgq.errors import MissingLibraryError
+from msgq.extras import extra_of
+
 if TYPE_CHECKING:
     from msgq.decoding.decoders import Undecoded
     from msgq.decoding.schemas import Schemas
@@ -93,4 +96,13 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"msgq.{_MODULES[name]}"), name)
+    try:
+        return getattr(import_module(f"msgq.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if extra := extra_of(missing):
+            library = str(missing.name).partition(".")[0]
+            text = f"msgq.recording.{name} needs {library}, which is not installed: pip install 'msgq-bus[{extra}]'"
+            error = MissingLibraryError(text)
+            error.name = library  # as the import system tells it
+            raise error from missing
+        raise

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -97,3 +98,45 @@ def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
 def test_only_arrow_batches_need_arrow(module: str) -> None:
     result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {module}")
     assert result.returncode == 0, result.stderr
+
+
+WITHOUT = """
+import sys
+from msgq.errors import MissingLibraryError
+for package, missing in (
+    ("msgq.spark", "pyspark"), ("msgq.lake.table", "pyarrow"), ("msgq.spark.lake", "deltalake"),
+    ("msgq.report.page", "plotly"),
+):
+    sys.modules |= {missing: None}
+    try:
+        __import__(package)
+    except MissingLibraryError as error:
+        print(error)
+    del sys.modules[missing]
+"""
+
+
+def test_a_package_says_which_extra_brings_what_it_needs() -> None:
+    done = run_python("-c", WITHOUT)
+    needed = (
+        ("msgq.spark", "pyspark", "spark"),
+        ("msgq.lake", "pyarrow", "lake"),
+        ("msgq.lake", "deltalake", "lake"),
+        ("msgq.report", "plotly", "report"),
+    )
+    text = "{} needs {}, which is not installed: pip install 'msgq-bus[{}]'".format
+    expected = [text(*one) for one in needed]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_recording_says_which_extra_brings_what_it_needs() -> None:
+    called = run_python("-c", "import sys; sys.modules['mcap'] = None; from msgq.recording import LogReader")
+    text = "msgq.recording.LogReader needs mcap, which is not installed: pip install 'msgq-bus[record]'"
+    assert called.stderr.splitlines()[-1].endswith(f"MissingLibraryError: {text}")
+
+
+def test_a_lake_says_which_extra_brings_what_it_needs(tmp_path: Path) -> None:
+    hide = "import sys; sys.modules['pyspark'] = None; from msgq.cli import main; "
+    called = run_python("-c", f"{hide}main(['lake', 'ingest', {str(tmp_path)!r}, 'x'])")
+    assert called.returncode == 1, called.stdout
+    assert called.stderr == "Error: msgq.spark needs pyspark, which is not installed: pip install 'msgq-bus[spark]'\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -17,8 +18,9 @@ from msgq.errors import (
 )
 from msgq.impl import fake, ring
 from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.clock import Clock
 from tests.contract import actors as contract_actors
-from tests.support import Task, run_child
+from tests.support import DEADLINE, Task, run_child
 from tests.unit import actors
 
 CONTEXT = fake.Context()
@@ -94,6 +96,24 @@ class TestVirtualTime:
             socket.receive()
         source.send(b"x")
         assert socket.receive() == b"x"
+
+    def test_threads_that_are_there_already_sleep_in_real_time(self) -> None:
+        slept: list[int] = []
+        clock, begin, ended = Clock(slept.append), threading.Event(), threading.Event()
+
+        def work() -> None:
+            begin.wait(DEADLINE)
+            time.sleep(0.001)
+            ended.set()
+
+        other = threading.Thread(target=work)
+        other.start()
+        with clock.patched():
+            time.sleep(2)
+            begin.set()
+            other.join(DEADLINE)
+        assert ended.is_set()
+        assert slept == [2 * 10**9]
 
     def test_the_time_module_can_be_the_clock(self) -> None:
         clock, real = current_bus().clock, time.sleep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,8 +79,13 @@ class Clock:
         For code that calls ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms, or
         ``time.sleep()`` through the module, and for the stamps that msgq makes itself. A name that was imported out of
         it (``from time import sleep``) stays real.
-        The whole process sees it, so nothing else should be running.
+        The whole process sees it, so nothing else should be running. Threads that are there already sleep in real time.
         """
+        others, slept = {*threading.enumerate()} - {threading.current_thread()}, time.sleep
+
+        def sleep(seconds: float) -> None:
+            (slept if threading.current_thread() in others else self.sleep)(seconds)
+
         virtual = {
             (time, "time"): self.time,
             (time, "monotonic"): self.time,
@@ -87,7 +93,7 @@ class Clock:
             (time, "time_ns"): self.time_ns,
             (time, "monotonic_ns"): self.time_ns,
             (time, "perf_counter_ns"): self.time_ns,
-            (time, "sleep"): self.sleep,
+            (time, "sleep"): sleep,
             (host, "time_ns"): self.time_ns,
             (origin, "new_origin_time"): self.new_origin_time,
         }

@@ -285,7 +285,7 @@ class Ending:
             yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(left)}"
         if not groups:
             return
-        yield from self._unindexed(footer)
+        yield from self._unindexed()
         used = found.chunks and facts.in_chunks
         for number in sorted(used or ()):
             channel = facts.described.newest.get((Opcode.CHANNEL, number))
@@ -300,7 +300,7 @@ class Ending:
             text = "messages are outside of the chunks, which readers by the index miss; here is the first"
             yield "warning", facts.outside, "outside", text
 
-    def _unindexed(self, footer: int) -> Iterator[Said]:
+    def _unindexed(self) -> Iterator[Said]:
         facts, found = self._facts, self._found
         for name, there, here in (
             ("chunk", facts.chunks, found.chunks),

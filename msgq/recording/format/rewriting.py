@@ -6,18 +6,17 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from mcap import records
 from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.recording.format import conventions
-from msgq.recording.format.container import CHUNK, HEAD, MAGIC, encoded
+from msgq.recording.format.container import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encoded
 from msgq.recording.format.inside import Inside, Looker
 from msgq.recording.format.scan import crc32
 from msgq.recording.format.survey import How, Step, Survey
 from msgq.recording.format.walk import chunk_content
-from msgq.recording.format.writer import Compressor, message_indexes
+from msgq.recording.format.writer import Compressor
 
 _RETIRED = 0xFF  # an opcode that is free for applications: readers pass over it
 _RETIRED_BYTES = 1 << 30  # of one such record
@@ -100,10 +99,10 @@ class Rewriting:
             data, record = _chunk(content, inside, record.compression if record is not None else "zstd")
             self._write(data)
         offsets, begin = {}, self._size
-        places: Any = np.stack((inside.log_time, inside.offset), axis=1)
-        for channel, data in message_indexes(inside.channel, places):
+        for channel, places in inside.by_channel().items():
+            entries = places.astype("<u8").tobytes()
             offsets[channel] = self._size
-            self._write(data)
+            self._write(MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries)
         changes: dict[str, Any] = {"message_index_offsets": offsets, "message_index_length": self._size - begin}
         return replace(record, chunk_start_offset=at, **changes)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -158,21 +158,6 @@ class DataIndex:
         return data_end + summary(at + len(data_end), groups)
 
 
-def message_indexes(channels: Any, places: Any) -> Iterator[tuple[int, bytes]]:
-    """Give each channel of a chunk with the record of its message index.
-
-    Parameters
-    ----------
-    channels : of the messages, array of ids in their order.
-    places : of the messages, array with their log_time and offset in the chunk, uint64, shape (messages, 2).
-    """
-    order = np.argsort(channels.astype(np.uint16), kind="stable")  # ids are 16 bits, which are sorted in one go
-    numbers, begins = np.unique(channels[order], return_index=True)
-    for number, rows in zip(numbers.tolist(), np.split(order, begins[1:]), strict=False):
-        entries = places[rows].astype("<u8").tobytes()
-        yield number, MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), number, len(entries)) + entries
-
-
 class Segment:
     """The file. Whole after `close`; before that, readers of truncated files find every chunk that was written.
 
@@ -224,7 +209,7 @@ class Segment:
                 self.add_metadata(conventions.RECORDING, metadata)
         except BaseException:  # there is nothing in it
             path.unlink(missing_ok=True)
-            self._let_go()
+            self.abandon()
             raise
 
     def _write(self, *parts: bytes | memoryview[int]) -> None:
@@ -436,13 +421,10 @@ class Segment:
             if synced:
                 os.fsync(self._fd)
         finally:
-            self._let_go()
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is: nobody wants it."""
-        self._let_go()
-
-    def _let_go(self) -> None:
+        """Close the file as it is."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
         os.close(self._fd)
 

@@ -315,14 +315,6 @@ class LogReader:
 
     # About the whole
 
-    def is_counted(self, endpoint: str, epoch: int) -> bool:
-        """Return whether a gap in the sequence of an endpoint is a loss, as far as was read."""
-        return any(c.counted for c in self.contents.channels if c.endpoint == endpoint and c.epoch == epoch)
-
-    def is_tracked(self, endpoint: str) -> bool:
-        """Return whether the topic of an endpoint was tracked, as far as was read."""
-        return any(channel.tracked for channel in self.contents.channels if channel.endpoint == endpoint)
-
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
         """What there is of each endpoint, by name: as the files say, or read where they do not; see `figured`."""
