@@ -21,15 +21,23 @@ QUESTIONS = {
         FROM silences ORDER BY silence DESC LIMIT 10
     """,
     "How late is each endpoint, over all of its runs?": """
-        SELECT endpoint, sum(messages) AS messages,
-               kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(sketch), 0.5) / 1e3 AS p50_us,
-               kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(sketch), 0.99) / 1e3 AS p99_us
-        FROM latency GROUP BY endpoint ORDER BY p99_us DESC
+        WITH counts AS (
+            SELECT endpoint, bucket, sum(count) AS count
+            FROM (SELECT endpoint, inline(histogram) FROM latency_totals) GROUP BY endpoint, bucket
+        ), ranks AS (
+            SELECT endpoint, sign(bucket) * pow(2, (abs(bucket) - 0.5) / 16) / 1e3 AS us,
+                   sum(count) OVER (PARTITION BY endpoint ORDER BY bucket) AS until,
+                   sum(count) OVER (PARTITION BY endpoint) AS messages
+            FROM counts
+        )
+        SELECT endpoint, max(messages) AS messages, round(min(us) FILTER (WHERE until >= 0.5 * messages), 1) AS p50_us,
+               round(min(us) FILTER (WHERE until >= 0.99 * messages), 1) AS p99_us
+        FROM ranks GROUP BY endpoint ORDER BY p99_us DESC
     """,
-    "In which seconds was the bus busiest?": """
-        SELECT timestamp_micros(time div 1000) AS second, sum(messages) AS messages,
+    "In which minutes was the bus busiest? A longer window counts where it begins.": """
+        SELECT timestamp_seconds(time div 60000000000 * 60) AS minute, sum(messages) AS messages,
                round(sum(bytes) / 1e6, 3) AS megabytes, count(DISTINCT endpoint) AS endpoints
-        FROM rates GROUP BY time ORDER BY messages DESC LIMIT 5
+        FROM rates GROUP BY minute ORDER BY messages DESC LIMIT 5
     """,
     "What does a losing endpoint's neighbourhood look like: who else lost in the same second?": """
         SELECT a.endpoint, b.endpoint AS other, count(*) AS times, sum(b.lost) AS lost

@@ -1,10 +1,14 @@
 """Recordings as tables: Spark sessions, the source "msgq" for batch and stream, and results back to the bus.
 
-Needs the extra `spark`, with the first use of what is in here.
+Needs the extra `spark`.
 """
 
-from msgq.spark.runtime.session import session
-from msgq.spark.source.read import read
-from msgq.spark.source.sink import Publisher
+from msgq.extras import require
+
+require("msgq.spark", "spark", "mcap", "pyarrow", "pyspark")  # before an import of these fails, which would not say how
+
+from msgq.spark.runtime.session import session  # noqa: E402
+from msgq.spark.source.read import read  # noqa: E402
+from msgq.spark.source.sink import Publisher  # noqa: E402
 
 __all__ = ["Publisher", "read", "session"]

@@ -1,4 +1,4 @@
-"""All the way from a recording to a page: what stands above the lake and the report."""
+"""All the way from a recording to a page: ingest, gold, page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgq.report.gold import lake_tables
+from msgq.report.page import write_report
 from msgq.spark.lake import Lake
-from msgq.spark.report.report import write_report
 from msgq.spark.runtime.session import session
 
 if TYPE_CHECKING:
@@ -37,4 +38,4 @@ def run_pipeline(
     ingested = opened.ingest([recording])
     opened.decode()
     opened.refresh()
-    return {"messages": ingested.messages, **write_report(opened, Path(report_path))}
+    return {"messages": ingested.messages, **write_report(lake_tables(opened.uri), Path(report_path))}

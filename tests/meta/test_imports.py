@@ -18,7 +18,7 @@ from tests.meta.sources import ROOT, code, header_name, headers, imports, module
 LAYERS = [
     {"msgq.errors", "msgq.units", "msgq.schema", "msgq.source", "msgq.native", "msgq.impl.ground.core"},
     {"msgq.impl.ground.liveness", "msgq.figures", "msgq.dtypes", "msgq.timing", "msgq.queue_events"},
-    {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.impl.ground.event_loop"},
+    {"msgq.naming", "msgq.selection", "msgq.record_changes", "msgq.extras", "msgq.impl.ground.event_loop"},
     {"msgq.sharing", "msgq.impl.sockets", "msgq.kinds"},
     {
         *("msgq.impl.ground", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
@@ -46,11 +46,12 @@ LAYERS = [
     {"msgq.recording.reader"},
     {"msgq.recording.recorder", "msgq.recording.player"},
     {"msgq.recording"},
-    {"msgq.spark.spark_types"},
+    {"msgq.lake.figures"},
+    {"msgq.lake"},
+    {"msgq.report"},
     {"msgq.spark.source"},
     {"msgq.spark.runtime", "msgq.spark.tables"},
     {"msgq.spark.lake"},
-    {"msgq.spark.report"},
     {"msgq.spark.pipeline"},
     {"msgq.spark"},
     {"pyspark_msgq", "pyspark_msgq_daemon"},
@@ -117,7 +118,7 @@ OUTSIDE = {
         *("msgq.impl.ring.subscriber", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.record_changes", "msgq.outlets"),
-        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.recording", "msgq.spark"),
+        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
@@ -127,9 +128,10 @@ OUTSIDE = {
     "mcap": {"msgq.recording", "msgq.spark"},
     "zstandard": {"msgq.recording"},
     "lz4": {"msgq.recording"},
-    "pyarrow": {"msgq.decoding", "msgq.recording", "msgq.spark"},
+    "deltalake": {"msgq.lake"},
+    "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.report", "msgq.spark"},
     "pyspark": {"msgq.spark"},
-    "plotly": {"msgq.spark"},
+    "plotly": {"msgq.report"},
 }
 
 

@@ -447,8 +447,6 @@ def test_names_of_recordings() -> None:
         "end_time",
         "endpoints",
         "history",
-        "is_counted",
-        "is_tracked",
         "messages",
     }
     members |= {"attachments", "channels", "headers", "history", "metadata", "missing", "size", "split", "start_time"}

@@ -136,3 +136,28 @@ def test_resample_over_a_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
         for tick in range(time, min(following, time + 3 * period + 1), period)
     ]
     assert listed(found, "publish_time", "value") == wanted
+
+
+def chosen(left: Any, right: Any) -> str:
+    """Return the strategy that "auto" takes."""
+    plan = align.asof_join(left, right, by=["key"])._jdf.queryExecution().analyzed().toString()
+    return "arrow" if "CoGroupsInArrow" in plan else "window"
+
+
+def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any) -> None:
+    """A few rows with pictures do not fit in a worker, millions of numbers do."""
+    from pyspark.sql import functions as F
+
+    def numbers(rows: int, keys: int = 1) -> Any:
+        return spark.range(rows).selectExpr(f"id % {keys} AS key", "id AS publish_time")
+
+    def pictures(rows: int, size: int, keys: int = 1) -> Any:
+        return numbers(rows, keys).withColumn("data", F.expr(f"CAST(repeat('x', {size}) AS binary)"))
+
+    assert chosen(numbers(1_000_000), numbers(1_000_000)) == "arrow"
+    assert chosen(pictures(300, 1 << 20), numbers(1)) == "window"
+    assert chosen(pictures(300, 1 << 20, keys=3), numbers(3, keys=3)) == "arrow", "a key after the other"
+    assert chosen(numbers(300), pictures(1, 1 << 20)) == "window", "each row takes one"
+    nested = pictures(300, 1 << 20).selectExpr("key", "publish_time", "map('a', array(struct(data))) AS value")
+    assert chosen(nested, numbers(1)) == "window"
+    assert chosen(numbers(0), numbers(0)) == "arrow"

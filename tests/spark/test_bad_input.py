@@ -20,10 +20,10 @@ from mcap import records
 from pyspark.errors import PythonException
 
 from msgq.errors import InvalidValueError
+from msgq.lake.columns import MESSAGES
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
-from msgq.spark.source.arrow_batches import MESSAGES
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
 from tests.command import run

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from msgq.spark.lake import Lake
 from tests.command import run
 from tests.recording import logs
 from tests.spark.kind_logs import BEGIN, Told, of_queue, write_kinds
+from tests.spark.pages import sections, table
 from tests.support import ROOT, wait_until
 
 
@@ -32,7 +34,7 @@ def recording(tmp_path: Path) -> Any:
 def test_from_a_recording_to_answers_and_files(spark: Any, tmp_path: Path, recording: Any) -> None:
     lake = tmp_path / "lake"
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 19
-    assert "1 files skipped" in run("lake", "ingest", lake, recording).stdout
+    assert "0 new files, 1 files known" in run("lake", "ingest", lake, recording).stdout
     asked = run("lake", "sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
     assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
     assert "imu" in run("lake", "sql", lake, "SELECT * FROM messages", "-n", 5).stdout
@@ -98,19 +100,32 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: P
     assert process.returncode == 130
 
 
+def test_a_wrong_table_is_told_with_those_that_are_there(spark: Any, tmp_path: Path, recording: Any) -> None:
+    run("lake", "ingest", tmp_path / "lake", recording)
+    for query, name in (("SELECT * FROM endpoint", "endpoint"), ("SELECT * FROM silver_gps, gaps", "silver_gps")):
+        done = run("lake", "sql", tmp_path / "lake", query, code=1)
+        assert f"has no table '{name}'; there are messages, " in done.output
+        there, _, hint = done.output.strip().rpartition("there are ")[2].partition("; ")
+        assert {"endpoints", "gaps", "silver_imu"} <= set(there.split(", "))
+        assert hint.startswith("do you mean ")
+        assert len(done.output.splitlines()) == 1
+    unknown = run("lake", "sql", tmp_path / "lake", "SELECT speeed FROM endpoints", code=1)
+    assert "speeed" in unknown.output
+    assert "there are" not in unknown.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (("ingest", "{}", "{}/no"), 1, "nothing is at"),
         (("stream", "{}", "{}/no"), 1, "nothing is at"),
         (("sql", "{}/no", "SELECT 1"), 1, "/no RECORDINGS makes one"),
-        (("report", "{}/no"), 1, "there is no lake at"),
+        (("report", "{}/no"), 1, "neither a lake nor a recording"),
+        (("sql", __file__, "SELECT 1"), 1, "is a file, and no lake"),
         (("sql", "{}", "SELEC"), 1, "PARSE_SYNTAX_ERROR"),
         (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
         (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),
         (("export", "{}", "SELECT 1", "-o", "/tmp"), 2, "exists"),
-        (("ingest", "{}", "/dev/null", "--format", "delta"), 1, "add spark.jars.packages io.delta:delta-spark"),
-        (("stream", "{}", "{}", "--once", "--format", "iceberg"), 1, "spark.jars.packages org.apache.iceberg"),
     ],
 )
 def test_what_a_user_can_mend_is_said_in_one_line(
@@ -119,3 +134,41 @@ def test_what_a_user_can_mend_is_said_in_one_line(
     (tmp_path / "lake" / "_journal").mkdir(parents=True)  # a lake with nothing in it
     done = run("lake", *(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output
+
+
+def test_a_page_of_a_recording_leaves_no_lake(
+    spark: Any, tmp_path: Path, recording: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    page = tmp_path / "page.html"
+    told = json.loads(run("lake", "report", recording, "-o", page, "--json").stdout)
+    assert (told["messages"], told["lost"]) == (19, 1)
+    assert [row["endpoint"] for row in table(sections(page.read_text())["Endpoints"])] == ["imu"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def has_parts(place: Path) -> bool:
+    """Return whether there is a file of Parquet in a directory in which others come and go."""
+    return any(name.endswith(".parquet") for _, _, names in os.walk(place) for name in names)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
+    """Of a recording that takes long, when its lake has grown."""
+    sent = (logs.message(1, i, 10**18 + i * 10**6, b'{"n": %d}' % i) for i in range(50_000))
+    made = logs.write(tmp_path / "000000.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    for number in range(1, 200):
+        (tmp_path / f"{number:06d}.mcap").hardlink_to(made)
+    (temporary := tmp_path / "tmp").mkdir()
+    program = [sys.executable, "-m", "msgq", "lake", "report", str(tmp_path), "-o", str(tmp_path / "page.html")]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        wait_until(lambda: has_parts(temporary) or process.poll() is not None, deadline=200)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=120)[0]
+    assert (process.returncode, said) == (130, "")
+    assert not list(temporary.glob("msgq-lake-*"))

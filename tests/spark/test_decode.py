@@ -20,10 +20,10 @@ from mcap import records
 from msgq import Schema
 from msgq.decoding.arrow_types import arrow_array, conformed
 from msgq.errors import RecordingError
+from msgq.lake.types import plain_type
 from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
-from msgq.spark.spark_types import spark_type
 from tests.decoding.test_decoders import point, point_schema
 from tests.recording.logs import channel, chunk, message, struct_schema, write, write_foreign
 
@@ -258,7 +258,7 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
 def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
     made = arrow_array(values)
     assert made.type == arrow
-    assert spark_type(arrow) == spark
+    assert plain_type(arrow) == spark
     made = conformed(made, spark)
     assert made.type == spark
     if values.dtype.kind not in "SmMc":

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.heads import heads
 from msgq.queue_events import ENCODING, HEAD_BYTES, SCHEMA, Event
+from msgq.report import plots
 from msgq.schema import Schema
-from msgq.spark.report import plots
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.kind_logs import BEGIN, Told, a_history, of_queue, write_kinds
 

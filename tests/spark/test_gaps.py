@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.lake.figures import islands
 from msgq.spark import tables
-from msgq.spark.tables.gaps import islands
 from tests.spark.rows import SECOND, listed, message, messages
 
 TURN, HALF = 1 << 32, 1 << 31
@@ -85,8 +85,9 @@ def test_a_stretch_of_messages_is_one_island() -> None:
     sent = [("r", "ab"[i % 2], 1, (TURN - 500 + i // 2) % TURN, i) for i in range(2000)]
     random.Random(1).shuffle(sent)
     names = ("run", "endpoint", "epoch", "sequence", "log_time")
-    batch = pa.RecordBatch.from_pylist([dict(zip(names, one, strict=True)) for one in [*sent, *sent[:100]]])
-    (found,) = islands([batch.slice(0, 0), batch], names[:3])
+    batch = pa.Table.from_pylist([dict(zip(names, one, strict=True)) for one in [*sent, *sent[:100]]])
+    assert not islands.islands(batch.slice(0, 0), islands.EPOCH).num_rows
+    found = islands.islands(batch, islands.EPOCH)
     rows = sorted(found.select(["endpoint", "base", "low", "high"]).to_pylist(), key=lambda row: row["endpoint"])
     assert [tuple(row.values()) for row in rows] == [("a", TURN - 500, 0, 999), ("b", TURN - 500, 0, 999)]
 

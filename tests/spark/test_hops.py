@@ -14,10 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
+from msgq.lake.columns import MESSAGES
 from msgq.recording import LogReader, Recorder
+from msgq.report.gold import lake_tables
+from msgq.report.page import write_report
 from msgq.spark.lake import Lake
-from msgq.spark.report.report import write_report
-from msgq.spark.source.arrow_batches import MESSAGES, message_rows
+from msgq.spark.source.arrow_batches import message_rows
 from msgq.spark.source.origins import origin_times
 from tests.recording.logs import struct_schema
 from tests.spark.rows import listed
@@ -113,5 +115,5 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_pa
     assert [micros for (micros,) in stamps] == sorted(
         row["origin_time"] // 1000 for row in rows if row["endpoint"] == "plan"
     )
-    write_report(lake, tmp_path / "report.html")
+    write_report(lake_tables(lake.uri), tmp_path / "report.html")
     assert '"label":["camera","model","plan"]' in (tmp_path / "report.html").read_text()

@@ -16,9 +16,10 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.queue_events import Event
+from msgq.report.gold import lake_tables
+from msgq.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
-from msgq.spark.report.report import write_report
 from tests.spark.kind_logs import Said, Told, a_history, of_queue, of_vector, on_channel, write_kinds
 from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
@@ -78,7 +79,7 @@ def backgrounds(text: Any) -> Any:
 def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any, tmp_path: Path) -> None:
     lake = full(spark, tmp_path)
     page = tmp_path / "report.html"
-    summary = write_report(lake, page)
+    summary = write_report(lake_tables(lake.uri), page)
     assert (summary["endpoints"], summary["lost"], summary["failed"]) == (4, 9, 3)
     light, said = look(page, tmp_path)
     assert not said
@@ -105,7 +106,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
     lake.refresh()
-    assert write_report(lake, page)["lost"] == 1
+    assert write_report(lake_tables(lake.uri), page)["lost"] == 1
     drawn, complaints = look(page, tmp_path)
     assert not complaints
     found = sections(drawn)
@@ -127,7 +128,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
 
 def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    write_report(full(spark, tmp_path, endpoints=1), page)
+    write_report(lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     found = sections(page.read_text())
     assert "Endpoints" in found
     assert not {"Stages", "Queues", "Publishers"} & set(found)
@@ -135,7 +136,7 @@ def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) ->
 
 def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    write_report(full(spark, tmp_path, endpoints=1), page)
+    write_report(lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     text = page.read_text()
     ours = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!data:)', ours)
@@ -146,7 +147,7 @@ def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> 
     lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
     lake.refresh()
     page = tmp_path / "report.html"
-    assert write_report(lake, page)["endpoints"] == 1000
+    assert write_report(lake_tables(lake.uri), page)["endpoints"] == 1000
     assert "(others)" in page.read_text()
     assert page.stat().st_size < 6_000_000
 

@@ -17,6 +17,7 @@ from msgq.errors import InvalidValueError
 from msgq.spark import session
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime.java import Java, find_java
+from msgq.spark.runtime.memory import driver_memory
 from msgq.spark.runtime.python_workers import worker_python
 from msgq.spark.runtime.session import _java_options, _local, _local_environment
 from tests.recording import logs
@@ -74,6 +75,11 @@ def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master:
 def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/theirs")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
+    monkeypatch.setenv("SPARK_MEM", "3g")
+    assert _local_environment("local[2]") == {}
+    monkeypatch.delenv("SPARK_MEM")
+    assert _local_environment("local[2]") == {"SPARK_DRIVER_MEMORY": driver_memory()}
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "4g")
     assert _local_environment("local[2]") == {}
 
 
@@ -162,8 +168,9 @@ from msgq.spark import session
 before = dict(os.environ)
 spark = session("local[1]")
 python = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
-ours = ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")
-print(python == [sys.executable], all(before.get(name) == os.environ.get(name) for name in ours))
+ours = ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_DRIVER_MEMORY")
+heap = spark._jvm.Runtime.getRuntime().maxMemory() >> 20
+print(python == [sys.executable], all(before.get(name) == os.environ.get(name) for name in ours), 600 < heap <= 700)
 """
 
 
@@ -185,11 +192,13 @@ def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
     (fake / "bin" / "java").chmod(0o755)
     conf = tmp_path / "conf"
     conf.mkdir()
-    (conf / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dmsgq.test=mine\n")
+    (conf / "spark-defaults.conf").write_text(
+        "spark.driver.extraJavaOptions -Dmsgq.test=mine\nspark.driver.memory 700m\n"
+    )
     cache = tmp_path / "a 'b' \"c\" é"
     environment = {"JAVA_HOME": str(fake), "XDG_CACHE_HOME": str(cache), "SPARK_CONF_DIR": str(conf)}
     done = run(tmp_path, HOSTILE, **environment)
-    assert (done.stdout, done.returncode) == ("True True\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("True True True\n", 0), done.stderr
     first, second = (tmp_path / "said").read_text().splitlines()
     assert f"-XX:ArchiveClassesAtExit={cache}/msgq/classes-" in first
     assert "ArchiveClassesAtExit" not in second

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
+import random
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 pytest.importorskip("pyspark")
 from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
+from msgq.lake.schema_ids import schema_id
+from msgq.lake.silver.rows import NEEDED, RowDecoder
 from msgq.recording.format.conventions import file_name
 from msgq.schema import Schema
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
-from msgq.spark.lake.store import Store
-from msgq.spark.source.arrow_batches import schema_id, spark_schema
-from msgq.spark.tables.decoded_rows import NEEDED, RowDecoder
+from msgq.spark.source.arrow_batches import spark_schema
+from tests.lake import silvers
+from tests.lake.test_silver import value
 from tests.recording import logs
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
@@ -140,7 +143,8 @@ def decoded(table: Any, *schemas: Any) -> Any:
     found: dict[str, list[Any]] = {}
     failed = []
     for one in RowDecoder(by_number(*schemas)).decoded(table):
-        found.setdefault(one.endpoint, []).extend(one.rows.to_pylist())
+        for row in one.rows.to_pylist():
+            found.setdefault(row["endpoint"], []).append(row)
         failed += [(row["sequence"], row["reason"], row["data"]) for row in one.undecoded.to_pylist()]
     return found, failed
 
@@ -274,7 +278,7 @@ def recording(path: Path, *endpoints: Any, first: int = 0) -> Any:
 
 
 def files(lake: Path) -> Any:
-    return sorted(path for place in ("silver", "undecoded") for path in (lake / place).rglob("*.parquet"))
+    return sorted(path for place in ("silver", "undecoded") for path in (lake / place).rglob("date=*/*.parquet"))
 
 
 def poses(*values: Any, dtype: Any = POSE) -> Any:
@@ -309,10 +313,9 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
     assert lake.ask("SELECT count(*) FROM undecoded WHERE reason LIKE '%xml%'").collect()[0][0] == 1
     with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu, radar"):
         lake.silver("raw")
-    there = files(tmp_path / "lake")
     assert lake.decode() == 0
     assert lake.decode(every=True) == 1
-    assert files(tmp_path / "lake") == there
+    assert listed(lake.silver("radar"), "x") == [(i / 2,) for i in range(3)]
 
 
 def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) -> None:
@@ -345,44 +348,107 @@ def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) 
     assert listed(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
 
 
-def test_who_dies_while_decoding_leaves_nothing_twice(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Path) -> None:
+    """Also where it shares a table, whose numbers are double, with others; texts are those of JSON."""
     lake = Lake(spark, tmp_path / "lake")
-    lake.ingest([recording(tmp_path / "one.mcap", ("a", "json", None, [b'{"n": 1}']), ("b", "json", None, [b"2"]))])
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    for moment in ("put", "move"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Store, moment, die)
-            with pytest.raises(KeyboardInterrupt):
-                lake.decode()
+    whole = [b'{"n": 1, "o": {"x": 1, "y": [1, 2]}}', b'{"n": 2, "o": null}']
+    other = [b'{"n": 1.5, "o": {"x": 2.5, "y": [0.5], "z": "text"}}']
+    lake.ingest([recording(tmp_path / "1.mcap", ("w", "json", None, whole), ("f", "json", None, other))])
     lake.decode()
-    assert listed(lake.silver("a"), "n") == [(1,)]
-    assert listed(lake.silver("b"), "value") == [(2,)]
-    assert not list((tmp_path / "lake" / "_staged").rglob("*.parquet"))
+    kinds = dict(lake.silver("w").dtypes)
+    assert (kinds["n"], kinds["o"]) == ("bigint", "struct<x:bigint,y:array<bigint>>")
+    assert listed(lake.silver("w"), "sequence", "n", "o.x", "o.y") == [(0, 1, 1, [1, 2]), (1, 2, None, None)]
+    assert lake.silver("w").where("o IS NULL").count() == 1
+    assert dict(lake.silver("f").dtypes)["o"] == "struct<x:double,y:array<double>,z:string>"
+    text = [b'{"n": "one", "o": [1]}', b'{"n": {"deep": true}, "s`.t": 1}']
+    lake.ingest([recording(tmp_path / "2.mcap", ("w", "json", None, text), first=2)])
+    lake.decode()
+    assert listed(lake.silver("w"), "sequence", "n", "o", "`s``.t`") == [
+        (0, "1", '{"x": 1, "y": [1, 2]}', None),
+        (1, "2", None, None),
+        (2, "one", "[1]", None),
+        (3, '{"deep": true}', None, 1),
+    ]
+    assert [str(day) for (day,) in lake.silver("w").select("date").distinct().collect()] == ["1970-01-02"]
 
 
-def test_decoding_all_again_that_is_killed_loses_nothing(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def mixed(rng: random.Random) -> bytes:
+    """Return a message whose fields have one type, two numbers', some of a struct's fields, or any."""
+    inner = {name: rng.choice((1, 2.5)) for name in "xyz" if rng.random() < 0.7}
+    said = {"n": rng.choice((1, 2.5)), "o": inner | {"deep": [{"k": rng.choice((1, 2**60))}]}, "v": value(rng)}
+    return json.dumps(said).encode()
+
+
+def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path) -> None:
+    """Values of any types in a few parts: as whoever reads the files by the ledger, without Spark."""
+    lake, rng = Lake(spark, tmp_path / "lake"), random.Random(11)
+    for number in range(3):
+        endpoints = [(name, "json", None, [mixed(rng) for _ in range(2)]) for name in "abcdef"]
+        lake.ingest([recording(tmp_path / f"{number}.mcap", *endpoints, first=2 * number)])
+        lake.decode()
+    files, kinds = silvers.Lake(tmp_path / "lake"), set()
+    for name in "abcdef":
+        expected = files.rows(name).drop_columns("endpoint")
+        table = lake.silver(name)
+        types = dict(table.dtypes)
+        assert [types[field.name] for field in spark_schema(expected.schema)] == [
+            field.dataType.simpleString() for field in spark_schema(expected.schema)
+        ]
+        found = table.toArrow().sort_by("sequence").select(expected.column_names)
+        assert found.to_pylist() == expected.to_pylist()
+        kinds |= {types[field].partition("<")[0] for field in ("n", "o", "v")}
+    assert {"double", "struct", "string"} <= kinds
+
+
+def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
-    lake.ingest([recording(tmp_path / "1.mcap", ("a", "json", None, [b'{"n": 1}', b"{"]))])
-    lake.decode()
+    typed = [(f"pose{i:03}", "struct", struct_schema(POSE), poses((i, i))) for i in range(150)]
+    loose = [(f"state{i:03}", "json", None, [b'{"n": %d, "name": "x"}' % i]) for i in range(150)]
+    for number in range(2):
+        lake.ingest([recording(tmp_path / f"{number}.mcap", *typed, *loose, first=number)])
+        lake.decode()
+    assert len(list((tmp_path / "lake" / "silver").rglob("*.parquet"))) == 4
+    assert listed(lake.silver("pose007"), "sequence", "x") == [(0, 7.0), (1, 7.0)]
+    assert listed(lake.silver("state007"), "sequence", "n") == [(0, 7), (1, 7)]
+    plan = lake.silver("state007")._jdf.queryExecution().executedPlan().toString()
+    assert "EqualTo(endpoint,state007)" in plan
+    assert len(lake.silver("pose007").inputFiles()) == 2
+    assert lake.endpoints() == sorted(name for name, *_ in (*typed, *loose))
 
-    def remove(store: Any, place: str) -> None:
-        if place == "silver":
-            shutil.rmtree(tmp_path / "lake" / "silver" / "a")  # where it has come to
-            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "remove", remove)
-        with pytest.raises(KeyboardInterrupt):
-            lake.decode(every=True)
-    lake.decode()
-    assert listed(lake.silver("a"), "n") == [(1,)]
+def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tmp_path: Path) -> None:
+    lake, other = Lake(spark, tmp_path / "lake"), Lake(spark, tmp_path / "lake")
+    for number in range(2):
+        payloads = [b'{"n": 1}', b'{"n": "x"}', b"{"]
+        lake.ingest([recording(tmp_path / f"{number}.mcap", ("a", "json", None, payloads), first=3 * number)])
+        lake.decode()
+    ends, seen = threading.Event(), []
+
+    def count() -> None:
+        while not ends.is_set():
+            seen.append((other.silver("a").count(), other.undecoded().count()))
+
+    reader = threading.Thread(target=count)
+    reader.start()
+    try:
+        for _ in range(3):
+            assert lake.decode(every=True) == 2
+    finally:
+        ends.set()
+        reader.join()
+    assert set(seen) == {(4, 2)}
+
+
+def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    for number in range(3):
+        payloads = [b'{"n": %d}' % number, b"{"]
+        lake.ingest([recording(tmp_path / f"{number}.mcap", ("a", "json", None, payloads), first=2 * number)])
+        lake.decode()
+    lake.optimize(keep_hours=0)
+    assert listed(lake.silver("a"), "sequence", "n") == [(0, 0), (2, 1), (4, 2)]
+    assert lake.undecoded().count() == 3
+    assert len(files(tmp_path / "lake")) == 2  # one of the table, one of what could not be decoded
 
 
 def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> None:
@@ -394,25 +460,6 @@ def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> Non
         assert follow(lake, str(tmp_path / "log"), every=None).awaitTermination(240)
     assert lake.decode() == 2
     assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
-
-
-def test_another_format_has_the_same_silver(spark: Any, tmp_path: Path) -> None:
-    """Dates are those of UTC, whatever the session's time zone."""
-    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
-    try:
-        check_another_format(spark, tmp_path)
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-
-
-def check_another_format(spark: Any, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path / "lake", "orc")
-    for i, payload in enumerate((b'{"n": 1}', b'{"n": "x"}')):
-        lake.ingest([recording(tmp_path / f"{i}.mcap", ("a", "json", None, [payload, b"{"]), first=2 * i)])
-        lake.decode()
-    assert listed(lake.silver("a"), "sequence", "n") == [(0, "1"), (2, "x")]
-    assert listed(lake.undecoded(), "sequence", "data") == [(1, b"{"), (3, b"{")]
-    assert lake.silver("a").select("date").distinct().collect() == lake.messages().select("date").distinct().collect()
 
 
 def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> None:

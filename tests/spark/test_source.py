@@ -13,12 +13,14 @@ import pytest
 from mcap import records
 
 from msgq.errors import IpcError, RecordingError
+from msgq.lake.gathering import packed
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
+from msgq.spark.source import partitions
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import packed
+from msgq.spark.source.partitions import file_partitions
 from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -178,6 +180,32 @@ def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatc
     tasks = len(list(packed(chunks, room)))
     assert tasks % 2 == 0
     assert room <= 257 << 20
+
+
+def test_there_are_tasks_for_the_cores_of_the_session_wherever_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    rooms = [Options(("x",), cores=cores).piece_bytes(1 << 30) for cores in (None, 8)]
+    assert [-(-(1 << 30) // room) for room in rooms] == [4, 8]
+    assert Options.parse({"path": "x", "cores": "8"}).cores == 8
+    with pytest.raises(IpcError, match="cores is 'all'"):
+        Options.parse({"path": "x", "cores": "all"})
+
+
+def test_of_very_many_files_tasks_are_as_large_before_compression(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of them are opened where there are few: then nobody has to guess."""
+    sent = [message(1, number, number, bytes(5000)) for number in range(200)]
+    first = write(tmp_path / "000.mcap", chunk(channel(1, "e"), *sent, compression="zstd"))
+    for number in range(1, 40):
+        (tmp_path / f"{number:03}.mcap").hardlink_to(first)
+    assert first.stat().st_size < 50_000
+    options, paths = Options((str(tmp_path),), partition_bytes=10_100_000), sorted(tmp_path.iterdir())
+    few = [partition for partition in file_partitions(options, paths, []) if partition.logs]
+    monkeypatch.setattr(partitions, "_OPENED_MAX", 39)
+    many = list(file_partitions(options, paths, []))
+    assert len(few) == len(many) == 4
+    assert [len(partition.paths) for partition in many] == [10] * 4
 
 
 def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ pytest.importorskip("plotly")
 from msgq import timing
 from msgq.cli.stages.hops import Origins, hops
 from msgq.cli.stages.timings import Timings
+from msgq.report import plots
+from msgq.report.gold import lake_tables
+from msgq.report.page import write_report
 from msgq.spark import tables
 from msgq.spark.lake import Lake
-from msgq.spark.report import plots
-from msgq.spark.report.report import write_report
 from tests.spark.rows import SECOND, listed, message, messages
 from tests.unit.stage_actors import record
 
@@ -46,14 +47,15 @@ def test_stages_by_window_and_endpoint(spark: Any) -> None:
     for name, least in (("wait", 1), ("work", 4001), ("age", 4500)):
         most = least + 99 if name != "age" else least
         assert row[f"{name}_max"] == most
-        assert abs(row[f"{name}_p50"] - (least + most) / 2) <= 2
-        assert most - 2 <= row[f"{name}_p99"] <= most
+        assert row[f"{name}_min"] == least
+        assert row[f"{name}_p50"] == pytest.approx((least + most) / 2, rel=0.03)
+        assert most - 1 == pytest.approx(row[f"{name}_p99"], rel=0.022)
     totals = tables.stage_totals(found)
     assert listed(totals, "endpoint", "messages", "work_known", "wait_max", "work_max", "age_max") == [
         ("channel/scans", 1, 1, 1, 2, 6),
         ("orders", 101, 101, 100, 4100, 4500),
     ]
-    assert [name for name in found.columns if name != "time"] == totals.columns
+    assert [name for name in found.columns if name not in ("time", "width")] == totals.columns
 
 
 def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
@@ -108,6 +110,15 @@ def test_hops_leave_timing_topics_out(spark: Any) -> None:
     ]
 
 
+def close(rows: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> bool:
+    """Return whether edges are the same, and their percentiles by histograms as right as these can be."""
+    same = [(*row[:3], row[5]) for row in rows] == [(*row[:3], row[5]) for row in others]
+    pairs = [(row[at], other[at]) for row, other in zip(rows, others, strict=True) for at in (3, 4, 6)]
+    return same and all(
+        one == (other if other is None else pytest.approx(other, rel=0.03, abs=1)) for one, other in pairs
+    )
+
+
 @pytest.mark.parametrize("count", [1, 2, 100, 4000])
 def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
     """Chains that turn back, stand still and come at the same time; percentiles of few and of many."""
@@ -123,7 +134,7 @@ def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
     columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "from_origin")
     live = [tuple(getattr(hop, name) for name in columns) for hop in hops(names, endpoint, publish, origin)]
     in_order = sorted(live, key=lambda row: [(value is not None, value) for value in row])
-    assert in_order == listed(tables.hops(table), *columns)
+    assert close(in_order, listed(tables.hops(table), *columns))
 
 
 def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
@@ -135,7 +146,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
     found = lake.ask("SELECT stage, endpoint, messages, work_p50, work_max FROM stage_totals").collect()
     assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
     assert listed(lake.ask("SELECT sum(messages) FROM stages"), "*") == [(49,)]
-    write_report(lake, tmp_path / "report.html")
+    write_report(lake_tables(lake.uri), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert page.count("<h2>Stages</h2>") == 1
     assert "slow<1>: orders" in page.replace("\\u003c", "<").replace("\\u003e", ">")
@@ -160,7 +171,7 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     assert (live.cut, set(live.lost.values())) == (0, {0})
     hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]
     assert len(hops) == 3
-    assert hops == listed(lake.table("hops"), *columns)
+    assert close(hops, listed(lake.table("hops"), *columns))
     rows = [(row.stage, row.endpoint) for row in said.rows() if row.messages and not row.malformed]
     assert [stage for stage, _ in rows] == ["command", "estimate"]
     assert rows == listed(lake.table("stage_totals").where("messages > 0 AND malformed = 0"), "stage", "endpoint")

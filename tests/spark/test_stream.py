@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
 from msgq.errors import RecordingError
+from msgq.lake.columns import MESSAGES
 from msgq.recording import LogReader
 from msgq.spark import read
-from msgq.spark.source.arrow_batches import MESSAGES
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
 from tests.recording.logs import channel, chunk, encoded, head, message, write_foreign

@@ -84,10 +84,12 @@ def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str]
     edges: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
     for origin, chain in chains.items():
         before: tuple[int, str] | None = None
+        parent: tuple[int, str] | None = None
         for published, endpoint in sorted(chain):
-            if before is None or before[1] != endpoint:
-                hop = published - before[0] if before else 0
-                edges.setdefault((before and before[1], endpoint), []).append((hop, published - origin))
+            if before is not None and before[1] != endpoint:
+                parent = before
+            hop = published - parent[0] if parent else 0
+            edges.setdefault((parent and parent[1], endpoint), []).append((hop, published - origin))
             before = published, endpoint
     found = {}
     for edge, both in edges.items():

@@ -1,14 +1,30 @@
 """`msgq lake`: recordings as tables, on Spark."""
 
+from typing import Any
+
 import click
 
 from msgq.cli.common import options
 from msgq.cli.common.groups import Group
+from msgq.errors import MissingLibraryError
 
-_COMMANDS = ("export", "ingest", "replay", "report", "sql", "stream")
+_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
 
 
-@click.group(cls=Group, verb="lake", names=_COMMANDS, epilog=options.EXIT_CODES)
+class _OnSpark(Group):
+    """Says it in one line, whatever its verbs do, where the Java below them has ended."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb."""
+        try:
+            from msgq.spark.runtime.refusals import java_deaths
+        except MissingLibraryError:  # a verb that needs Spark will say it
+            return super().invoke(ctx)
+        with java_deaths():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_OnSpark, verb="lake", names=_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
     """Make tables of recordings, and ask them.
 

@@ -2,58 +2,81 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import psutil
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from msgq.cli.common.render import console
 from msgq.cli.common.signals import interruptible
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, RecordingError
 
 if TYPE_CHECKING:
+    from msgq.lake.directory import Directory
     from msgq.spark.lake import Lake
 
 _T = TypeVar("_T")
 _TICK_S = 0.2
+_WORKERS_END_S = 10
 
 lake = click.argument("lake", metavar="LAKE")
 query = click.argument("query", metavar="SQL")
+version = click.option(
+    "--version",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="Take messages as they were in this version, as an ingest has told it; other tables as they are.",
+)
 master = click.option(
     "--master",
     metavar="URL",
     help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host:15002.  [default: all cores of this machine]",
 )
-table_format = click.option(
-    "--format",
-    "table_format",
-    default="parquet",
-    show_default=True,
-    metavar="WORD",
-    help="How the lake keeps its tables; others, as delta or iceberg, must be known to the cluster.",
-)
 
 
-def on_spark(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where the work is done and what the lake is made of."""
-    return master(table_format(function))
+def existing(path: str) -> Directory:
+    """Return the directory of a lake. Raises InvalidValueError where there is none."""
+    from msgq.lake.catalogue import is_lake
+    from msgq.lake.directory import Directory
+
+    directory = Directory(path)
+    if is_lake(directory):
+        return directory
+    if os.path.isfile(path):
+        raise InvalidValueError(f"{path} is a file, and no lake; msgq lake ingest LAKE {path} makes one of a recording")
+    if is_recording(path):
+        raise InvalidValueError(
+            f"{path} has recordings, and is no lake; msgq lake ingest LAKE {path} makes one"
+        )
+    raise InvalidValueError(f"there is no lake at {path}; msgq lake ingest {path} RECORDINGS makes one")
 
 
-def open_lake(path: str, master: str | None, table_format: str, may_be_new: bool = False) -> Lake:
+def is_recording(path: str) -> bool:
+    """Return whether recordings are at a path, or what matches a pattern, and no lake."""
+    from msgq.lake.catalogue import is_lake
+    from msgq.lake.directory import Directory
+    from msgq.spark.source.options import Options
+
+    with suppress(RecordingError):
+        return "://" not in path and not is_lake(Directory(path)) and bool(Options((path,)).files([]))
+    return False
+
+
+def open_lake(path: str, master: str | None, may_be_new: bool = False, version: int | None = None) -> Lake:
     """Return a lake, on a session of its own. Raises InvalidValueError where there is none, unless it may be new."""
     from msgq.spark import session
     from msgq.spark.lake import Lake
 
-    if not (may_be_new or "://" in path or Path(path, "_journal").is_dir()):  # before the seconds that Spark takes
-        raise InvalidValueError(f"there is no lake at {path}; msgq lake ingest {path} RECORDINGS makes one")
+    if not (may_be_new or "://" in path):
+        existing(path)  # before the seconds that Spark takes
     screen = console()
     with screen.status("Spark starts") if screen.is_terminal else nullcontext():
-        return Lake(_started(lambda: session(master)), path, table_format)
+        return Lake(_started(lambda: session(master)), path, version)
 
 
 def _started(start: Callable[[], _T]) -> _T:
@@ -67,7 +90,6 @@ def _started(start: Callable[[], _T]) -> _T:
             raise KeyboardInterrupt
         told.append(True)
 
-    logging.getLogger().addFilter(lambda record: not record.msg.endswith("while sending command."))  # py4j's of Ctrl-C
     with interruptible(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
         made = start()
     if told:
@@ -75,13 +97,36 @@ def _started(start: Callable[[], _T]) -> _T:
     return made
 
 
+def stop_spark() -> None:
+    """End Spark after Ctrl-C, and wait for its workers, which may be writing."""
+    from msgq.spark.runtime.session import end
+
+    workers = [child for child in psutil.Process().children(recursive=True) if child.ppid() != os.getpid()]
+    end()
+    psutil.wait_procs(workers, _WORKERS_END_S)
+
+
 @contextmanager
 def progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
     from msgq.spark.runtime.refusals import spark_errors
 
-    with spark_errors(), _shown(lake, text):
+    with _interruptions(), spark_errors(), _shown(lake, text):
         yield
+
+
+@contextmanager
+def _interruptions() -> Iterator[None]:
+    """Let Ctrl-C be Ctrl-C, where Spark makes an error of it: of a job that nobody waits for any more."""
+    try:
+        yield
+    except Exception as error:
+        before: BaseException | None = error
+        while before is not None:
+            if isinstance(before, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            before = before.__context__
+        raise
 
 
 @contextmanager
@@ -111,7 +156,14 @@ def _tracker(spark: Any) -> Any:
 
 
 def _watch(tracker: Any, bar: Progress, over: threading.Event) -> None:
+    from py4j.protocol import Py4JError
+
     task = bar.add_task("tasks", total=None)
+    with suppress(Py4JError, OSError):  # Java is gone, which whoever waits for it says
+        _look(tracker, bar, task, over)
+
+
+def _look(tracker: Any, bar: Progress, task: TaskID, over: threading.Event) -> None:
     while not over.wait(_TICK_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]

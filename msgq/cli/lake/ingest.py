@@ -13,10 +13,10 @@ from msgq.decoding.schemas import Schemas
 @click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
 @arguments.lake
 @click.argument("recordings", nargs=-1, required=True)
-@click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table an endpoint.")
+@click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table a schema.")
 @click.option("--gold/--no-gold", default=True, show_default=True, help="Make the tables of gold of what is new.")
 @options.schemas
-@arguments.on_spark
+@arguments.master
 @options.as_json
 def command(
     lake: str,
@@ -25,7 +25,6 @@ def command(
     gold: bool,
     schemas: Schemas | None,
     master: str | None,
-    table_format: str,
     as_json: bool,
 ) -> None:
     """Add RECORDINGS (files, directories, patterns) to LAKE.
@@ -33,7 +32,10 @@ def command(
     What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
     lake are left out, whichever file they are in.
     """
-    opened = arguments.open_lake(lake, master, table_format, may_be_new=True)
+    from msgq.spark.source.options import Options
+
+    Options(recordings).files([])  # before the seconds that Spark takes
+    opened = arguments.open_lake(lake, master, may_be_new=True)
     with arguments.progress(opened, "ingest"):
         done = opened.ingest(recordings, schemas)
     if silver:
@@ -44,7 +46,9 @@ def command(
     if as_json:
         echo_json(asdict(done) | {"runs": runs})
     else:
-        text = f"{in_units(done.messages)} new messages of {done.files} files"
-        echo(f"{lake}: {text}, {done.skipped} files skipped as they were ingested before")
+        text = f"{in_units(done.messages)} new messages of {done.files} new files, {done.skipped} files known"
+        echo(f"{lake}: {text}, {len(done.problems)} places skipped; version {done.version}")
     for problem in done.problems:
         echo(f"skipped: {problem}", err=True)
+    if not done.files + done.skipped:
+        raise click.ClickException("there was no recording to read")

@@ -39,7 +39,8 @@ from msgq.recording.player.names import Remap
 @playing.ending
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
 @options.prefix
-@arguments.on_spark
+@arguments.version
+@arguments.master
 @options.as_json
 def command(
     lake: str,
@@ -53,8 +54,8 @@ def command(
     after: float,
     seed: int,
     prefix: str | None,
+    version: int | None,
     master: str | None,
-    table_format: str,
     as_json: bool,
 ) -> None:
     """Play the messages that a query gives, in the order and at the distances of their times.
@@ -66,7 +67,7 @@ def command(
     from msgq.recording import LogReader
     from msgq.spark.lake.export import write_log
 
-    opened = arguments.open_lake(lake, master, table_format)
+    opened = arguments.open_lake(lake, master, version=version)
     answer = opened.ask(query)
     with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
         path = Path(directory) / "rows.mcap"

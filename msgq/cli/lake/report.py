@@ -1,34 +1,67 @@
-"""`msgq lake report`: what is in a lake, as a page to look at."""
+"""`msgq lake report`: what is in a lake, or in a recording, as a page to look at."""
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 
 import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.signals import interruptible
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Write one HTML page about a lake.", epilog=options.EXIT_CODES)
-@arguments.lake
+@click.command(short_help="Write one HTML page about a lake, or a recording.", epilog=options.EXIT_CODES)
+@click.argument("lake", metavar="LAKE|RECORDING")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True)
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="Only this run of a recorder; repeatable.")
-@arguments.on_spark
+@arguments.master
 @options.as_json
-def command(
-    lake: str, output: Path, runs: tuple[str, ...], master: str | None, table_format: str, as_json: bool
-) -> None:
+def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Write one HTML page about LAKE: rates, losses, latency, hops, stages, queues, publishers, pictures, checks.
 
-    It needs no network.
+    Of a RECORDING (a file, a directory, a pattern) a lake is made first, in the temporary directory, and removed
+    afterwards: it takes about as much room as the recording. The page needs no network.
     """
-    from msgq.spark.report.report import write_report
+    from msgq.report.gold import lake_tables
+    from msgq.report.page import write_report
 
-    opened = arguments.open_lake(lake, master, table_format)
-    with arguments.progress(opened, "report"):
-        opened.refresh()
-        summary = write_report(opened, output, runs)
+    if not ("://" in lake or os.path.exists(lake) or glob(lake)):
+        raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")
+    with _made_of(lake) as (path, recordings):
+        opened = arguments.open_lake(path, master, may_be_new=bool(recordings))
+        if recordings:
+            with arguments.progress(opened, "ingest"):
+                done = opened.ingest(recordings)
+            for problem in done.problems:
+                echo(f"skipped: {problem}", err=True)
+        with arguments.progress(opened, "report"):
+            opened.refresh()
+            summary = write_report(lake_tables(opened.uri), output, runs)
     if as_json:
         echo_json({"path": str(output), **summary})
     else:
         echo(f"{output}: {summary['endpoints']} endpoints, {summary['failed']} checks failed")
+
+
+@contextmanager
+def _made_of(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Give a lake and what is to be ingested into it: of a recording all, into a lake that is there until the end."""
+    if not arguments.is_recording(path):
+        yield path, []
+        return
+    with tempfile.TemporaryDirectory(prefix="msgq-lake-") as name:
+        try:
+            with interruptible(_leave):
+                yield name, [path]
+        except KeyboardInterrupt:
+            arguments.stop_spark()  # its workers would go on writing there
+            raise
+
+
+def _leave() -> None:
+    raise KeyboardInterrupt

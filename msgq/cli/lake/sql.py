@@ -12,14 +12,15 @@ from msgq.cli.lake import arguments
 @arguments.lake
 @arguments.query
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most so many.")
-@arguments.on_spark
+@arguments.version
+@arguments.master
 @options.as_json
-def command(lake: str, query: str, rows: int, master: str | None, table_format: str, as_json: bool) -> None:
+def command(lake: str, query: str, rows: int, version: int | None, master: str | None, as_json: bool) -> None:
     """Ask LAKE a question in SQL, about its tables: messages, problems, endpoints, gaps, rates, latency, checks, ...
 
     The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
     """
-    opened = arguments.open_lake(lake, master, table_format)
+    opened = arguments.open_lake(lake, master, version=version)
     answer = opened.ask(query)
     with arguments.progress(opened, "sql"):
         lines = [row.asDict(recursive=True) for row in answer.limit(rows + 1).collect()]

@@ -23,10 +23,8 @@ from msgq.cli.lake import arguments
     help="How often messages are added: each time makes files.",
 )
 @click.option("--once", is_flag=True, help="Add what there is, and end.")
-@arguments.on_spark
-def command(
-    lake: str, recordings: str, checkpoint: str | None, every: float, once: bool, master: str | None, table_format: str
-) -> None:
+@arguments.master
+def command(lake: str, recordings: str, checkpoint: str | None, every: float, once: bool, master: str | None) -> None:
     """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
 
     The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
@@ -35,7 +33,7 @@ def command(
     from msgq.spark.source.options import Options
 
     Options((recordings,)).files([])  # said before the seconds that Spark takes: that nothing is there
-    opened = arguments.open_lake(lake, master, table_format, may_be_new=True)
+    opened = arguments.open_lake(lake, master, may_be_new=True)
     over: list[bool] = []
     with arguments.progress(opened, "stream"), interruptible(lambda: over.append(True)):
         query = follow(opened, recordings, checkpoint, None if once else every)

@@ -191,8 +191,8 @@ def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: 
     endpoint : of each message, its number in `names`.
     publish_time, origin_time : of each message, ns.
 
-    Messages with the same origin are a chain. The parent of each one is the one before it, by publish time and then by
-    the endpoint's name; no edge leads from an endpoint to itself.
+    Messages with the same origin are a chain. The parent of each one is the last one of another endpoint before it, by
+    publish time and then by the endpoint's name.
     """
     if not len(endpoint):
         return []
@@ -202,12 +202,12 @@ def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: 
     endpoint, publish_time, origin_time = endpoint[order], publish_time[order], origin_time[order]
     is_first = np.ones(len(order), bool)
     is_first[1:] = origin_time[1:] != origin_time[:-1]
-    parent = np.where(is_first, -1, np.roll(endpoint, 1))
-    hop = publish_time - np.roll(publish_time, 1)
-    is_edge = parent != endpoint
-    edge = ((parent + 1) * len(names) + endpoint)[is_edge]
-    age = (publish_time - origin_time)[is_edge]
-    return list(_edges(names, edge, hop[is_edge], age))
+    # An endpoint that speaks several times in a row has one parent for all of it: what was before the first one.
+    turn = is_first | (endpoint != np.roll(endpoint, 1))
+    first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0))
+    parent = np.where(is_first[first], -1, endpoint[first - 1])
+    edge = (parent + 1) * len(names) + endpoint
+    return list(_edges(names, edge, publish_time - publish_time[first - 1], publish_time - origin_time))
 
 
 def _edges(names: Sequence[str], edge: Rows, hop: Rows, age: Rows) -> Iterator[Hop]:

@@ -1,55 +1,62 @@
 """Bronze in a lake: each message once.
 
-    LAKE/messages/date=.../class=.../*.parquet
+    LAKE/messages/date=.../class=.../*.parquet, a Delta table
 
-Workers read recordings and write parts below `STAGED`; what is there already is left out; the journal has the rest
-moved to its place.
+Workers read recordings and write parts where they belong; what is there already is left out; one commit adds the rest.
+What is derived of the parts follows, and is made good by the next one who writes where somebody was killed in between.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.columns import BRONZE, COLUMNS
+from msgq.lake.derived import Derived, View
+from msgq.lake.directory import Directory
+from msgq.lake.gathering import packed
+from msgq.lake.inputs import Input, Inputs
+from msgq.lake.old import OldLake, old_schemas
+from msgq.lake.parts import Written, derive_part, join_parts, messages_table, write_parts
+from msgq.lake.ranges import overlapping
+from msgq.lake.repeats import KEYS, part_keys, part_without
+from msgq.lake.schema_texts import known_schema_ids, write_schemas
+from msgq.lake.table import ConflictError, File, Snapshot
 from msgq.recording.format.problem import Problem, valid_text
 from msgq.source import TOPIC
 from msgq.spark import tables
-from msgq.spark.lake.directory import Directory
-from msgq.spark.lake.journal import STAGED, Input, Journal
-from msgq.spark.lake.message_files import DERIVED, RANGES, overlapping, write_parts
-from msgq.spark.lake.schema_texts import known_schema_ids, write_schemas
 from msgq.spark.lake.store import Store
-from msgq.spark.source.arrow_batches import MESSAGES, PLACES, PROBLEMS, message_rows, problem_rows, spark_schema
+from msgq.spark.lake.tasks import Found, done, done_of_each, done_with, given_tasks, planned, together
+from msgq.spark.source.arrow_batches import PROBLEMS, message_rows, problem_rows, spark_schema
+from msgq.spark.source.cores import cores
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, file_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The columns of rows that are added.
-COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id"), PLACES.field("options")])
 _OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options")  # of rows that are appended
 #: What messages have that do not say it: those of files of other programs, and of a release without kinds.
 _UNNAMED = {"run": "", "epoch": 0, "kind": TOPIC.kind}
 _NEEDED = ("endpoint", "sequence", "log_time", "data")
-_BRONZE = pa.schema([*COLUMNS, *DERIVED.items(), ("date", pa.date32()), ("class", pa.string())])
 _TEXTS_ONCE = pa.schema(
     [
         field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
         for field in COLUMNS
     ]
 )
-_STAGED = pa.schema([*RANGES, *PROBLEMS, ("errno", pa.int32())])  # a row is a range, or a problem
+_JOINED_BYTES = 128 << 20  # of a part that is made of small ones, about
+_SMALL_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,56 +68,184 @@ class Ingested:
     messages : that are new in the lake.
     files, skipped : that were read, and that had been read before and are the same.
     problems : what could not be read.
+    version : of the messages with which it ended; those that other ingests added meanwhile are among them.
     """
 
     messages: int
     files: int
     skipped: int
     problems: list[Problem]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """What became of the files of messages. before, after : how many there were, and are now."""
+
+    before: int
+    after: int
 
 
 class Bronze:
-    """The messages of a lake. For its one writer, and any number of readers."""
+    """The messages of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, store: Store, journal: Journal) -> None:
-        self._store, self._journal = store, journal
+    def __init__(self, store: Store, version: int | None = None) -> None:
+        """version : of the table of messages, to be read as it was then; None: as it is."""
+        self._store, self._version = store, version
+        self._table, self._derived, self._inputs = messages_table(store), Derived(store), Inputs(store)
+
+    # ---- reading ----
 
     def messages(self) -> DataFrame:
         """Return all messages."""
         from pyspark.sql import functions as F
 
-        found = self._store.read("messages", spark_schema(_BRONZE))
+        found = self._store.files_of(self._table, self._paths(), spark_schema(BRONZE))
         return found.withColumn("kind", F.coalesce("kind", F.lit(_UNNAMED["kind"])))
+
+    def _paths(self) -> list[str]:
+        """Return the parts that are to be read. Raises RecordingError where the version is not there any more."""
+        now = self._table.snapshot()
+        if self._version is not None:
+            return self._paths_before(now, self._version)
+        old: list[str] = []
+        if now is None:
+            with suppress(FileNotFoundError):  # who writes first takes an old lake's journal away
+                old = OldLake(self._store).parts()
+            now = self._table.snapshot()
+        return old if now is None else list(now.files)
+
+    def _paths_before(self, now: Snapshot | None, version: int) -> list[str]:
+        """Return the parts of a version, which may have been removed since."""
+        then = self._table.snapshot(version) if now is not None else None
+        if now is None or then is None:
+            raise RecordingError(f"the lake {self._store.uri} has no version {version}: it has no messages yet")
+        if gone := [path for path in then.files if path not in now.files and not self._store.has(f"messages/{path}")]:
+            text = f"the messages of version {version} of the lake {self._store.uri} are not there any more"
+            raise RecordingError(f"{text}: {len(gone)} files were put together with others, and removed")
+        return list(then.files)
+
+    def parts(self) -> set[str]:
+        """Return the files of the table of messages as it is now, by their paths in it."""
+        found = self._table.snapshot()
+        return set() if found is None else set(found.files)
+
+    def view(self) -> View:
+        """Return what is derived of all messages as they are now, having derived what was not.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        while True:
+            self.heal()
+            base = self._table.snapshot()
+            view = self._derived.view(set() if base is None else set(base.files))
+            now = self._table.snapshot()
+            if view is not None and base is not None and now is not None and base.version == now.version:
+                return view
+
+    def version(self) -> int:
+        """Return the number of the last commit of messages; -1: there is none."""
+        found = self._table.snapshot()
+        return -1 if found is None else found.version
 
     def problems(self) -> DataFrame:
         """Return what could not be read."""
-        rows = pa.Table.from_batches(problem_rows(self._journal.problems(), PROBLEMS), PROBLEMS)
+        found = OldLake(self._store).problems()  # nothing, once the lake is no old one
+        found = self._inputs.problems() if self._table.snapshot() else found
+        rows = pa.Table.from_batches(problem_rows(found, PROBLEMS), PROBLEMS)
         return self._store.spark.createDataFrame(rows, spark_schema(PROBLEMS))
+
+    # ---- writing ----
 
     def ingest(self, files: Sequence[Path], problems: list[Problem], schemas: Schemas | None) -> Ingested:
         """Add recordings, but for those that were read before and did not change. problems : that are known so far."""
-        found = [one for path in files if (one := _input(path, problems)) is not None]
-        known = self._journal.inputs()
-        new = [one for one in found if one not in known]
-        messages = 0
-        if new or not set(problems) <= set(self._journal.problems()):
-            options = Options((), schemas=schemas)
-            work = list(file_partitions(options, [Path(one.path) for one in new], problems))
-            messages = self._add(new, problems, lambda where: self._stage_files(work, options, where))
-        return Ingested(messages, len(new), len(found) - len(new), problems)
+        self.heal()
+        found = {path: one for path in files if (one := _input(path, problems)) is not None}
+        known = self._inputs.known()
+        new = {path: one for path, one in found.items() if one not in known}
+        options = Options((), schemas=schemas, cores=cores(self._store.spark))
+        work = list(file_partitions(options, list(new), problems))
+        messages = self._add(list(new.values()), problems, self._of_files(work, options))
+        return Ingested(messages, len(new), len(found) - len(new), problems, self.version())
 
     def append(self, messages: DataFrame, recordings: str | None) -> int:
         """Add rows, the texts of their schemas from recordings; return how many are new."""
         columns = _complete(messages)
+        self.heal()
+        with _plain_nulls():
+            found = self._of_rows(columns)
+        if recordings is not None:
+            self._learn(found.written.ranges, recordings)
+        return self._add([], [], found)
 
-        def stage(where: str) -> pa.Table:
-            with _plain_nulls():
-                found = self._stage_rows(columns, where)
-            if recordings is not None:
-                self._learn(found, recordings)
-            return found
+    def heal(self) -> None:
+        """Make the lake one whose parts all have what is derived of them; a new one, where there is none.
 
-        return self._add([], [], stage)
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        base = self._table.snapshot()
+        if base is None:
+            self._begin()
+            base = self._table.snapshot()
+        self._derive(set() if base is None else set(base.files))
+
+    def _begin(self) -> None:
+        """Make the table of messages, of what an old lake has, where there is one."""
+        old, table = OldLake(self._store), self._table
+        try:
+            old.settle()
+            write_schemas(self._store, old_schemas(self._store).values())
+            self._inputs.add(old.inputs(), old.problems())
+            table.commit(None, BRONZE, [table.file(part, self._about(part)) for part in old.parts()])
+        except (ConflictError, FileNotFoundError):
+            if table.snapshot() is None:  # else somebody else has just done the same
+                raise
+        old.remove()
+
+    def _about(self, part: str) -> pq.FileMetaData:
+        return pq.read_metadata(self._table.path(part), filesystem=self._store.files)
+
+    def optimize(self) -> Optimized:
+        """Put small parts together, and what is derived of them.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        view, now = self.view(), self._table.snapshot()
+        files = () if now is None else now.files.values()
+        groups = _groups((file for file in files if file.path in view.parts), view.ranges)  # others are newer
+        uri = self._store.uri
+        every = self._done(groups, lambda parts: Found(join_parts(Directory(uri), parts)))
+        for group, found in zip(groups, every, strict=True):
+            self._replace(group, found.written)
+        self._derived.compact(self.parts)
+        return Optimized(len(view.parts), len(self.parts()))
+
+    def _replace(self, parts: list[str], written: Written) -> None:
+        """Commit parts in place of others, unless somebody else has taken one of those away."""
+        while (base := self._table.snapshot()) is not None and set(parts) <= set(base.files):
+            with suppress(ConflictError):
+                self._table.commit(base, BRONZE, written.parts, parts)
+                self._derived.add(written.derived, [file.path for file in written.parts])
+                return
+        self._remove(written)
+
+    def _derive(self, parts: set[str]) -> None:
+        """Commit what is derived of parts and is not there yet: what workers left, or made anew."""
+        if not (lacking := self._derived.lacking(parts)):
+            return
+        files, others = self._derived.left(sorted(lacking))
+        written = Written(derived=files)
+        if others:
+            lake = self._store.uri
+            for found in self._done(others, lambda part: Found(derive_part(Directory(lake), part))):
+                written.add(found.written)
+        self._derived.add(written.derived, lacking)
 
     def _learn(self, ranges: pa.Table, recordings: str) -> None:
         """Look in recordings for the texts of schemas that the lake does not have yet."""
@@ -125,78 +260,112 @@ class Bronze:
                 continue
             write_schemas(self._store, (channel.schema for channel in log.channels))
 
-    def _add(self, inputs: Sequence[Input], problems: list[Problem], stage: Callable[[str], pa.Table]) -> int:
-        """Stage, leave out what is there already, commit; return how many messages were added."""
-        name = uuid4().hex
-        staged = f"{STAGED}/{name}"
-        found = stage(f"{self._store.uri}/{staged}")
-        is_range = found.column("part").is_valid()
-        ranges = found.filter(is_range).select(RANGES.names)
-        for row in found.select([*PROBLEMS.names, "errno"]).filter(pc.invert(is_range)).to_pylist():
-            problem = Problem(row["file"], row["offset"], row["reason"], row["errno"])
-            if problem not in problems:
-                problems.append(problem)
-        add = self._without_repeats if self._store.is_parquet else self._into_table
-        ranges = add(ranges, staged)
+    def _add(self, inputs: Sequence[Input], problems: list[Problem], found: Found) -> int:
+        """Commit what workers have found, but for messages that are there; return how many were added."""
+        write_schemas(self._store, found.schemas)
+        problems += [problem for problem in dict.fromkeys(found.problems) if problem not in problems]
+        written = self._commit(found.written)
+        self._derived.add(written.derived, [file.path for file in written.parts])
         unread = {problem.path for problem in problems if problem.errno}  # the next ingest tries again
-        inputs = [one for one in inputs if valid_text(one.path) not in unread]
-        self._journal.commit(name, ranges, inputs, problems)
-        return sum(ranges.column("rows").to_pylist())
+        self._inputs.add([one for one in inputs if one.path not in unread], problems)
+        return sum(file.rows for file in written.parts)
 
-    def _stage_files(self, work: Sequence[Partition], options: Options, where: str) -> pa.Table:
+    def _commit(self, written: Written) -> Written:
+        """Commit parts, but for messages that are there; return what was committed.
+
+        Where somebody else commits meanwhile, only what is new since then is compared.
+        """
+        compared: set[str] = set()
+        while True:
+            base = self._table.snapshot()
+            there = set() if base is None else set(base.files)
+            self._derive(there)
+            written = self._without_repeats(written, there - compared)
+            compared = there
+            if not written.parts:
+                return written
+            try:
+                self._table.commit(base, BRONZE, written.parts)
+                return written
+            except ConflictError:
+                continue
+
+    def _without_repeats(self, written: Written, known: set[str]) -> Written:
+        """Return what is new, having written the parts anew that may have what is there already.
+
+        Recordings seldom overlap; only those parts that do are compared message by message.
+        """
+        ranges = self._derived.ranges(known)
+        runs = written.ranges.column("run").unique()
+        doubtful, met = overlapping(written.ranges, ranges.filter(pc.is_in(ranges.column("run"), runs)))
+        if not doubtful:
+            return written
+        rewritten = self._rewritten(sorted(doubtful), sorted(met))
+        dropped, kept = written.split(set(rewritten))
+        self._remove(dropped)
+        anew = together(rewritten.values()).written
+        anew.add(kept)
+        return anew
+
+    def _rewritten(self, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, Found]:
+        """Let workers write those doubtful parts anew that have repeats; return what they wrote, by these parts.
+
+        Spark moves the keys of messages only, and workers that write read what they keep from the parts themselves.
+        """
+        uri, parts = self._store.uri, [*doubtful, *met]
+
+        def keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, part in given_tasks(batches):
+                yield from part_keys(Directory(uri), part, number, number >= len(doubtful))
+
+        def write(repeats: pa.Table) -> Found:
+            part, rows = parts[repeats.column("part")[0].as_py()], np.asarray(repeats.column("row"))
+            return Found(write_parts(part_without(Directory(uri), part, rows), Directory(uri)))
+
+        compared = planned(self._store.spark, parts).mapInArrow(keys, spark_schema(KEYS))
+        found = done_of_each(tables.repeats(compared), "part", write)
+        return {parts[number]: one for number, one in found.items()}
+
+    def _remove(self, written: Written) -> None:
+        """Remove files that were not committed, and never will be."""
+        for table, files in [
+            (self._table, written.parts),
+            *((self._derived.tables[name], files) for name, files in written.derived.items()),
+        ]:
+            now = table.snapshot()
+            for file in files:
+                if now is None or file.path not in now.files:  # it is so, whatever came before
+                    self._store.files.delete_file(table.path(file.path))
+
+    def _of_files(self, work: Sequence[Partition], options: Options) -> Found:
         """Let workers read and write: the messages do not pass through Java, which doubles the speed.
 
         A task has one piece: a row group of two that do not follow each other would seem to overlap what is in between.
         """
-        if not work:
-            return _STAGED.empty_table()
-        rows = pa.table({"number": range(len(work)), "task": pa.array(map(pickle.dumps, work), pa.binary())})
-        planned = self._store.spark.createDataFrame(rows).repartitionByRange(len(work), "number")
-        uri, columns = self._store.uri, spark_schema(_STAGED)
-        return _collected(planned.mapInArrow(lambda batches: _read_and_write(batches, options, uri, where), columns))
+        uri = self._store.uri
+        return together(self._done(work, lambda piece: _read_and_write(piece, options, uri)))
 
-    def _stage_rows(self, messages: DataFrame, where: str) -> pa.Table:
-        return _collected(messages.mapInArrow(lambda batches: _write(batches, where), spark_schema(_STAGED)))
+    def _of_rows(self, messages: DataFrame) -> Found:
+        uri = self._store.uri
+        return together(done_with(messages, lambda batches: Found(write_parts(batches, Directory(uri)))))
 
-    def _without_repeats(self, ranges: pa.Table, staged: str) -> pa.Table:
-        """Return the ranges of what is new, having written the parts anew that may have what is there already.
+    def _done(self, tasks: Sequence[Any], do: Callable[[Any], Found]) -> list[Found]:
+        return done(self._store.spark, tasks, do)
 
-        Recordings seldom overlap; only those parts that do are compared message by message.
-        """
-        doubtful_parts, known_parts = overlapping(ranges, self._journal.ranges(ranges.column("run").to_pylist()))
-        if not doubtful_parts:
-            return ranges
-        schema = spark_schema(COLUMNS)
-        parts = [self._store.address(f"{staged}/{part}") for part in sorted(doubtful_parts)]
-        there = [self._store.address(f"messages/{part}") for part in sorted(known_parts)]
-        doubtful = self._store.spark.read.schema(schema).parquet(*parts)
-        known = self._store.spark.read.schema(schema).parquet(*there) if there else None
-        anew = self._stage_rows(tables.deduplicated(doubtful, known), f"{self._store.uri}/{staged}")
-        for part in doubtful_parts:
-            self._store.files.delete_file(self._store.path(f"{staged}/{part}"))
-        certain = [part not in doubtful_parts for part in ranges.column("part").to_pylist()]
-        kept = ranges.filter(pa.array(certain, pa.bool_()))
-        return pa.concat_tables([kept, anew.select(RANGES.names)])
 
-    def _into_table(self, ranges: pa.Table, staged: str) -> pa.Table:
-        """Append what is new to a table of another format; the parts were on the way only."""
-        if not ranges.num_rows:
-            return ranges
-        store = self._store
-        runs = sorted(set(ranges.column("run").to_pylist()))
-        # Not all that lies there: there may be parts of tasks that failed, or were slower than their doubles.
-        parts = [store.address(f"{staged}/{part}") for part in sorted(set(ranges["part"].to_pylist()))]
-        reader = store.spark.read.schema(spark_schema(_BRONZE)).option("basePath", f"{store.uri}/{staged}")
-        known = self.messages()
-        new = tables.deduplicated(reader.parquet(*parts), known.where(known.run.isin(runs))).persist()
-        try:
-            found = dict(map(tuple, new.groupBy("run").count().collect()))
-            store.save(new, "messages", ["date", "class"], "append")
-        finally:
-            new.unpersist()
-        # All runs, as gold lacks those that a killed ingest has added without an entry in the journal.
-        counts = [{"run": run, "rows": found.get(run, 0), "repeats": False} for run in runs]
-        return pa.Table.from_pylist(counts, RANGES)
+def _groups(files: Iterable[File], ranges: pa.Table) -> list[list[str]]:
+    """Return the parts that are to be put together: small ones of one date and class, in the order of their times."""
+    times = ranges.group_by("part").aggregate([("first_time", "min")])
+    first = dict(zip(times["part"].to_pylist(), times["first_time_min"].to_pylist(), strict=True))
+    folders: dict[str, list[File]] = {}
+    for file in files:
+        if file.size < _SMALL_BYTES:
+            folders.setdefault(file.path.rpartition("/")[0], []).append(file)
+    groups: list[list[str]] = []
+    for there in folders.values():
+        there.sort(key=lambda file: (first[file.path], file.path))
+        groups += packed(((file.path, file.size) for file in there), _JOINED_BYTES)
+    return [group for group in groups if len(group) > 1]
 
 
 def _input(path: Path, problems: list[Problem]) -> Input | None:
@@ -206,7 +375,7 @@ def _input(path: Path, problems: list[Problem]) -> Input | None:
     except OSError as error:
         problems.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
         return None
-    return Input(str(path.absolute()), status.st_size, status.st_mtime_ns)
+    return Input(valid_text(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
 def _complete(messages: DataFrame) -> DataFrame:
@@ -236,29 +405,11 @@ def _plain_nulls() -> Iterator[None]:
         raise InvalidValueError((error.getMessageParameters() or {})["errorMessage"]) from None
 
 
-def _collected(ranges: DataFrame) -> pa.Table:
-    """Return the ranges of all parts: a few for each endpoint and task, however many messages there are."""
-    return ranges.toArrow().cast(_STAGED)
-
-
-def _read_and_write(
-    batches: Iterable[pa.RecordBatch], options: Options, lake: str, where: str
-) -> Iterator[pa.RecordBatch]:
-    """On a worker: read pieces of files, and write them below `where`, and the texts of schemas into the lake."""
-    problems: list[Problem] = []
-    work = [pickle.loads(task) for batch in batches for task in batch.column("task").to_pylist()]
-    logs = [log for task in work for log in task.opened(options, problems)]
-    yield from _write((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), where)
-    write_schemas(Directory(lake), (channel.schema for log in logs for channel in log.channels))
-    problems += [problem for log in logs for problem in log.problems]
-    yield from problem_rows(problems, _STAGED)
-
-
-def _write(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """On a worker: write messages below `where`."""
-    for ranges in write_parts(batches, where):
-        columns = [
-            ranges.column(name) if name in RANGES.names else pa.nulls(ranges.num_rows, _STAGED.field(name).type)
-            for name in _STAGED.names
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_STAGED)
+def _read_and_write(piece: Partition, options: Options, lake: str) -> Found:
+    """Read pieces of files, and write them into a lake."""
+    found = Found()
+    logs = list(piece.opened(options, found.problems))
+    found.written = write_parts((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), Directory(lake))
+    found.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
+    found.problems += [problem for log in logs for problem in log.problems]
+    return found

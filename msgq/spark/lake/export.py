@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
 
 from msgq.errors import InvalidValueError
 from msgq.kinds import RECORDS, TOPIC, recorded_kind
+from msgq.lake.directory import Directory
+from msgq.lake.schema_texts import read_schemas
+from msgq.lake.sorted_runs import RUN, merged, write_runs
 from msgq.recording.format import conventions
 from msgq.recording.format.new_log import Writer
 from msgq.schema import Schema, schema_of
 from msgq.source import Source
-from msgq.spark.lake.directory import Directory
-from msgq.spark.lake.schema_texts import read_schemas
+from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +38,6 @@ _KEPT = {
 }
 _CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *Source._fields)  # of which a channel is
 _ORDER = ("log_time", "endpoint", "epoch", "sequence")
-_PART_BYTES = 64 << 20  # of rows that are on the driver at once; the next ones are fetched meanwhile
-_ROW_BYTES = 100  # without the payload
 
 
 def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
@@ -42,29 +47,44 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     ----------
     rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, origin_time, encoding,
         schema (its name), schema_id, kind, publisher, key and options. Those in which one of the first three is NULL
-        are left out. A row without a kind is of the one that its endpoint's name tells. Never all collected: the driver
-        holds about 128 MiB of them.
+        are left out. A row without a kind is of the one that its endpoint's name tells. Never all collected: workers
+        write them in sorted runs of 64 MiB, which are merged here.
     path : of the file, which must not exist.
-    lake : the directory of the lake that has the texts of their schemas; None: names and encodings are all there is.
+    lake : the directory of the lake that has the texts of their schemas, and the runs as long as this lasts; None:
+        names and encodings are all there is, and the runs are beside `path`, where workers must be able to write.
 
     Raises
     ------
     InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
     RecordingError : the file exists, or cannot be written.
     """
-    ordered = _ordered(_messages(rows))
+    chosen, runs = _messages(rows), Directory(lake or path.parent)
+    place = f".export-{uuid4().hex}"
+    order = [name for name in _ORDER if name in chosen.columns]
     with Writer(path) as writer:
-        channels = _Channels(writer, {} if lake is None else read_schemas(Directory(lake)))
-        for row in ordered.toLocalIterator(prefetchPartitions=True):
-            values = row.asDict()
-            time, published, sequence = values["log_time"], values.get("publish_time"), values.get("sequence") or 0
-            published = time if published is None else published
-            if min(time, published) < 0:
-                text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
-                raise InvalidValueError(text, values["endpoint"])
-            number, origin = channels.number(values), _origin(values)
-            writer.write(number, bytes(values["data"]), time, published, sequence, origin)
+        channels = _Channels(writer, {} if lake is None else read_schemas(runs))
+        try:
+            found = chosen.mapInArrow(partial(_write_runs, order, runs.uri, place), spark_schema(RUN)).toArrow()
+            for row in merged(found, order, runs, place):
+                _write(writer, channels, row)
+        finally:
+            runs.remove(place)
     return writer.messages
+
+
+def _write_runs(
+    order: Sequence[str], uri: str, place: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return write_runs(batches, order, Directory(uri), place)
+
+
+def _write(writer: Writer, channels: _Channels, values: dict[str, Any]) -> None:
+    time, published, sequence = values["log_time"], values.get("publish_time"), values.get("sequence") or 0
+    published = time if published is None else published
+    if min(time, published) < 0:
+        text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
+        raise InvalidValueError(text, values["endpoint"])
+    writer.write(channels.number(values), values["data"], time, published, sequence, _origin(values))
 
 
 def _messages(rows: DataFrame) -> DataFrame:
@@ -79,15 +99,6 @@ def _messages(rows: DataFrame) -> DataFrame:
             raise InvalidValueError(f"the column {name!r} is {types[name]}; of a message it is {' or '.join(fit)}")
     chosen = rows.select(*known).dropna(subset=list(_NEEDED))
     return chosen.withColumn("data", chosen["data"].cast("binary"))
-
-
-def _ordered(messages: DataFrame) -> DataFrame:
-    """Return them in order, in partitions of about the same size."""
-    from pyspark.sql import functions as F
-
-    size = messages.agg(F.sum(F.octet_length("data") + _ROW_BYTES)).collect()[0][0] or 0
-    parts = messages.repartitionByRange(size // _PART_BYTES + 1, "log_time")
-    return parts.sortWithinPartitions(*(name for name in _ORDER if name in messages.columns))
 
 
 def _kind(values: dict[str, Any]) -> str:

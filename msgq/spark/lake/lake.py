@@ -1,31 +1,26 @@
 """A lake: recordings as tables in a directory, added to piece by piece.
 
-    LAKE/messages/date=.../class=.../*.parquet    bronze: every message once
-    LAKE/silver/ENDPOINT/date=.../*.parquet       decoded, a column for each field
-    LAKE/undecoded/date=.../*.parquet             what could not be
-    LAKE/gold/TABLE/run_id=.../*.parquet          what was made of them, run by run
-    LAKE/_schemas/*.json                          the texts of schemas
-    LAKE/_journal/*.parquet                       what was ingested
-
-Parquet by default. Another format that the cluster has, as delta or iceberg, keeps the same tables in the same places.
+docs/lake.md says what lies where.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, SparkError
+from msgq.lake.columns import COLUMNS
+from msgq.lake.table import Table, table_places
 from msgq.recording.format.problem import Problem
 from msgq.spark import tables
-from msgq.spark.lake.bronze import COLUMNS, Bronze, Ingested
+from msgq.spark.lake.bronze import Bronze, Ingested, Optimized
 from msgq.spark.lake.gold import Gold
-from msgq.spark.lake.journal import Journal
-from msgq.spark.lake.message_files import LOCAL
 from msgq.spark.lake.silver import Silver
 from msgq.spark.lake.store import Store
 from msgq.spark.runtime.refusals import spark_errors
@@ -36,38 +31,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_NAMED = 30  # tables or endpoints, where it is said which there are
+
 
 class Lake:
     """Tables of messages, and of what was made of them.
 
-    What is ingested twice is there once; an ingest that is killed leaves nothing, or is finished by the next one. One
-    process at a time may write, any number may read. Not for several threads.
+    What is ingested twice is there once; an ingest that is killed leaves nothing, or is finished by the next one. Any
+    number of processes may read and write: a reader has what was committed when it asked. Not for several threads.
     """
 
-    def __init__(self, spark: SparkSession, path: str | os.PathLike[str], table_format: str = "parquet") -> None:
+    def __init__(self, spark: SparkSession, path: str | os.PathLike[str], version: int | None = None) -> None:
         """Look at a lake that may not exist yet.
 
         Parameters
         ----------
         spark : the session; `msgq.spark.session` makes one.
         path : a directory, or a URI that both Spark and pyarrow know; workers must see it too.
-        table_format : "parquet", or a word for what the cluster has: "delta", "iceberg".
+        version : of `messages`, to be read as they were then; None: as they are. Other tables are always as they are.
 
         Raises
         ------
-        SparkError : this Spark does not have that format.
+        InvalidValueError : the lake is on a disk, in a path with a backslash, or with % and two hexadecimal digits.
         """
-        text = os.fspath(path)
-        self.uri = text if "://" in text else f"{LOCAL}{Path(text).absolute()}"
-        self.spark, self.format = spark, table_format
-        store = Store(spark, self.uri, table_format)
-        self._journal = Journal(store)
-        self._bronze = Bronze(store, self._journal)
-        self._silver = Silver(store, self._journal)
-        self._gold = Gold(store, self._journal)
+        self._store = store = Store(spark, path)
+        self.spark, self.uri = spark, store.uri
+        self._bronze = Bronze(store, version)
+        self._silver = Silver(store, self._bronze)
+        self._gold = Gold(store, self._bronze)
 
     # ---- bronze ----
 
+    @spark_errors()
     def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> Ingested:
         """Add recordings: files, directories, patterns. Files that were read before and did not change are skipped.
 
@@ -77,19 +72,19 @@ class Lake:
 
         Raises
         ------
-        RecordingError : nothing is at a path; somebody else is writing the lake.
+        RecordingError : nothing is at a path; the lake cannot be written.
         """
         problems: list[Problem] = []
-        files = Options(tuple(os.fspath(path) for path in paths)).files(problems)
-        with self._journal.locked():
-            return self._bronze.ingest(files, problems, schemas)
+        files = Options(tuple(str(Path(path).absolute()) for path in paths)).files(problems)
+        return self._bronze.ingest(files, problems, schemas)
 
+    @spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
         """Add rows that have the columns of messages; return how many are new.
 
-        Those that are in the lake already count for nothing, so that a stream may give a batch again. Waits for whoever
-        else is writing the lake. A run that is NULL becomes empty, an epoch 0, and a kind "topic", as in files of other
-        programs. Rows may be without origin_time, kind, publisher and key; they may have schema_id and options.
+        Those that are in the lake already count for nothing, so that a stream may give a batch again. A run that is
+        NULL becomes empty, an epoch 0, and a kind "topic", as in files of other programs. Rows may be without
+        origin_time, kind, publisher and key; they may have schema_id and options.
 
         Parameters
         ----------
@@ -99,8 +94,7 @@ class Lake:
         ------
         InvalidValueError : endpoint, sequence, log_time or data is NULL; nothing is added.
         """
-        with self._journal.locked(wait=True):
-            return self._bronze.append(messages, recordings)
+        return self._bronze.append(messages, recordings)
 
     def messages(self) -> DataFrame:
         """Return all messages: the columns that the source gives, `schema_id`, `options`, `bytes` of the payload,
@@ -113,22 +107,45 @@ class Lake:
         """Return what could not be read: file, offset in bytes, reason."""
         return self._bronze.problems()
 
+    @spark_errors()
+    def optimize(self, keep_hours: int = 168) -> Optimized:
+        """Put small parts together, make silver and gold follow, and remove what no table needs any more.
+
+        Parameters
+        ----------
+        keep_hours : how long a version stays readable after it was changed, and files which somebody writes may wait
+            for their commit; less than the longest ingest and query is for a lake that nobody else uses.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        done = self._bronze.optimize()
+        if self.endpoints():
+            self.decode()
+        if self.names():
+            self.refresh()
+        for place in table_places(self._store):
+            Table(self._store, place).clean(keep_hours)
+        return done
+
     # ---- silver and gold ----
 
+    @spark_errors()
     def decode(self, every: bool = False) -> int:
-        """Decode what is new into the tables of silver; return how many entries of the journal that was.
+        """Decode what is new into the tables of silver; return how many parts that was.
 
         every : everything again, as after an encoding's library was installed.
         """
-        with self._journal.locked():
-            return self._silver.refresh(every)
+        self._bronze.heal()
+        return self._silver.refresh(every)
 
     def endpoints(self) -> list[str]:
-        """Return the endpoints that have a table of silver."""
-        return self._silver.names()
+        """Return the endpoints that have decoded messages."""
+        return self._silver.endpoints()
 
     def silver(self, endpoint: str) -> DataFrame:
-        """Return the decoded messages of an endpoint.
+        """Return the decoded messages of an endpoint: the union of the tables that it is in.
 
         Raises
         ------
@@ -145,19 +162,25 @@ class Lake:
 
     def _there(self) -> str:
         names = self.endpoints()
-        return f"there are {', '.join(names[:20])}" if names else "ingest recordings first, and decode them"
+        return f"there are {', '.join(names[:_NAMED])}" if names else "ingest recordings first, and decode them"
 
+    @spark_errors()
     def refresh(self, window_ns: int = tables.NS, limits: tables.Limits | None = None, every: bool = False) -> int:
         """Make the tables of gold again of those runs that have new messages; return how many runs.
 
         Parameters
         ----------
-        window_ns : of `rates` and `latency`.
+        window_ns : the least width of `windows`, `rates`, `latency`, `stages` and `work_windows`, which are 1, 10, 60,
+            600 or 3600 s wide.
         limits : of `checks`.
         every : all runs, as after a change of the limits.
+
+        Raises
+        ------
+        InvalidValueError : `window_ns` is not from 1 ns to an hour.
+        RecordingError : a table cannot be written.
         """
-        with self._journal.locked():
-            return self._gold.refresh(self._bronze.messages(), window_ns, limits, every)
+        return self._gold.refresh(window_ns, limits, every)
 
     def table(self, name: str) -> DataFrame:
         """Return a table of gold.
@@ -199,11 +222,32 @@ class Lake:
         SparkError : it is no SQL, or names what there is not.
         """
         text = query.lower().replace("``", "`")
-        self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
-        with spark_errors():
+        named = self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
+        with spark_errors(), self._missing_tables(named):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
+
+    @contextmanager
+    def _missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
+        """Say which tables there are, where a query names another one. Raises SparkError."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+                raise
+            name = (error.getMessageParameters() or {}).get("relationName", "that name").strip("`").replace("`.`", ".")
+            names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
+            text = f"the lake {self.uri} has no table {name!r}"
+            if name in names:
+                raise SparkError(f"{text} but in backticks: write `{name}`") from None
+            near = [f"do you mean {found}?" for found in get_close_matches(name, names, 1)]
+            more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+            raise SparkError(
+                f"{text}; there are {', '.join([*names[:_NAMED], *more])}{'; '.join(['', *near])}"
+            ) from None
 
 
 def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: float | None = 10.0) -> StreamingQuery:
@@ -218,10 +262,10 @@ def follow(lake: Lake, recordings: str, checkpoint: str | None = None, every: fl
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     rows = lake.spark.readStream.format("msgq").schema(spark_schema(COLUMNS)).load(recordings)
-    uri, table_format = lake.uri, lake.format  # all that goes along to a server, where Spark Connect calls `add`
+    uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, _: int) -> None:
-        Lake(batch.sparkSession, uri, table_format).append(batch, recordings)
+        Lake(batch.sparkSession, uri).append(batch, recordings)
 
     writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
     if every is None:

@@ -1,292 +1,156 @@
-"""Silver in a lake: one table an endpoint, decoded, and what could not be decoded.
-
-    LAKE/silver/ENDPOINT/date=.../*.parquet
-    LAKE/undecoded/date=.../*.parquet
-
-Workers read parts of bronze and write their rows without a way through Java. A part never changes, and what is made of
-it has names that follow from its own: made twice, it is there once. All files of a table have the same type for a
-column; some may not have it at all. Where a type becomes wider, the table's files are written anew.
-"""
+"""Silver in a lake, by Spark: workers decode parts of bronze and write files; endpoints are views of the tables."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector
+import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import common_columns, with_columns
-from msgq.decoding.decoders import ENCODINGS
-from msgq.recording.format.conventions import file_name
-from msgq.recording.reader.parquet import parquet_writer
-from msgq.schema import Schema
-from msgq.spark.lake.directory import Directory
-from msgq.spark.lake.journal import STAGED, Journal
-from msgq.spark.lake.schema_texts import read_schemas
+from msgq.lake.directory import Directory
+from msgq.lake.schema_texts import read_schemas
+from msgq.lake.silver.ledger import Ledger, Source
+from msgq.lake.silver.parts import decode_part
+from msgq.lake.silver.tables import Known, Tables, silver_table
+from msgq.spark.lake.bronze import Bronze
 from msgq.spark.lake.store import Store
+from msgq.spark.lake.tasks import done
 from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.decoded_rows import NEEDED, SOURCES, UNDECODED, RowDecoder, gathered_messages
-from msgq.units import NS_PER_DAY
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_OPEN_MAX = 200  # files at a time
-_ASIDE = "\0"  # in place of an endpoint, for what could not be decoded
-_STATE = "silver/_state.json"
-_TASKS = 1000
-#: A row is a file that a worker wrote: of which endpoint, where it lies, where it belongs, and its columns.
-_WRITTEN = pa.schema(
-    [("endpoint", pa.string()), ("staged", pa.string()), ("target", pa.string()), ("columns", pa.string())]
-)
-#: A row is a file to be written anew with other columns.
-_REWRITES = pa.schema([("source", pa.string()), ("target", pa.string()), ("columns", pa.string())])
-_Hints = Mapping[str, pa.Schema]
-
-
-class _File(NamedTuple):
-    """A file of a table: where it lies, where it belongs, and its columns."""
-
-    path: str
-    target: str
-    columns: pa.Schema
-
-
-def _place(endpoint: str) -> str:
-    return "undecoded" if endpoint == _ASIDE else f"silver/{file_name(endpoint)}"
+_TASKS = 256
+_DATE = pa.field("date", pa.date32())
 
 
 class Silver:
-    """The tables of silver of a lake. For its one writer, and any number of readers."""
+    """The decoded messages of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, store: Store, journal: Journal) -> None:
-        self._store, self._journal = store, journal
+    def __init__(self, store: Store, bronze: Bronze) -> None:
+        self._store, self._bronze, self._ledger = store, bronze, Ledger(store)
 
-    def names(self) -> list[str]:
-        """Return the endpoints that have a table."""
-        return sorted(set(self._state()["tables"]) - {_ASIDE})
+    def endpoints(self) -> list[str]:
+        """Return the endpoints that have decoded messages."""
+        return self._ledger.endpoints()
 
     def table(self, endpoint: str) -> DataFrame | None:
-        """Return the table of an endpoint; None: there is none."""
-        columns = self._state()["tables"].get(endpoint)
-        return None if columns is None or endpoint == _ASIDE else self._read(endpoint, _columns(columns))
+        """Return the decoded messages of an endpoint; None: there are none."""
+        sources = self._ledger.sources(endpoint)
+        if not sources:
+            return None
+        wanted = reduce(common_columns, [source.own for source in sources])
+        found = [self._of_endpoint(source, endpoint, wanted) for source in sources]
+        return reduce(lambda one, other: one.union(other), found)
 
     def undecoded(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._read(_ASIDE, UNDECODED)
-
-    def _read(self, endpoint: str, columns: pa.Schema) -> DataFrame:
-        return self._store.read(_place(endpoint), spark_schema(columns.append(pa.field("date", pa.date32()))))
-
-    def _state(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._store.get(_STATE, {"done": [], "tables": {}})
-        return found
+        return self._rows(self._ledger.undecoded())
 
     def refresh(self, every: bool) -> int:
-        """Decode what is new, or every message again; return how many entries of the journal that was."""
-        names, state = self._journal.names(), self._state()
-        new = names if every else sorted(set(names) - set(state["done"]))
-        if new and not self._store.is_parquet:
-            new, every = names, True  # whole tables are written there
-        if every:
-            self._store.put(_STATE, {"done": [], "tables": {}})  # first: a kill must not leave it saying what is gone
-            self._store.remove("silver")
-            self._store.remove("undecoded")
-            state = {"done": [], "tables": {}}
-        if new:
-            known = {endpoint: _columns(text) for endpoint, text in state["tables"].items()}
-            tables = self._add(new, known)
-            state["tables"].update({endpoint: _text(columns) for endpoint, columns in tables.items()})
-        self._store.put(_STATE, state | {"done": names})
-        return len(new)
+        """Decode what is new, or every message again; return how many parts of bronze that was."""
+        return self._ledger.decode(self._bronze.parts, self._decode, every)
 
-    def _add(self, entries: list[str], known: _Hints) -> dict[str, pa.Schema]:
-        """Add the messages of some entries; return the columns that their tables have now."""
-        staged = f"{STAGED}/{uuid4().hex}"
-        files: dict[str, list[_File]] = {}
-        for row in self._decode(entries, staged, known).to_pylist():
-            file = _File(row["staged"], row["target"], _columns(row["columns"]))
-            files.setdefault(row["endpoint"], []).append(file)
-        tables = {}
-        for endpoint, new in files.items():
-            before = [known[endpoint]] if endpoint in known else []
-            tables[endpoint] = columns = reduce(common_columns, [*before, *(file.columns for file in new)])
-            if before and not _fits(before[0], columns):
-                new += self._files(endpoint)
-        self._rewrite(files, tables, staged)
-        for endpoint, there in files.items():
-            self._put(endpoint, there, tables[endpoint])
-        self._store.remove(staged)
-        return tables
+    def _decode(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+        """Let workers write the rows of parts."""
+        schemas, uri = read_schemas(self._store), self._store.uri
 
-    def _files(self, endpoint: str) -> list[_File]:
-        """Return the files that a table has."""
-        lake = self._store
-        found = lake.files.get_file_info(FileSelector(lake.path(_place(endpoint)), recursive=True))
-        paths = [info.path.removeprefix(f"{lake.root}/") for info in found if info.path.endswith(".parquet")]
-        return [_File(path, path, pq.read_schema(lake.path(path), filesystem=lake.files)) for path in paths]
+        def decode(mine: Sequence[str]) -> list[pa.Table]:
+            lake, tables = Directory(uri), Tables(known)
+            return [decode_part(lake, part, schemas, tables) for part in mine]
 
-    def _decode(self, entries: list[str], staged: str, known: _Hints) -> pa.Table:
-        """Let workers write the rows of all messages of these entries; return `_WRITTEN`."""
-        store = self._store
-        schemas, uri = read_schemas(store), store.uri
-        if store.is_parquet:
-            parts = self._journal.parts(entries)
-            if not parts:
-                return _WRITTEN.empty_table()
-            tasks = store.spark.createDataFrame(pa.table({"part": parts})).repartition(min(len(parts), _TASKS))
-            work = tasks.mapInArrow(lambda found: _of_parts(found, uri, staged, schemas, known), spark_schema(_WRITTEN))
-        else:
-            columns = spark_schema(pa.schema([*NEEDED, *SOURCES]))
-            messages = store.read("messages", columns).select(*columns.names)
-            work = messages.mapInArrow(lambda rows: _of_rows(rows, uri, staged, schemas), spark_schema(_WRITTEN))
-        return work.toArrow().cast(_WRITTEN)
+        tasks = [parts[first::_TASKS] for first in range(min(_TASKS, len(parts)))]
+        for found in done(self._store.spark, tasks, decode):
+            yield from found
 
-    def _rewrite(self, files: dict[str, list[_File]], tables: dict[str, pa.Schema], staged: str) -> None:
-        """Write those files anew that have another type for a column than their table has now."""
-        tasks = []
-        for endpoint, there in files.items():
-            for number, file in enumerate(there):
-                if not _fits(file.columns, tables[endpoint]):
-                    there[number] = file._replace(path=f"{staged}/{uuid4().hex}.parquet")
-                    columns = _text(tables[endpoint])
-                    tasks.append({"source": file.path, "target": there[number].path, "columns": columns})
-        if tasks:
-            uri = self._store.uri
-            rows = self._store.spark.createDataFrame(pa.Table.from_pylist(tasks, _REWRITES))
-            work = rows.repartition(min(len(tasks), _TASKS))
-            work.mapInArrow(lambda rows: _rewritten(rows, uri), spark_schema(_REWRITES)).toArrow()
+    def _rows(self, source: Source) -> DataFrame:
+        columns = spark_schema(source.columns.append(_DATE))
+        return self._store.files_of(silver_table(self._store, source.table), source.files, columns)
 
-    def _put(self, endpoint: str, files: list[_File], columns: pa.Schema) -> None:
-        """Add files to a table; in a format that is not plain files, its rows."""
-        if self._store.is_parquet:
-            for file in files:
-                if file.path != file.target:
-                    self._store.move(file.path, file.target)
-            return
+    def _of_endpoint(self, source: Source, endpoint: str, wanted: pa.Schema) -> DataFrame:
+        """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
         from pyspark.sql import functions as F
 
-        paths = [self._store.address(file.path) for file in files]
-        rows = self._store.spark.read.schema(spark_schema(columns)).parquet(*paths)
-        date = F.expr(f"date_from_unix_date(int((log_time - pmod(log_time, {NS_PER_DAY})) div {NS_PER_DAY}))")  # of UTC
-        self._store.save(rows.withColumn("date", date), _place(endpoint), ["date"], "overwrite")
+        rows = self._rows(source).where(F.col("endpoint") == endpoint)
+        names = [name for name in wanted.names if name != "endpoint"]
+        columns = _columns(source, wanted)
+        if columns is None:
+            rows, columns = _by_workers(rows, source.own, wanted), {name: _named(name) for name in names}
+        return rows.select(*(columns[name].alias(name) for name in names), _DATE.name)
 
 
-def _text(columns: pa.Schema) -> str:
-    return base64.b64encode(columns.serialize()).decode()
+def _named(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _columns(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+def _columns(source: Source, wanted: pa.Schema) -> dict[str, Column] | None:
+    """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
+    from pyspark.sql import functions as F
+
+    types = {field.name: field.dataType for field in spark_schema(wanted)}
+    found = {name: F.lit(None).cast(kind) for name, kind in types.items()}
+    names = {name.lower(): name for name in wanted.names}
+    for have, own in zip(source.columns, source.own, strict=True):
+        name = names[own.name.lower()]
+        column = _converted(_named(have.name), have.type, own.type)
+        column = None if column is None else _converted(column, own.type, wanted.field(name).type)
+        if column is None:
+            return None
+        found[name] = column
+    return found
 
 
-def _fits(columns: pa.Schema, wanted: pa.Schema) -> bool:
-    types = {field.name.lower(): field.type for field in wanted}
-    return all(types[field.name.lower()] == field.type for field in columns)
+def _converted(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
+    """Return values in another type; None: Spark does not do it as `arrow_types.conformed` does."""
+    from pyspark.sql import functions as F
+
+    if have == wanted:
+        return column
+    if _is_number(have) and _is_number(wanted):
+        return column.cast(_spark_type(wanted))
+    if kinds.is_list(have) and kinds.is_list(wanted):
+        if _converted(column, have.value_type, wanted.value_type) is None:
+            return None
+
+        def convert(one: Column) -> Column:
+            return one if (made := _converted(one, have.value_type, wanted.value_type)) is None else made
+
+        return F.transform(column, convert)
+    if not (kinds.is_struct(have) and kinds.is_struct(wanted)):
+        return None
+    there, parts = {field.name: field.type for field in have}, []
+    for field in wanted:
+        part: Column | None = F.lit(None).cast(_spark_type(field.type))
+        if field.name in there:
+            part = _converted(column.getField(field.name), there[field.name], field.type)
+        if part is None:
+            return None
+        parts.append(part.alias(field.name))
+    return F.when(column.isNotNull(), F.struct(*parts))
 
 
-# ---- on workers ----
+def _is_number(of: pa.DataType) -> bool:
+    return bool(kinds.is_integer(of) or kinds.is_floating(of) or kinds.is_decimal(of))
 
 
-class _Files:
-    """The files that a worker writes: one for each endpoint, or several where its columns change."""
-
-    def __init__(self, uri: str, staged: str, known: _Hints, target: str) -> None:
-        """target : where a file belongs in its table, but for a number and the suffix."""
-        self._lake = Directory(uri)
-        self._staged, self._target = staged, target
-        self._columns = dict(known)
-        self._open: dict[str, pq.ParquetWriter] = {}
-        self._counts: dict[str, int] = {}
-        self.written: list[dict[str, Any]] = []
-        self._lake.files.create_dir(self._lake.path(staged))
-
-    def write(self, endpoint: str, rows: pa.Table) -> None:
-        """Add rows to a table."""
-        if not rows.num_rows:
-            return
-        before = self._columns.get(endpoint)
-        columns = rows.schema if before is None else common_columns(before, rows.schema)
-        if endpoint in self._open and columns != before:
-            self._open.pop(endpoint).close()
-        self._columns[endpoint] = columns
-        if endpoint not in self._open:
-            self._begin(endpoint, columns)
-        self._open[endpoint].write_table(with_columns(rows, columns))
-
-    def _begin(self, endpoint: str, columns: pa.Schema) -> None:
-        if len(self._open) >= _OPEN_MAX:
-            self._open.pop(next(iter(self._open))).close()
-        staged = f"{self._staged}/{uuid4().hex}.parquet"
-        number = self._counts[endpoint] = self._counts.get(endpoint, -1) + 1
-        self._open[endpoint] = parquet_writer(self._lake.path(staged), columns, self._lake.files)
-        target = f"{_place(endpoint)}/{self._target}-{number}.parquet"
-        row = {"endpoint": endpoint, "staged": staged, "target": target, "columns": _text(columns)}
-        self.written.append(row)
-
-    def close(self) -> None:
-        """Complete them."""
-        for writer in self._open.values():
-            writer.close()
+def _spark_type(of: pa.DataType) -> Any:
+    return spark_schema(pa.schema([("value", of)]))[0].dataType
 
 
-def _of_parts(
-    found: Iterable[pa.RecordBatch], uri: str, staged: str, schemas: Mapping[int, Schema], known: _Hints
-) -> Iterator[pa.RecordBatch]:
-    """Decode parts of bronze."""
-    decoder, lake = RowDecoder(schemas), Directory(uri)
-    for part in (part for batch in found for part in batch.column("part").to_pylist()):
-        date, kind, name = part.removesuffix(".parquet").split("/")
-        with (
-            closing(_Files(uri, staged, known, f"{date}/{name}-{kind.removeprefix('class=')}")) as out,
-            pq.ParquetFile(lake.path(f"messages/{part}"), filesystem=lake.files) as file,
-        ):
-            for group in range(file.num_row_groups):
-                _decode(decoder, _needed(file, group), out)
-        yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
+def _by_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
+    """Return rows in other types by way of Python, where texts are made of what is none."""
+    columns = wanted.append(_DATE)
 
+    def converted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).rename_columns([*own.names, _DATE.name])
+            table = with_columns(table, own.append(_DATE))
+            yield from with_columns(table, columns).to_batches()
 
-def _needed(file: pq.ParquetFile, group: int) -> pa.Table:
-    """Read a row group; the payloads only if something here decodes some of them."""
-    about = file.read_row_group(group, [name for name in (*NEEDED.names, *SOURCES.names) if name != "data"])
-    if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
-        return about.append_column("data", file.read_row_group(group, ["data"]).column("data"))
-    return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))
-
-
-def _of_rows(
-    batches: Iterable[pa.RecordBatch], uri: str, staged: str, schemas: Mapping[int, Schema]
-) -> Iterator[pa.RecordBatch]:
-    """Decode messages that come through Spark."""
-    decoder = RowDecoder(schemas)
-    with closing(_Files(uri, staged, {}, uuid4().hex)) as out:
-        for table in gathered_messages(batches):
-            _decode(decoder, table, out)
-    yield pa.RecordBatch.from_pylist(out.written, _WRITTEN)
-
-
-def _decode(decoder: RowDecoder, messages: pa.Table, out: _Files) -> None:
-    for decoded in decoder.decoded(messages):
-        out.write(decoded.endpoint, decoded.rows)
-        out.write(_ASIDE, decoded.undecoded)
-
-
-def _rewritten(tasks: Iterable[pa.RecordBatch], uri: str) -> Iterator[pa.RecordBatch]:
-    """Write files anew with the columns that their table has."""
-    lake = Directory(uri)
-    for batch in tasks:
-        for task in batch.to_pylist():
-            columns = _columns(task["columns"])
-            with (
-                pq.ParquetFile(lake.path(task["source"]), filesystem=lake.files) as source,
-                parquet_writer(lake.path(task["target"]), columns, lake.files) as target,
-            ):
-                for group in range(source.num_row_groups):
-                    target.write_table(with_columns(source.read_row_group(group), columns))
-        yield batch
+    plain = rows.toDF(*map(str, range(len(rows.columns))))  # mapInArrow takes dots and backticks in names for syntax
+    return plain.mapInArrow(converted, spark_schema(columns))

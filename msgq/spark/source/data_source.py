@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.columns import MESSAGES, PLACES
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
@@ -39,7 +40,8 @@ class RecordingSource(DataSource):
         return "msgq"
 
     @cached_property
-    def _wanted(self) -> Options:
+    def wanted(self) -> Options:
+        """Return what is to be read. Raises InvalidValueError where the options make no sense."""
         return Options.parse(self.options)
 
     def schema(self) -> StructType:
@@ -47,43 +49,43 @@ class RecordingSource(DataSource):
         return arrow_batches.spark_schema(self._columns())
 
     def _columns(self) -> pa.Schema:
-        if self._wanted.problems:
+        if self.wanted.problems:
             return arrow_batches.PROBLEMS
-        if self._wanted.decode is None:
-            return arrow_batches.MESSAGES
-        if self._wanted.live:
+        if self.wanted.decode is None:
+            return MESSAGES
+        if self.wanted.live:
             text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
-            raise InvalidValueError(text, self._wanted.decode)
-        for path in reversed(self._wanted.files([])):
-            for log in self._wanted.opened([path], []):
+            raise InvalidValueError(text, self.wanted.decode)
+        for path in reversed(self.wanted.files([])):
+            for log in self.wanted.opened([path], []):
                 value = value_type(log)
                 if value is not None:
                     return arrow_batches.decoded_schema(value)
-        where = ", ".join(self._wanted.paths)
+        where = ", ".join(self.wanted.paths)
         text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
-        raise RecordingError(text, self._wanted.decode or "")
+        raise RecordingError(text, self.wanted.decode or "")
 
     def _columns_of(self, wanted: StructType) -> pa.Schema:
-        if self._wanted.problems:
+        if self.wanted.problems:
             return arrow_batches.arrow_schema(wanted, arrow_batches.PROBLEMS)
-        known = arrow_batches.MESSAGES if self._wanted.decode is None else arrow_batches.decoded_schema(pa.null())
-        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *arrow_batches.PLACES]))
+        known = MESSAGES if self.wanted.decode is None else arrow_batches.decoded_schema(pa.null())
+        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *PLACES]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
-        if self._wanted.live:
+        if self.wanted.live:
             raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
-        return RecordingReader(self._wanted, self._columns_of(schema))
+        return RecordingReader(self.wanted, self._columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads recordings that grow, or the bus."""
-        if self._wanted.live:
+        if self.wanted.live:
             from msgq.spark.source.live_stream import LiveStreamReader
 
-            return LiveStreamReader(self._wanted, self._columns_of(schema))
+            return LiveStreamReader(self.wanted, self._columns_of(schema))
         from msgq.spark.source.file_stream import RecordingStreamReader
 
-        return RecordingStreamReader(self._wanted, self._columns_of(schema))
+        return RecordingStreamReader(self.wanted, self._columns_of(schema))
 
 
 class RecordingReader(DataSourceReader):

@@ -18,10 +18,11 @@ from pyspark import SparkFiles
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
+from msgq.lake.gathering import packed
 from msgq.spark.source.bus_feed import open_feed
 from msgq.spark.source.live_buffer import LiveBuffer
 from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, log_rows, packed
+from msgq.spark.source.partitions import Partition, log_rows
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes

@@ -36,6 +36,7 @@ NAMES = (
     "schemas",
     "problems",
     "partitionBytes",
+    "cores",
     "maxBytesPerTrigger",
     "failOnDataLoss",
     "live",
@@ -43,7 +44,7 @@ NAMES = (
     "prefix",
     "bufferBytes",
 )
-_OF_RECORDINGS = ("path", "paths", "start", "end", "clock", "schemas", "problems", "failOnDataLoss")
+_OF_RECORDINGS = ("path", "paths", "start", "end", "clock", "schemas", "problems", "cores", "failOnDataLoss")
 _OF_BUS = ("backend", "prefix", "bufferBytes")
 _BUFFER_BYTES = 256 << 20
 _LOWER = {name.lower(): name for name in NAMES}
@@ -63,6 +64,7 @@ class Options:
     schemas : for endpoints of which the recordings say nothing; None: for none.
     problems : what could not be read, instead of messages.
     partition_bytes : of a partition, before compression; None: by the size and the cores.
+    cores : for which there should be tasks; None: those of this machine, where the query is planned.
     max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
     fail_on_data_loss : whether a query stops where a file that it was to read is gone.
     live : the bus instead of recordings; then there are no paths.
@@ -80,6 +82,7 @@ class Options:
     schemas: Schemas | None = None
     problems: bool = False
     partition_bytes: int | None = None
+    cores: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     live: bool = False
@@ -118,6 +121,7 @@ class Options:
             Schemas.of_texts(_texts("schemas", options["schemas"])) if "schemas" in options else None,
             _flag("problems", options.get("problems", "false")),
             _bytes("partitionBytes", options.get("partitionBytes")),
+            _count("cores", options.get("cores")),
             _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
             _flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
             live,
@@ -172,7 +176,7 @@ class Options:
         """Return how large a partition of so many bytes should be."""
         if self.partition_bytes is not None:
             return self.partition_bytes
-        cores = len(os.sched_getaffinity(0))
+        cores = self.cores or len(os.sched_getaffinity(0))
         rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
 
@@ -232,6 +236,14 @@ def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidValueError(f"{name} is {text!r}; give true or false")
     return text.lower() == "true"
+
+
+def _count(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or not int(text):
+        raise InvalidValueError(f"{name} is {text!r}; give a whole number, 1 or more")
+    return int(text)
 
 
 def _bytes(name: str, text: str | None) -> int | None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from msgq.errors import RecordingError
+from msgq.lake.gathering import packed
 from msgq.recording import LogReader, Problem
 from msgq.recording.format.walk import opened
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 
-_T = TypeVar("_T")
 _OPENED_MAX = 256  # files that are opened where the query is planned
+_SAMPLED = 16  # of these, to know how well they are compressed
 _WHOLE_BYTES = 512 << 20  # on disk; larger files are split
 _END = 2**62
 
@@ -66,8 +66,9 @@ def file_partitions(options: Options, paths: Sequence[Path], problems: list[Prob
     """
     sizes = _sizes(paths) if len(paths) > _OPENED_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
-    room = options.piece_bytes(sum(sizes.values()))
-    for group in packed(((path, sizes[path]) for path in whole), room):
+    growth = _growth(options, {path: sizes[path] for path in whole})
+    room = options.piece_bytes(round(growth * sum(sizes.values())))
+    for group in packed(((path, round(growth * sizes[path])) for path in whole), room):
         yield Partition([], group, [])
     logs = options.opened([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
     for log in logs:
@@ -84,22 +85,16 @@ def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
     return sizes
 
 
+def _growth(options: Options, sizes: dict[Path, int]) -> float:
+    """Return how much larger files are before compression, by some of them, evenly spread."""
+    some = list(sizes)[:: len(sizes) // _SAMPLED or 1]
+    known = [(sizes[path], log.size) for path in some for log in options.opened([path], [])]
+    stored, before = sum(size for size, _ in known), sum(size for _, size in known)
+    return max(1.0, before / stored) if stored else 1.0
+
+
 def log_partitions(options: Options, logs: list[LogReader]) -> Iterator[Partition]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
     size = options.piece_bytes(sum(log.size for log in logs))
     for group in packed(((piece, piece.size) for log in logs for piece in log.split(size)), size):
         yield Partition(group, [], [])
-
-
-def packed(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
-    """Give what has a size, in its order, in groups of `room` at most; what is larger alone."""
-    group: list[_T] = []
-    left = room
-    for one, size in sized:
-        if group and size > left:
-            yield group
-            group, left = [], room
-        group.append(one)
-        left -= size
-    if group:
-        yield group

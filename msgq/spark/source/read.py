@@ -1,15 +1,26 @@
-"""Messages of recordings as a table, of what is wanted only."""
+"""Messages of recordings as a table, of what is wanted only.
+
+Spark plans a query about a source of Python by starting Python twice, and takes each row from it one time more than
+from a function of Arrow batches. So this is such a function, with the same reader.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from msgq.spark.source.data_source import RecordingReader
+
+_PIECES_BYTES = 8 << 20  # of all, as each task is given all of them; beyond it Spark hands them out
 
 
 def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
@@ -28,16 +39,31 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     InvalidValueError : there is no such column, or option.
     RecordingError : nothing is at a path.
     """
-    from msgq.spark.source import arrow_batches
-    from msgq.spark.source.options import Options
+    from msgq.spark.source.arrow_batches import chosen_columns, spark_schema
+    from msgq.spark.source.cores import cores
+    from msgq.spark.source.data_source import RecordingSource
 
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    Options.parse({**given, "paths": json.dumps(paths)}).files([])  # said here, an error is no page of Java
-    schema = None if columns is None else arrow_batches.spark_schema(arrow_batches.chosen_columns(columns))
-    reader = spark.read.format("msgq").options(**given)
-    if schema is not None:
-        reader = reader.schema(schema)
-    return reader.load(list(map(str, paths)))
+    where = {"paths": json.dumps(list(map(str, paths)))}
+    RecordingSource(given | where).wanted.files([])  # said here, an error is no page of Java
+    wanted = None if columns is None else spark_schema(chosen_columns(columns))
+    given.setdefault("cores", str(cores(spark)))
+    source = RecordingSource(given | where)
+    schema = source.schema() if wanted is None else wanted
+    reader = source.reader(schema)
+    pieces = list(map(pickle.dumps, reader.partitions()))
+    if sum(map(len, pieces)) <= _PIECES_BYTES:
+        tasks = max(1, len(pieces))
+        return spark.range(0, len(pieces), 1, tasks).mapInArrow(partial(_rows, reader, pieces), schema)
+    return spark.read.format("msgq").options(**given).schema(schema).load(list(map(str, paths)))
+
+
+def _rows(
+    reader: RecordingReader, pieces: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: give the rows of those pieces whose numbers there are."""
+    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        yield from reader.read(pickle.loads(pieces[number]))
 
 
 def _text(value: Any) -> str:

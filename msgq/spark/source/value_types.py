@@ -7,9 +7,9 @@ import pyarrow as pa
 from msgq.decoding.arrow_types import value_column
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import Undecoded
+from msgq.lake.types import plain_type
 from msgq.recording import LogReader
 from msgq.recording.reader.batches import batches
-from msgq.spark.spark_types import spark_type
 
 _SAMPLE = 1000
 
@@ -20,7 +20,7 @@ def value_type(log: LogReader) -> pa.DataType | None:
     if batch is None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema
-    decoder = ColumnDecoder(allowed=spark_type)
+    decoder = ColumnDecoder(allowed=plain_type)
     found = decoder.type(schema)
     if found is None:
         values = [decoder.value(schema, payload) for payload in batch.column("data").to_pylist()]

@@ -3,7 +3,7 @@
 Spark's own ASOF JOIN compares each row with each other one of its key. The two ways here sort instead:
 
 "arrow": both sides of a key meet in one Python worker, which searches one sorted array for the other. The faster one,
-as long as a key fits in the memory of a worker.
+as long as a key, and what comes of it, fits in the memory of a worker.
 
 "window": both sides are one sorted series, in which the last right row is carried forward. Spark sorts, and spills
 what does not fit. With a tolerance a long key is cut into spans of time, so that many tasks share it; right rows near
@@ -12,11 +12,14 @@ the end of a span are given to the next one as well, so that nothing changes at 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from msgq.errors import InvalidValueError
 
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 STRATEGIES = ("auto", "arrow", "window")
-_ARROW_ROWS_MAX = 4_000_000  # of a key, both sides together, for "auto"
+_ARROW_BYTES_MAX = 256 << 20  # of a key, both sides and what comes of them, for "auto"
+_VARIABLE = (StringType, BinaryType, StructType, ArrayType, MapType)
+_WORD = 8  # bytes that a value takes, or says its length with
 _SPAN_NS = 60_000_000_000  # of a key's time for one task, at least
 _TOLERANCE_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
 _SPAN_TOLERANCE_MAX = 1 << 58
@@ -50,7 +55,7 @@ def asof_join(
     by : columns that must be equal; NULL equals nothing.
     tolerance : ns; an older right row does not count. None: any age.
     suffix : added to the right side's columns that the left side has too, to `on` above all.
-    strategy : "arrow", "window", or "auto", which counts the rows of each key, in one job, to choose.
+    strategy : "arrow", "window", or "auto", which counts the bytes of each key, in one job, to choose.
 
     Output: the left columns, then the right ones without `by`, NULL where there is none. Of several right rows at one
     time any one is taken.
@@ -71,9 +76,34 @@ def asof_join(
 
 
 def _fits(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
-    rows = left.select(*by).unionByName(right.select(*by)).groupBy(*by).count()
-    largest = rows.agg(F.max("count")).first()
-    return largest is None or (largest[0] or 0) <= _ARROW_ROWS_MAX
+    """Return whether each key has few bytes: both sides, and a right row of middle size for each left one."""
+    sides = []
+    for side, table in enumerate((left, right)):
+        size = reduce(operator.add, (_bytes(F.col(f"`{field.name}`"), field.dataType) for field in table.schema))
+        sides.append(table.select(*by, F.lit(side).alias("_side"), size.alias("_bytes")))
+    is_right = F.col("_side") == 1
+    lefts, rights = F.count_if(~is_right), F.greatest(F.count_if(is_right), F.lit(1))
+    right_bytes = F.coalesce(F.sum(F.when(is_right, F.col("_bytes"))), F.lit(0))
+    used = F.sum("_bytes") + lefts * right_bytes / rights
+    largest = sides[0].unionByName(sides[1]).groupBy(*by).agg(used.alias("used")).agg(F.max("used")).first()
+    return largest is None or (largest[0] or 0) <= _ARROW_BYTES_MAX
+
+
+def _bytes(value: Column, kind: DataType) -> Column:
+    """Return about how many bytes each value takes in a worker."""
+    if isinstance(kind, StringType | BinaryType):
+        return F.coalesce(F.octet_length(value), F.lit(0)) + _WORD
+    if isinstance(kind, StructType):
+        return reduce(operator.add, (_bytes(value[one.name], one.dataType) for one in kind), F.lit(0))
+    if isinstance(kind, MapType):
+        sides = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
+        return reduce(operator.add, (_bytes(side, ArrayType(inside)) for side, inside in sides))
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, _VARIABLE):
+        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, one: sum + _bytes(one, kind.elementType))
+        return F.coalesce(each, F.lit(0)) + _WORD
+    if isinstance(kind, ArrayType):
+        return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _WORD
+    return F.lit(_WORD)
 
 
 def _by_window(

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 from pyspark.sql import functions as F
 
+from msgq.lake.figures import checks as arrow
+from msgq.lake.figures.checks import Limits as Limits
+from msgq.spark.tables.arrow import of_keys
+
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import DataFrame
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is still good. None: not checked.
-
-    Attributes
-    ----------
-    lost : messages that may be missing of an endpoint in a run.
-    latency_p99_ns : which 99 of 100 messages of an endpoint may not exceed.
-    silence_ns : how long an endpoint may be silent between two messages.
-    epochs : lives of an endpoint's publishers in a run.
-    early_ns : how long before its publication a message may be recorded; more means that a clock jumped.
-    """
-
-    lost: int | None = 0
-    latency_p99_ns: int | None = 100_000_000
-    silence_ns: int | None = None
-    epochs: int | None = None
-    early_ns: int | None = 0
+_PLACE = ["run", "endpoint"]
 
 
 def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataFrame:
@@ -40,29 +25,13 @@ def checks(gold: Mapping[str, DataFrame], limits: Limits | None = None) -> DataF
     Input: tables of gold: endpoints, latency_totals, silences. Output: run, endpoint, check, passed: boolean, value and
     limit: long, ns or a count, so that value <= limit passes.
     """
-    limits = limits or Limits()
-    latency = gold["latency_totals"]
-    silence = gold["silences"].groupBy("run", "endpoint").agg(F.max("silence").alias("silence"))
-    quiet = gold["endpoints"].select("run", "endpoint").join(silence, ["run", "endpoint"], "left")
-    wanted: list[tuple[str, DataFrame, Column, int | None]] = [
-        ("lost", gold["endpoints"], F.col("lost"), limits.lost),
-        ("epochs", gold["endpoints"], F.col("epochs"), limits.epochs),
-        ("latency p99", latency, F.col("p99"), limits.latency_p99_ns),
-        ("early", latency, F.greatest(-F.col("min"), F.lit(0)), limits.early_ns),
-        ("silence", quiet, F.coalesce("silence", F.lit(0)), limits.silence_ns),
-    ]
-    found = [_check(*one) for one in wanted if one[3] is not None]
-    if not found:
-        return _check("none", gold["endpoints"], F.lit(0), 0).limit(0)
-    return reduce(DataFrame.unionByName, found)
+    latency = gold["latency_totals"].select(*_PLACE, "min", "p99")
+    silence = gold["silences"].groupBy(*_PLACE).agg(F.max("silence").alias("silence"))
+    every = gold["endpoints"].select(*_PLACE, "lost", "epochs")
+    every = every.join(latency, _PLACE, "full").join(silence, _PLACE, "left")
+    return of_keys(every, _PLACE, partial(_checks, limits=limits or Limits()), arrow.CHECKS)
 
 
-def _check(name: str, table: DataFrame, value: Column, limit: int | None) -> DataFrame:
-    return table.select(
-        "run",
-        "endpoint",
-        F.lit(name).alias("check"),
-        (value <= F.lit(limit)).alias("passed"),
-        value.cast("long").alias("value"),
-        F.lit(limit).cast("long").alias("limit"),
-    )
+def _checks(every: pa.Table, limits: Limits) -> pa.Table:
+    tables = {"endpoints": "lost", "latency_totals": "min", "silences": "silence"}
+    return arrow.checks({name: every.filter(every.column(of).is_valid()) for name, of in tables.items()}, limits)

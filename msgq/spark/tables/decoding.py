@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
+    from msgq.lake.silver.rows import Decoded
     from msgq.schema import Schema
-    from msgq.spark.tables.decoded_rows import Decoded
 
+_ROWS = 1 << 18  # that are decoded together
+_BYTES = 64 << 20
 _Batches = Iterable["pyarrow.RecordBatch"]
 
 
@@ -37,18 +39,19 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
+    from msgq.lake.silver.rows import FIXED, value_names
     from msgq.spark.source.arrow_batches import spark_schema
-    from msgq.spark.tables.decoded_rows import FIXED, value_names
 
     kind = to_arrow_type(_type(value))
     fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
     names = value_names(kind)
-    columns = pa.schema([*FIXED, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
+    fixed = [field for field in FIXED if field.name != "endpoint"]  # there is one only
+    columns = pa.schema([*fixed, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
     def rows(batches: _Batches) -> Iterator[Any]:
         for decoded in _decoded(batches, schemas, kind):
             if decoded.rows.num_rows:
-                yield from decoded.rows.cast(columns).to_batches()
+                yield from decoded.rows.drop_columns(["endpoint"]).cast(columns).to_batches()
 
     return _needed(messages).mapInArrow(rows, spark_schema(columns))
 
@@ -65,8 +68,8 @@ def undecoded(
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
+    from msgq.lake.silver.rows import UNDECODED
     from msgq.spark.source.arrow_batches import spark_schema
-    from msgq.spark.tables.decoded_rows import UNDECODED
 
     kind = None if value is None else to_arrow_type(_type(value))
 
@@ -82,7 +85,7 @@ def _type(value: DataType | str) -> DataType:
 
 
 def _needed(messages: DataFrame) -> DataFrame:
-    from msgq.spark.tables.decoded_rows import NEEDED
+    from msgq.lake.silver.rows import NEEDED
 
     if "schema_id" not in messages.columns:
         messages = messages.withColumn("schema_id", F.lit(None).cast("long"))
@@ -90,8 +93,9 @@ def _needed(messages: DataFrame) -> DataFrame:
 
 
 def _decoded(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[Decoded]:
-    from msgq.spark.tables.decoded_rows import RowDecoder, gathered_messages
+    from msgq.lake.gathering import gathered
+    from msgq.lake.silver.rows import RowDecoder
 
     decoder = RowDecoder(schemas or {}, kind)
-    for table in gathered_messages(batches):
+    for table in gathered(batches, _ROWS, _BYTES):
         yield from decoder.decoded(table)

@@ -1,43 +1,27 @@
-"""Bronze: the messages themselves, each of them once."""
+"""Bronze: each message once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
+
+from msgq.lake.repeats import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
-KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
-_IDENTITY = "_identity"
 
+def repeats(keys: DataFrame) -> DataFrame:
+    """Return which rows to leave out, so that each message is there once.
 
-def identity() -> Column:
-    """Return what tells messages with one `KEY` apart: nothing, but in files that number nothing (epoch 0).
-
-    Files of other programs often leave every sequence 0. There, equal bytes at one time are one message.
+    Input: `msgq.lake.repeats.KEYS`. Output: part, row, of those that are not known whose message another row has: a
+    known one, or one that comes first in the order of part and row. Shuffles by `KEY`; no payload is moved.
     """
-    return F.when(F.col("epoch") == 0, F.xxhash64("data", "publish_time")).otherwise(F.lit(0))
-
-
-def deduplicated(messages: DataFrame, known: DataFrame | None = None) -> DataFrame:
-    """Return each message once, and none that `known` has.
-
-    Input: the columns of messages; `known` the same ones. Output: the same columns. Which one of several equal
-    messages is left is not said: they are equal. Shuffles by `KEY`.
-    """
-    keys = [*KEY, _IDENTITY]
-    found = messages.withColumn(_IDENTITY, identity()).dropDuplicates(keys)
-    if known is not None:
-        there = known.withColumn(_IDENTITY, identity()).select(keys)
-        same = [found[key].eqNullSafe(there[key]) for key in keys]
-        condition = same[0]
-        for one in same[1:]:
-            condition = condition & one
-        found = found.join(there, condition, "left_anti")
-    return found.drop(_IDENTITY)
+    same = Window.partitionBy(*KEY, "identity").orderBy(F.col("known").desc(), "part", "row")
+    ranked = keys.withColumn("_copy", F.row_number().over(same))
+    return ranked.where(~F.col("known") & (F.col("_copy") > 1)).select("part", "row")
 
 
 def payload_bytes(messages: DataFrame) -> Column:

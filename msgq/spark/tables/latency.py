@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from msgq.spark.tables.windows import NS, window_start
+from msgq.lake.figures import windows as arrow
+from msgq.spark.tables.arrow import arrow_fields, of_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
+def latency(windows: DataFrame) -> DataFrame:
+    """Return percentiles of log_time - publish_time of each endpoint in each window.
 
-def latency(windows: DataFrame, window_ns: int = NS) -> DataFrame:
-    """Return percentiles of log_time - publish_time in each window of `window_ns` of log_time.
+    Input: `windows` or `widened` as the functions of these names make them. Records have no latency: see there.
 
-    Input: `windows` as the function of this name makes them, of which whole numbers are in `window_ns`. Records have no
-    latency: see there.
-
-    Output: run, endpoint, time: the window's beginning, ns; messages: whose latency is known, one or more; min, max,
-    p50, p90, p99, p999: ns, negative where clocks disagree; sketch: a KLL sketch of bigint, which
-    `kll_merge_agg_bigint` merges. Ranks are right to about 1 %.
+    Output: run, endpoint, time: the window's beginning, ns; width: its length, ns; messages: whose latency is known,
+    one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
+    `msgq.lake.figures.histograms`.
     """
-    return latency_totals(of_windows(windows).withColumn("time", window_start("time", window_ns)), "time")
-
-
-def of_windows(windows: DataFrame) -> DataFrame:
-    """Return the windows that `latency_totals` takes: those in which a latency is known, `messages` counting these."""
-    return windows.where(F.col("known") > 0).withColumn("messages", F.col("known"))
+    return of_keys(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY)
 
 
 def latency_totals(latency: DataFrame, *by: str) -> DataFrame:
-    """Return the percentiles of each run, endpoint, and what else is named, by merging sketches.
+    """Return the percentiles of each run, endpoint, and what else is named, by adding histograms.
 
     Input: what `latency` gives, perhaps with coarser values in run, endpoint, time. Output: the same columns, without
-    time unless it is named.
+    time and width unless they are named.
     """
-    found = latency.groupBy("run", "endpoint", *by).agg(
-        F.sum("messages").alias("messages"),
-        F.min("min").alias("min"),
-        F.max("max").alias("max"),
-        F.kll_merge_agg_bigint("sketch").alias("sketch"),
-    )
-    ranks = F.array(*map(F.lit, RANKS.values()))
-    listed = found.withColumn("listed", F.kll_sketch_get_quantile_bigint("sketch", ranks))
-    percentiles = [F.col("listed")[i].alias(name) for i, name in enumerate(RANKS)]
-    return listed.select("run", "endpoint", *by, "messages", "min", "max", *percentiles, "sketch")
+    columns = arrow_fields(latency, ["run", "endpoint", *by])
+    kept = [field for field in arrow.LATENCY if field.name not in ("run", "endpoint", "time", "width")]
+    function = partial(_totals, by=by)
+    return of_keys(latency, ("run", "endpoint"), function, pa.schema([*columns, *kept]))
+
+
+def _totals(latency: pa.Table, by: tuple[str, ...]) -> pa.Table:
+    return arrow.latency_totals(latency, *by)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import functions as F
-
-from msgq.decoding.heads import heads
-from msgq.spark.tables.gaps import PLACES, islands, jumps
-from msgq.spark.tables.sources import said, state
+from msgq.lake.figures import islands
+from msgq.lake.figures.derive import cell_islands
+from msgq.spark.tables.arrow import of_keys, of_messages
+from msgq.spark.tables.sources import state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: How the message of a vector's change begins; its publish_time and value follow.
-_CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])
-_CELL = ("run", "endpoint", "epoch", "key", "index")
-_TURN = 1 << 32
+_COLUMNS = (*islands.EPOCH, "key", "sequence", "log_time", "kind", "data")
 
 
 def overwrites(messages: DataFrame) -> DataFrame:
@@ -33,26 +27,7 @@ def overwrites(messages: DataFrame) -> DataFrame:
     before, after: the counts around it, of which there are 32 bits; overwritten: values between them; from_time,
     to_time: log_time around it, ns.
     """
-    known = state(messages).withColumns({"key": said(messages, "key"), "head": F.expr("substring(data, 1, 12)")})
-    numbered = known.select("run", "endpoint", "epoch", "key", "sequence", "log_time", "head")
-    schema = f"run string, endpoint string, epoch long, key string, index long, {PLACES}"
-    found = numbered.dropna(subset=["sequence", "log_time"]).mapInArrow(_cells, schema)
-    return jumps(found, _CELL).withColumnRenamed("lost", "overwritten")
-
-
-def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On a worker: give the islands of each index and key."""
-    yield from islands((_counted(batch) for batch in batches), _CELL)
-
-
-def _counted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return changes with the index and count of those of vectors; those of vectors that are too short are left out."""
-    is_board = np.asarray(batch.column("key").is_valid())
-    whole, changes = heads(batch.column("head"), _CHANGE)
-    index, count = np.zeros((2, len(batch)), np.int64)
-    index[whole], count[whole] = changes["index"], changes["count"] % _TURN
-    sequence = np.where(is_board, np.asarray(batch.column("sequence")), count)
-    columns = [batch.column(name) for name in ("run", "endpoint", "epoch", "key")]
-    columns += [pa.array(index, mask=is_board), pa.array(sequence), batch.column("log_time")]
-    made = pa.RecordBatch.from_arrays(columns, names=(*_CELL, "sequence", "log_time"))
-    return made.filter(pa.array(is_board | whole))
+    found = of_messages(state(messages), _COLUMNS, cell_islands, islands.schema(islands.CELL))
+    function = partial(islands.jumps, keys=islands.CELL)
+    jumps = of_keys(found, islands.CELL, function, islands.jumps_schema(islands.CELL))
+    return jumps.withColumnRenamed("lost", "overwritten")

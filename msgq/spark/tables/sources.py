@@ -25,8 +25,3 @@ def said(messages: DataFrame, name: str) -> Column:
 def state(messages: DataFrame) -> DataFrame:
     """Return the messages of records: values that take the place of former ones."""
     return messages.where(kind(messages) == RECORDS.name)
-
-
-def not_state(messages: DataFrame) -> DataFrame:
-    """Return all messages but those of records."""
-    return messages.where(kind(messages) != RECORDS.name)

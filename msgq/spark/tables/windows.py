@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from msgq.kinds import RECORDS
-from msgq.spark.tables.deduplication import payload_bytes
-from msgq.spark.tables.sources import kind, said
+from msgq.lake.figures import stages, work
+from msgq.lake.figures import windows as arrow
+from msgq.spark.tables.arrow import of_keys, of_messages
 from msgq.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 NS = NS_PER_S  # of the public names
-
-
-def window_start(time: str, window_ns: int) -> Column:
-    """Return the beginning of the window in which a time is: whole numbers of windows since the epoch, ns."""
-    return F.col(time) - F.pmod(F.col(time), F.lit(window_ns))
+_COLUMNS = (*arrow.KEYS, "log_time", "publish_time", "bytes")
+_PLACE: tuple[str, ...] = ("run", "endpoint")
 
 
 def windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return what came in each window of `window_ns` of log_time.
 
     Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema, kind, publisher and time, the
-    window's beginning, ns: these, publisher NULL where an endpoint has one only; messages; bytes, bytes_max: of
-    payloads; first_time, last_time: log_time, ns; of log_time - publish_time, ns, where the two differ (a recorder that
-    does not know when a message was published writes its own time twice), but not of records, whose values may have
-    been there for hours when the recorder looked: known: how many messages; min, max: NULL where known is 0; sketch: a
-    KLL sketch of bigint.
+    window's beginning, ns: these, publisher NULL where an endpoint has one only; width: `window_ns`; messages; bytes,
+    bytes_max: of payloads; first_time, last_time: log_time, ns; of log_time - publish_time, ns, where the two differ (a
+    recorder that does not know when a message was published writes its own time twice), but not of records, whose
+    values may have been there for hours when the recorder looked: known: how many messages; min, max: NULL where known
+    is 0; histogram: see `msgq.lake.figures.histograms`.
     """
-    size = payload_bytes(messages)
-    late = F.col("log_time") - F.col("publish_time")
-    known = F.when((late != 0) & (kind(messages) != RECORDS.name), late)
-    return messages.groupBy(
-        *("run", "endpoint", "epoch", "host", "encoding", "schema"),
-        kind(messages).alias("kind"),
-        said(messages, "publisher").alias("publisher"),
-        window_start("log_time", window_ns).alias("time"),
-    ).agg(
-        F.count("*").alias("messages"),
-        F.sum(size).alias("bytes"),
-        F.max(size).alias("bytes_max"),
-        F.min("log_time").alias("first_time"),
-        F.max("log_time").alias("last_time"),
-        F.count(known).alias("known"),
-        F.min(known).alias("min"),
-        F.max(known).alias("max"),
-        F.kll_sketch_agg_bigint(known).alias("sketch"),
-    )
+    found = of_messages(messages, _COLUMNS, partial(arrow.windows, width=window_ns), arrow.WINDOWS)
+    return of_keys(found, _PLACE, arrow.merged, arrow.WINDOWS)
+
+
+def widened(windows: DataFrame, window_ns: int = NS) -> DataFrame:
+    """Return windows as wide as each endpoint needs, so that those of slow ones are few.
+
+    Input: `windows`, `stages` or `work_windows` as the functions of these names make them, of which whole numbers are
+    in a second. Output: the same columns. The width of an endpoint (of a stage, of a queue) in an hour is the least of
+    1, 10, 60, 600 and 3600 s, but not less than `window_ns`, in which those of its windows that have anything have 64
+    messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a message.
+    """
+    keys, function, schema = _PLACE, arrow.widened, arrow.WINDOWS
+    if "stage" in windows.columns:
+        keys, function, schema = ("run", "stage", "endpoint"), stages.widened, stages.STAGES
+    elif "queue" in windows.columns:
+        keys, function, schema = ("run", "queue"), work.widened, work.WINDOWS
+    return of_keys(windows, keys, partial(function, at_least=window_ns), schema)

@@ -1,0 +1,114 @@
+"""Which tables a lake has: how large each is, and what a row of it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from msgq.lake.directory import Directory
+from msgq.lake.table import Table, table_places
+
+_NAMED = 3  # endpoints of a table of silver
+_OWN = ("files", "schemas", "silver_parts")
+
+_ROWS = {
+    "messages": "a message",
+    "files": "a file that was ingested",
+    "problems": "a place of a file that could not be read",
+    "schemas": "the text of a schema",
+    "undecoded": "a message that could not be decoded",
+    "silver_parts": "what is decoded: a part of messages, and a table of silver",
+    "gold/endpoints": "an endpoint of a run",
+    "gold/publishers": "a publisher of an endpoint that may have several, of a run",
+    "gold/windows": "a window of an endpoint's epoch",
+    "gold/gaps": "a place where messages are missing",
+    "gold/overwrites": "a place where values of state were overwritten before they were recorded",
+    "gold/rates": "a window of an endpoint",
+    "gold/silences": "a time without a message",
+    "gold/latency": "the latency of an endpoint in a window",
+    "gold/latency_totals": "the latency of an endpoint of a run",
+    "gold/hops": "an edge between endpoints",
+    "gold/stages": "a window of an endpoint that a stage handles",
+    "gold/stage_totals": "an endpoint that a stage handles, of a run",
+    "gold/work": "a delivery of a message of a queue",
+    "gold/work_windows": "a window of a queue",
+    "gold/work_totals": "a queue of a run",
+    "gold/frames": "a picture",
+    "gold/checks": "what was checked of an endpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table of a lake, as its last commit left it.
+
+    Attributes
+    ----------
+    table : its name in SQL; of silver the first endpoint's; "": it serves the lake itself.
+    place : of its directory, below the lake's.
+    rows, files, bytes : of that version; bytes on the disk.
+    version : how many commits there were before.
+    row : what a row is.
+    """
+
+    table: str
+    place: str
+    rows: int
+    files: int
+    bytes: int
+    version: int
+    row: str
+
+
+def is_lake(directory: Directory) -> bool:
+    """Return whether somebody has made a lake there, also a release that kept a journal."""
+    return directory.has("messages/_delta_log") or directory.has("_journal")
+
+
+def catalogue(directory: Directory) -> list[Entry]:
+    """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
+    endpoints = _endpoints(directory)
+    found = [entry for place in table_places(directory) if (entry := _entry(directory, place, endpoints))]
+    order = ("messages", "problems", "undecoded", "silver", "gold", "derived")
+
+    def rank(entry: Entry) -> tuple[bool, int]:
+        folder = entry.place.partition("/")[0]
+        return not entry.table, order.index(folder) if folder in order else len(order)
+
+    return sorted(found, key=rank)
+
+
+def _endpoints(directory: Directory) -> dict[str, list[str]]:
+    """Return the endpoints that have rows in each table of silver."""
+    ledger = Table(directory, "silver_parts").snapshot()
+    found: dict[str, set[str]] = defaultdict(set)
+    if ledger is not None:
+        rows = ledger.read(["table", "endpoint"], pc.field("endpoint").is_valid())
+        for row in rows.group_by(["table", "endpoint"]).aggregate([]).to_pylist():
+            found[row["table"]].add(row["endpoint"])
+    return {table: sorted(names) for table, names in found.items()}
+
+
+def _entry(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> Entry | None:
+    snapshot = Table(directory, place).snapshot()
+    if snapshot is None:
+        return None
+    files = snapshot.files.values()
+    rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+    folder, name = place.partition("/")[0], place.rpartition("/")[2]
+    if folder == "silver":
+        names = endpoints.get(name, [])
+        table, row = f"silver_{names[0]}" if names else "", f"a value of a message of {_some(names)}"
+    elif folder == "derived":
+        table, row = "", "of parts of messages, what gold is made of"
+    else:
+        table = "" if name.startswith("_") or place in _OWN else name
+        row = _ROWS.get(place, "")
+    return Entry(table, place, rows, len(files), size, snapshot.version, row)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,34 @@
+"""The columns of messages, as recordings have them, and as lakes do."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
+MESSAGES = pa.schema(
+    [
+        ("run", pa.string()),
+        ("host", pa.string()),
+        ("endpoint", pa.string()),
+        ("epoch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("publish_time", pa.int64()),
+        ("log_time", pa.int64()),
+        ("origin_time", pa.int64()),
+        ("encoding", pa.string()),
+        ("schema", pa.string()),
+        ("data", pa.binary()),
+        ("kind", pa.string()),
+        ("publisher", pa.string()),
+        ("key", pa.string()),
+    ]
+)
+#: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
+#: its endpoint needs to be made anew.
+PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())])
+#: Of messages that are added to a lake.
+COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id"), PLACES.field("options")])
+#: Of messages in a lake; the last two are in paths.
+BRONZE = pa.schema(
+    [*COLUMNS, ("bytes", pa.int64()), ("picture", pa.string()), ("date", pa.date32()), ("class", pa.string())]
+)

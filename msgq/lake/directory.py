@@ -1,0 +1,82 @@
+"""A directory in whatever file system."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+LOCAL = "file://"
+
+
+class Directory:
+    """Files below a path or URI, which need not be there yet. Places are relative to it.
+
+    Attributes
+    ----------
+    uri : of it; of a path file:// and what is absolute.
+    files, root : its file system, and its path there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """path : or a URI that pyarrow knows."""
+        text = os.fspath(path)
+        self.uri = text if "://" in text else f"{LOCAL}{Path(text).absolute()}"
+        self.files, self.root = open_path(self.uri)
+
+    def path(self, place: str) -> str:
+        """Return a place as the file system knows it."""
+        return f"{self.root}/{place}"
+
+    def has(self, place: str) -> bool:
+        """Return whether there is such a file or directory."""
+        return bool(self.files.get_file_info(self.path(place)).type != FileType.NotFound)
+
+    def names(self, place: str, kind: FileType) -> list[str]:
+        """Return the names of what is in a directory, sorted, without those that begin with a dot."""
+        found = self.files.get_file_info(FileSelector(self.path(place), allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == kind and not info.base_name.startswith("."))
+
+    def remove(self, place: str) -> None:
+        """Remove a directory, if it is there."""
+        if self.has(place):
+            self.files.delete_dir(self.path(place))
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, in place of one that may be there."""
+        path = self.path(target)
+        self.files.create_dir(path.rpartition("/")[0])
+        self.files.move(self.path(source), path)
+
+    def get(self, place: str, otherwise: Any = None) -> Any:
+        """Return what `put` left there. otherwise : nothing is, or what a power failure has left of it."""
+        if not self.has(place):
+            return otherwise
+        with self.files.open_input_stream(self.path(place)) as file, suppress(ValueError):
+            return json.loads(file.read())
+        return otherwise
+
+    def put(self, place: str, value: Any) -> None:
+        """Replace a small file of JSON at once. Several processes may, at one time."""
+        directory = place.rpartition("/")[0]
+        new = f"{directory}/.{uuid4().hex}"
+        self.files.create_dir(self.path(directory))
+        with self.files.open_output_stream(self.path(new)) as file:
+            file.write(json.dumps(value).encode())
+        self.files.move(self.path(new), self.path(place))
+
+
+def open_path(uri: str) -> tuple[FileSystem, str]:
+    """Return the file system of a URI, and the path there.
+
+    What follows file:// is a path as it is, as it is for Spark: neither knows %20.
+    """
+    if uri.startswith(LOCAL):
+        return LocalFileSystem(), uri.removeprefix(LOCAL)
+    found: tuple[FileSystem, str] = FileSystem.from_uri(uri)
+    return found

@@ -1,0 +1,125 @@
+"""Gold without Spark: its tables from those that are derived of messages, hour by hour, and then of whole runs.
+
+Tables whose names begin with _ are between the two: of each hour what the totals of its run need, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from msgq.lake.figures import derive, endpoints, islands, silences, stages, windows, work
+from msgq.lake.figures import hops as hop_tables
+from msgq.lake.figures.checks import CHECKS, Limits, checks
+from msgq.lake.figures.islands import CELL, EPOCH
+
+#: The columns of the tables that are made of each hour.
+HOURLY: dict[str, pa.Schema] = {
+    "windows": windows.WINDOWS,
+    "rates": windows.RATES,
+    "latency": windows.LATENCY,
+    "stages": stages.STAGES,
+    "frames": derive.FRAMES,
+    "work": work.WORK,
+    "_hours": windows.WINDOWS,
+    "_intervals": silences.INTERVALS,
+    "_islands": islands.schema(EPOCH),
+    "_cells": islands.schema(CELL),
+    "_stages": stages.SPREADS,
+    "_edges": hop_tables.EDGES,
+    "_work": work.SPREADS,
+}
+_OVERWRITES = islands.jumps_schema(CELL)
+#: The columns of the tables that are made of each run.
+TOTALS: dict[str, pa.Schema] = {
+    "gaps": islands.jumps_schema(EPOCH),
+    "overwrites": _OVERWRITES.set(
+        _OVERWRITES.get_field_index("lost"), _OVERWRITES.field("lost").with_name("overwritten")
+    ),
+    "endpoints": endpoints.ENDPOINTS,
+    "publishers": endpoints.PUBLISHERS,
+    "silences": silences.SILENCES,
+    "latency_totals": pa.schema([field for field in windows.LATENCY if field.name not in ("time", "width")]),
+    "hops": hop_tables.HOPS,
+    "stage_totals": stages.TOTALS,
+    "work_windows": work.WINDOWS,
+    "work_totals": work.TOTALS,
+    "checks": CHECKS,
+}
+
+
+def hourly(found: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
+    """Return the tables `HOURLY` of an hour of a run.
+
+    Parameters
+    ----------
+    found : what `derive` made of all its messages; and `origins`: run, endpoint, publish_time, origin_time of those
+        whose origin_time is in the hour.
+    at_least : the least width of windows, ns.
+    """
+    made = {name: schema.empty_table() for name, schema in HOURLY.items()}
+    for name, make in _MADE.items():
+        if found[name].num_rows:  # of most there is nothing, and hours are many
+            made |= make(found[name], at_least)
+    return made
+
+
+def _of_windows(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    base = windows.merged(found)
+    wide = windows.widened(base, at_least)
+    return {
+        "windows": wide,
+        "rates": windows.rates(wide),
+        "latency": windows.latency(wide),
+        "_hours": windows.merged(base, windows.HOUR),
+        "_intervals": silences.intervals(base),
+    }
+
+
+def _of_stages(found: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    said = stages.merged(found)
+    return {"stages": stages.widened(said, at_least), "_stages": stages.merged(said, windows.HOUR)}
+
+
+def _of_events(found: pa.Table, _: int) -> dict[str, pa.Table]:
+    done = work.work(found)
+    return {"work": done, "_work": work.work_points(done)}
+
+
+#: By the name of what is derived, how the tables of an hour are made of it. The least width of windows is given, too.
+_MADE: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
+    "windows": _of_windows,
+    "islands": lambda found, _: {"_islands": islands.joined(found, EPOCH)},
+    "cells": lambda found, _: {"_cells": islands.joined(found, CELL)},
+    "stages": _of_stages,
+    "events": _of_events,
+    "frames": lambda found, _: {"frames": found},
+    "origins": lambda found, _: {"_edges": hop_tables.edges(found)},
+}
+
+
+def totals(found: Mapping[str, pa.Table], at_least: int, limits: Limits) -> dict[str, pa.Table]:
+    """Return the tables `TOTALS` of whole runs.
+
+    Parameters
+    ----------
+    found : those of `HOURLY` whose names begin with _, of all hours.
+    at_least : the least width of windows, ns.
+    limits : of `checks`.
+    """
+    gaps, cells = islands.jumps(found["_islands"], EPOCH), islands.jumps(found["_cells"], CELL)
+    work_windows = work.widened(work.work_windows(found["_work"]), at_least)
+    made = {
+        "gaps": gaps,
+        "overwrites": cells.rename_columns(TOTALS["overwrites"].names),
+        "endpoints": endpoints.endpoints(found["_hours"], gaps, cells),
+        "publishers": endpoints.publishers(found["_hours"]),
+        "silences": silences.silences(found["_intervals"]),
+        "latency_totals": windows.latency_of(found["_hours"]),
+        "hops": hop_tables.hops(found["_edges"]),
+        "stage_totals": stages.stage_totals(found["_stages"]),
+        "work_windows": work_windows,
+        "work_totals": work.work_totals(work_windows),
+    }
+    return made | {"checks": checks(made, limits)}

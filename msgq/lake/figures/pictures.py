@@ -1,0 +1,66 @@
+"""Which payloads are pictures, and what they look like when they are small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from visionipc.recorded import fields
+
+COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
+IMAGE = "sensor_msgs/msg/Image"  # pixels with a head before them
+MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+
+#: Of what ROS, or visionipc, calls it: lines for one of the picture, samples of a pixel, OpenCV's way to BGR.
+_RAW: dict[str, tuple[float, int, str | None]] = {
+    "rgb8": (1, 3, "COLOR_RGB2BGR"),
+    "bgr8": (1, 3, None),
+    "rgba8": (1, 4, "COLOR_RGBA2BGR"),
+    "mono8": (1, 1, "COLOR_GRAY2BGR"),
+    "nv12": (1.5, 1, "COLOR_YUV2BGR_NV12"),
+}
+
+
+def pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
+    heads = pc.binary_slice(data, 0, max(map(len, MAGIC.values())))
+    jpeg = pc.or_kleene(pc.starts_with(heads, MAGIC["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
+    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), IMAGE), "raw", None))
+    return pc.if_else(pc.starts_with(heads, MAGIC["png"]), "png", kind)
+
+
+def thumbnail(picture: bytes, width: int = 160) -> bytes | None:
+    """Return a picture as a JPEG at most `width` pixels wide; None where nobody can read it. Needs OpenCV.
+
+    picture : the payload of a message, with a head before it or without. Of raw ones rgb8, bgr8, rgba8, mono8 and nv12
+        can be read.
+    """
+    import cv2
+
+    image = _pixels(picture)
+    if image is None:
+        return None
+    scale = min(1.0, width / image.shape[1])
+    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+    good, jpeg = cv2.imencode(".jpg", cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+    return jpeg.tobytes() if good else None
+
+
+def _pixels(picture: bytes) -> Any:
+    """Return an array of shape (height, width, 3) in the order BGR; None where nobody knows what it is."""
+    import cv2
+    import numpy as np
+
+    try:
+        said = fields(picture)
+        width = said["width"]
+        rows, samples, conversion = _RAW[said["encoding"]]
+        lines = np.frombuffer(said["data"], np.uint8).reshape(-1, said["step"])
+        lines = lines[: int(said["height"] * rows), : width * samples]
+        pixels = np.ascontiguousarray(lines).reshape(-1, width, samples)
+        return pixels if conversion is None else cv2.cvtColor(pixels, getattr(cv2, conversion))
+    except (KeyError, ValueError, cv2.error):  # it is none of these
+        begins = [at for magic in MAGIC.values() if (at := picture.find(magic)) >= 0]
+    return cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR) if begins else None

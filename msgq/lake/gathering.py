@@ -1,0 +1,41 @@
+"""Small things, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import pyarrow as pa
+
+_T = TypeVar("_T")
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """Give small batches together, until they have so many rows, or so many bytes: in their column `data`, if any."""
+    waiting: list[pa.RecordBatch] = []
+    count = used = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        large = batch.column("data") if "data" in batch.schema.names else batch
+        count, used = count + batch.num_rows, used + large.nbytes
+        if count >= rows or used >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, used = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def packed(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
+    """Give what has a size, in its order, in groups of `room` at most; what is larger alone."""
+    group: list[_T] = []
+    left = room
+    for one, size in sized:
+        if group and size > left:
+            yield group
+            group, left = [], room
+        group.append(one)
+        left -= size
+    if group:
+        yield group

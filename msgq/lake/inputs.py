@@ -1,0 +1,89 @@
+"""What was read into a lake: files as they were, and what could not be read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from msgq.lake.directory import Directory
+from msgq.lake.table import Table
+from msgq.recording.format.problem import Problem
+
+#: number : of the reading; a file as it was last is that of the greatest.
+_FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("mtime_ns", pa.int64()), ("number", pa.int64())])
+#: number : of the reading in which this was found, or in which the file could not be read.
+_PROBLEMS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("errno", pa.int32()),
+        ("number", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file as it was when it was read. path : as text. size : bytes. mtime_ns : since the epoch."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+class Inputs:
+    """The tables `files` and `problems` of a lake, which grow only. For one thread at a time."""
+
+    def __init__(self, lake: Directory) -> None:
+        self._files, self._problems = Table(lake, "files"), Table(lake, "problems")
+
+    def known(self) -> set[Input]:
+        """Return all files that were read."""
+        return {Input(one["path"], one["size"], one["mtime_ns"]) for one in _rows(self._files)}
+
+    def problems(self) -> list[Problem]:
+        """Return what could not be read of the files as they were last, each once."""
+        return [problem for some in _current(_rows(self._files), _rows(self._problems)).values() for problem in some]
+
+    def add(self, inputs: Collection[Input], problems: Iterable[Problem]) -> None:
+        """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
+        files, found = _rows(self._files), _rows(self._problems)
+        first = 1 + max((one["number"] for one in [*files, *found]), default=-1)
+        known, was = self.known(), _current(files, found)
+        new = {one: number for number, one in enumerate(inputs, first) if one not in known}
+        numbers = {one.path: number for one, number in new.items()}
+        told: dict[str, dict[Problem, None]] = {}
+        for problem in problems:
+            told.setdefault(problem.path, {})[problem] = None
+        rows = [
+            asdict(problem) | {"number": numbers.get(path, first + len(inputs))}
+            for path, some in told.items()
+            if path in numbers or some.keys() != was.get(path, {}).keys()
+            for problem in some
+        ]
+        if rows:
+            self._problems.append_rows(pa.Table.from_pylist(rows, _PROBLEMS))
+        if rows := [asdict(one) | {"number": number} for one, number in new.items()]:
+            self._files.append_rows(pa.Table.from_pylist(rows, _FILES))
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    snapshot = table.snapshot()
+    return [] if snapshot is None else snapshot.read().to_pylist()
+
+
+def _current(files: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, dict[Problem, None]]:
+    """Return by path the problems that were found when the file was read last, or when nobody could."""
+    newest: dict[str, int] = {}
+    for one in [*files, *problems]:
+        newest[one["path"]] = max(one["number"], newest.get(one["path"], 0))
+    found: dict[str, dict[Problem, None]] = {}
+    for one in problems:
+        if one["number"] == newest[one["path"]]:
+            problem = Problem(one["path"], one["offset"], one["reason"], one["errno"])
+            found.setdefault(problem.path, {})[problem] = None
+    return found

@@ -1,0 +1,17 @@
+"""Numbers that stand for schemas."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+
+from msgq.schema import Schema
+
+
+@lru_cache(maxsize=4096)
+def schema_id(schema: Schema) -> int | None:
+    """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
+    if not schema.data:
+        return None
+    known = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))
+    return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)

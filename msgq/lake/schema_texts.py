@@ -1,0 +1,54 @@
+"""The texts of schemas in a lake: a table by the number that the column `schema_id` of messages has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from msgq.lake.directory import Directory
+from msgq.lake.old import old_schemas
+from msgq.lake.schema_ids import schema_id
+from msgq.lake.table import Table
+from msgq.schema import Schema, parted, schema_of
+
+_COLUMNS = pa.schema(
+    [("schema_id", pa.int64()), ("name", pa.string()), ("encoding", pa.string()), ("data", pa.binary())]
+)
+
+
+def _table(lake: Directory) -> Table:
+    return Table(lake, "schemas")
+
+
+def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
+    """Add those that are not there yet. Any number of processes may, at one time; twice there, it is the same one."""
+    numbers = {number: schema for schema in schemas if schema is not None and (number := schema_id(schema)) is not None}
+    if not numbers:
+        return
+    known = known_schema_ids(lake)
+    rows = [
+        {"schema_id": number, "name": schema.name, "encoding": schema.encodings, "data": schema.data}
+        for number, schema in numbers.items()
+        if number not in known
+    ]
+    if rows:
+        _table(lake).append_rows(pa.Table.from_pylist(rows, _COLUMNS))
+
+
+def known_schema_ids(lake: Directory) -> set[int]:
+    """Return the numbers of those that are there."""
+    snapshot = _table(lake).snapshot()
+    return set() if snapshot is None else set(snapshot.read(["schema_id"]).column("schema_id").to_pylist())
+
+
+def read_schemas(lake: Directory) -> dict[int, Schema]:
+    """Return all that are there."""
+    snapshot = _table(lake).snapshot()
+    if snapshot is None:
+        return old_schemas(lake)
+    found = {}
+    for row in snapshot.read().to_pylist():
+        encoding, written_in = parted(row["encoding"])
+        found[row["schema_id"]] = schema_of(row["name"], encoding, row["data"], written_in)
+    return found

@@ -1,0 +1,1 @@
+"""Silver: messages decoded, one table a schema."""

@@ -1,0 +1,432 @@
+"""A table of a lake: a Delta table, whose files are written by whoever has their rows, and committed here at once.
+
+A reader has a snapshot: the files of one version, which no later commit changes or takes away; they go when they are
+vacuumed. A writer says on which snapshot its work rests: if somebody else has written since, `commit` refuses, and the
+writer looks again. So any number may read and write at one time, on any storage that delta-rs knows.
+
+The format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    PostCommitHookProperties,
+    RemoveAction,
+    Transaction,
+    create_table_with_add_actions,
+)
+from pyarrow.dataset import dataset
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.directory import LOCAL, Directory
+
+_WRITER = "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
+_LOG = "_delta_log"
+_UNFIT = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: delta-rs takes them for something else
+#: A file of less may be put together with others.
+SMALL_BYTES = 1 << 20
+_SMALL_FILES = 64  # that are left beside each other
+_MERGED = "merged-"
+_LEVEL = 9  # of zstd: they are small, and are read more often than written
+#: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_CHECKPOINT = 100  # versions from one checkpoint to the next
+_UNSURE = 3  # writers in a row that have committed, and were stopped before the disk had their entries
+_SYNCS = 8  # at a time: a disk writes them together
+_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
+
+
+class ConflictError(RecordingError):
+    """Somebody else has written the table since the snapshot on which a commit rests: look again, and try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A Parquet file of a table.
+
+    Attributes
+    ----------
+    path : below the table's directory; ASCII letters, digits, and / . - _ = ~ only.
+    size : bytes.
+    partition : the values of the table's partition columns, as texts, which the file itself does not have.
+    rows : in it.
+    """
+
+    path: str
+    size: int
+    partition: Mapping[str, str | None]
+    rows: int
+
+
+class Snapshot:
+    """A table as it is in one version. For any thread."""
+
+    def __init__(self, delta: DeltaTable, files: FileSystem) -> None:
+        """Keep a version. files : those of its directory."""
+        self._delta, self._files = delta, files
+
+    @property
+    def version(self) -> int:
+        """Return the number of the commit that made it."""
+        return self._delta.version()
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Return the table's columns, those of partitions among them."""
+        return pa.schema(self._delta.schema().to_arrow())
+
+    @cached_property
+    def files(self) -> dict[str, File]:
+        """Return the files by their paths."""
+        adds = pa.table(self._delta.get_add_actions(flatten=True))
+        names = [name for name in adds.column_names if name.startswith("partition.")]
+        found = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
+        return {
+            row["path"]: File(
+                row["path"],
+                row["size_bytes"],
+                {name.removeprefix("partition."): _text(row[name]) for name in names},
+                row["num_records"] or 0,
+            )
+            for row in found
+        }
+
+    def dataset(self) -> ds.Dataset:
+        """Return the rows, to be read piece by piece; also DuckDB's and Polars' way to them."""
+        # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
+        # ending aborts the process.
+        found: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
+        return found
+
+    def read(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
+        """Return the rows, in this process: for small tables. where : an expression of `pyarrow.dataset.field`."""
+        return self.dataset().to_table(columns=columns, filter=where)
+
+    @property
+    def number(self) -> int:
+        """Return how many commits of ours there were, what was compacted aside; -1: none."""
+        found = self._delta.transaction_version(_WRITER)
+        return -1 if found is None else found
+
+
+class Table:
+    """A table that may not exist yet. For one thread at a time."""
+
+    def __init__(self, lake: Directory, place: str, partitions: Sequence[str] = ()) -> None:
+        """Look at a table.
+
+        Parameters
+        ----------
+        place : of its directory in the lake.
+        partitions : the columns that paths have, as folders NAME=VALUE.
+
+        Raises
+        ------
+        InvalidValueError : the lake is on a disk, in a path with a backslash, or with % and two hexadecimal digits.
+        """
+        self.lake, self.place, self.partitions = lake, place, list(partitions)
+        self._is_local = isinstance(lake.files, LocalFileSystem)
+        self._uri = f"{lake.uri}/{place}"
+        if self._is_local:
+            path = lake.path(place)
+            if found := _UNFIT.search(path):
+                raise InvalidValueError(f"a lake cannot lie in {lake.root}: {found[0]!r} is in its path; rename that")
+            self._uri = f"{LOCAL}{quote(path)}"
+
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """Return the table as it is now, or as it was in a version; None: there is none.
+
+        Raises
+        ------
+        RecordingError : there is no such version any more, or its log cannot be read.
+        """
+        try:
+            return self._opened(DeltaTable(self._uri, version=version))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            if self._forget_torn():
+                return self.snapshot(version)
+            wanted = ""
+            if version is not None:
+                wanted, newest = f" in version {version}", self.snapshot()
+                if newest is not None and newest.version < version:
+                    raise RecordingError(f"the table {self._where} has versions until {newest.version} only") from None
+            raise RecordingError(f"cannot read the table {self._where}{wanted}: {_line(error)}") from None
+
+    def _opened(self, delta: DeltaTable) -> Snapshot:
+        return Snapshot(delta, SubTreeFileSystem(self._where, self.lake.files))
+
+    def _forget_torn(self) -> bool:
+        """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
+        with suppress(OSError):  # it is not ours
+            entries = self._entries() if self._is_local else []
+            if entries and not os.path.getsize(newest := self.path(entries[-1])):
+                os.remove(newest)
+                return True
+        return False
+
+    def _entries(self) -> list[str]:
+        names = self.lake.names(f"{self.place}/{_LOG}", FileType.File)
+        return [f"{_LOG}/{name}" for name in names if name.endswith(".json")]
+
+    @property
+    def _where(self) -> str:
+        return self.lake.path(self.place)
+
+    def path(self, path: str) -> str:
+        """Return where a file of it lies, as the lake's file system knows it."""
+        return self.lake.path(f"{self.place}/{path}")
+
+    def file(self, path: str, about: pq.FileMetaData) -> File:
+        """Return a file that was written below the table's directory. about : of the file."""
+        info = self.lake.files.get_file_info(self.path(path))
+        parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
+        return File(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
+
+    def write(self, path: str, rows: pa.Table) -> File:
+        """Write a file below the table's directory, which is not of the table yet."""
+        self.lake.files.create_dir(self.path(path).rpartition("/")[0])
+        about: list[pq.FileMetaData] = []
+        options = _packing(rows.schema) | {"metadata_collector": about}
+        pq.write_table(rows, self.path(path), filesystem=self.lake.files, **options)
+        return self.file(path, about[0])
+
+    def append_rows(self, rows: pa.Table) -> None:
+        """Add rows that are right whoever else writes. Raises RecordingError where the table cannot be written."""
+        file = self.write(f"{uuid4().hex}.parquet", rows)
+        while True:
+            base = self.snapshot()
+            merged, small = self.merged_small(base, rows.schema)
+            with suppress(ConflictError):
+                self.commit(base, rows.schema, [file, *merged], small)
+                return
+
+    def merged_small(self, base: Snapshot | None, columns: pa.Schema) -> tuple[list[File], list[str]]:
+        """Return a file in place of small ones, and those, where a snapshot has many; for tables without partitions."""
+        small = [] if base is None else [file.path for file in base.files.values() if file.size < SMALL_BYTES]
+        if len(small) < _SMALL_FILES:
+            return [], []
+        return [self.merge(small, columns)], small
+
+    def merge(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> File:
+        """Write a file with the rows of others, which is not of the table yet. where : which rows; None: all."""
+        return self.write(f"{_MERGED}{uuid4().hex}.parquet", self.rows(paths, columns, where))
+
+    def rows(
+        self, paths: Iterable[str], columns: pa.Schema, where: Any = None, names: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of files below its directory, in this process.
+
+        columns : that they have. where : which rows, by these; None: all. names : of the columns; None: all.
+        """
+        places = [self.path(path) for path in paths]
+        if not places:
+            return columns.empty_table().select(names or columns.names)
+        found = dataset(places, schema=columns, format="parquet", filesystem=self.lake.files)
+        return found.to_table(columns=names, filter=where)
+
+    def commit(
+        self,
+        base: Snapshot | None,
+        columns: pa.Schema,
+        add: Iterable[File] = (),
+        remove: Iterable[str] | None = (),
+    ) -> None:
+        """Change the table at once, for whoever looks from now on.
+
+        Parameters
+        ----------
+        base : the snapshot on which this rests; None: there is no table yet.
+        columns : all columns that the table has from now on, those of partitions among them. Columns may be added; if
+            one has another type, or is gone, `remove` must be None.
+        add : files that lie below its directory; one that the table has is no change.
+        remove : paths of `base`; None: all, so that `add` has all files of the table, none of which was there.
+
+        Raises
+        ------
+        ConflictError : somebody else has written the table since `base`; nothing was changed, but for new columns.
+        RecordingError : the table cannot be written.
+        """
+        add = list(add)
+        self.sync(file.path for file in add)
+        gone = [] if base is None else list(base.files if remove is None else remove)
+        self._commit(base, columns, add, gone, remove is None)
+        # Others may have committed before, on which this rests, and may not have come to this yet.
+        since = f"{_LOG}/{max(0, (0 if base is None else base.version) - _UNSURE):020}.json"
+        self.sync(entry for entry in self._entries() if entry >= since)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Have the disk write files, and the names of all folders on the way, so that a power failure spares them."""
+        if not self._is_local:
+            return
+        places = set()
+        for path in paths:
+            places.add(self.lake.root)  # which is not there before the first file of a lake is
+            place = self.path(path)
+            while len(place) > len(self.lake.root):
+                places.add(place)
+                place = place.rpartition("/")[0]
+            places |= {place, os.path.dirname(place)}  # which has the lake's own name
+        with ThreadPoolExecutor(_SYNCS) as pool:
+            list(pool.map(_fsync, places))
+
+    def _commit(
+        self, base: Snapshot | None, columns: pa.Schema, add: list[File], remove: list[str], is_anew: bool
+    ) -> None:
+        schema = Schema.from_arrow(columns)
+        how: dict[str, Any] = {
+            "commit_properties": CommitProperties(
+                app_transactions=[Transaction(_WRITER, 0 if base is None else base.number + 1)]
+            ),
+            "post_commithook_properties": _NO_HOOKS,
+        }
+        try:
+            if base is None:
+                adds = list(map(_add, add))
+                create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
+                return
+            there = {} if is_anew else base.files
+            actions: list[AddAction | RemoveAction] = [_add(file) for file in add if file.path not in there]
+            actions += [_remove(there[path]) for path in remove if path in there]
+            delta = base._delta if is_anew else self._with_columns(base, schema)
+            mode = "overwrite" if is_anew else "append"
+            delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
+        except (DeltaError, OSError) as error:
+            self._find_out(base, add, remove, error)
+            return
+        if (delta.version() + 1) % _CHECKPOINT == 0:
+            with suppress(DeltaError, OSError):  # the commit counts without it
+                self._checkpoint(DeltaTable(self._uri))
+
+    def _find_out(self, base: Snapshot | None, add: list[File], remove: list[str], error: Exception) -> None:
+        """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
+        now = self.snapshot()
+        if now is None or (base is not None and now.version == base.version):
+            raise RecordingError(f"cannot write the table {self._where}: {_line(error)}") from None
+        if not (add and {file.path for file in add} <= set(now.files) and now.files.keys().isdisjoint(remove)):
+            raise ConflictError(f"somebody else has written the table {self._where} at the same time") from None
+
+    def _checkpoint(self, delta: DeltaTable) -> None:
+        """Write all that counts into one file, so that readers need not open each entry of the log."""
+        delta.create_checkpoint()
+        names = self.lake.names(f"{self.place}/{_LOG}", FileType.File)
+        made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
+        self.sync(f"{_LOG}/{name}" for name in made)
+
+    def clean(self, keep_hours: int) -> None:
+        """Remove files that no snapshot of the last hours names, and entries of the log that nobody needs.
+
+        Snapshots older than that lose their files, and so do writers that have not committed files as old.
+        """
+        snapshot = self.snapshot()
+        if snapshot is None:
+            return
+        snapshot._delta.vacuum(
+            keep_hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            post_commithook_properties=_NO_HOOKS,
+            full=True,
+        )
+        self.sync(self._entries()[-_UNSURE:])
+        delta = DeltaTable(self._uri)
+        self._checkpoint(delta)  # which the disk must have before the entries go
+        delta.cleanup_metadata()
+
+    def _with_columns(self, base: Snapshot, schema: Schema) -> DeltaTable:
+        """Return the table of a snapshot, with the columns that it does not have yet."""
+        missing = [field for field in schema.fields if field.name not in base.columns.names]
+        if not missing:
+            return base._delta
+        delta = DeltaTable(self._uri, version=base.version)
+        delta.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
+        grown = self._opened(DeltaTable(self._uri))
+        if grown.number != base.number:
+            raise ConflictError(f"somebody else has written the table {self._where} at the same time")
+        return grown._delta
+
+
+def table_places(lake: Directory, below: str = "") -> list[str]:
+    """Return where all tables of a lake are."""
+    found = []
+    for name in lake.names(below, FileType.Directory):
+        place = f"{below}/{name}".lstrip("/")
+        if lake.has(f"{place}/{_LOG}"):
+            found.append(place)
+        elif not name.startswith("_") and "=" not in name:
+            found += table_places(lake, place)
+    return found
+
+
+def _fsync(place: str) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_merged(path: str) -> bool:
+    """Return whether a file has the rows of several."""
+    return path.startswith(_MERGED)
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _packing(columns: pa.Schema) -> dict[str, Any]:
+    """Return how a table is written small: times by their differences, what is there again and again once."""
+    times = [field.name for field in columns if field.name.endswith("time")]
+    lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _leaves(field)]
+    others = [field.name for field in columns if field.name not in times and not pa.types.is_nested(field.type)]
+    return {
+        "compression": "zstd",
+        "compression_level": _LEVEL,
+        "use_dictionary": others + lists,
+        "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
+        "row_group_size": _ROWS,
+        "store_schema": False,
+    }
+
+
+def _leaves(column: pa.Field) -> list[str]:
+    of = column.type.value_type
+    names = [f".{field.name}" for field in of] if pa.types.is_struct(of) else [""]
+    return [f"{column.name}.list.element{name}" for name in names]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _add(file: File) -> AddAction:
+    now = time.time_ns() // 1_000_000
+    return AddAction(file.path, file.size, dict(file.partition), now, True, json.dumps({"numRecords": file.rows}))
+
+
+def _remove(file: File) -> RemoveAction:
+    now = time.time_ns() // 1_000_000
+    return RemoveAction(file.path, True, now, file.size, dict(file.partition))

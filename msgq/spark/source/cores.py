@@ -1,0 +1,18 @@
+"""How many cores a session has, wherever its workers run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks Spark does at one time, as it is now: a cluster may grow later."""
+    if getattr(spark, "_jsc", None):
+        return spark.sparkContext.defaultParallelism
+    from pyspark.sql import functions as F
+
+    numbers = spark.range(1 << 16).select(F.spark_partition_id().alias("task"))  # a table of a server has so many parts
+    return max(1, numbers.distinct().count())

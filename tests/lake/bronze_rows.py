@@ -1,0 +1,134 @@
+"""Messages of all kinds at random, and lakes that have them, without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from msgq import timing
+from msgq.lake.columns import BRONZE, COLUMNS
+from msgq.lake.derived import Derived
+from msgq.lake.directory import Directory
+from msgq.lake.parts import messages_table, write_parts
+from tests.spark.kind_logs import Said, a_history, of_board, of_queue, of_vector, on_channel
+from tests.unit.stage_actors import record
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+MIDNIGHT = 1_700_006_400 * SECOND  # of a day, and so the beginning of an hour
+TURN = 1 << 32
+PNG = b"\x89PNG\r\n\x1a\n"
+Row = dict[str, Any]
+
+
+def row(said: Said, run: str = "r") -> Row:
+    """Return the row of bronze of a message."""
+    schema = said.schema
+    return {
+        "run": run,
+        "host": "h",
+        "endpoint": said.endpoint,
+        "epoch": said.epoch,
+        "sequence": said.sequence,
+        "publish_time": said.publish_time,
+        "log_time": said.log_time,
+        "origin_time": said.origin_time or None,
+        "encoding": schema.encoding if schema else "",
+        "schema": schema.name if schema else None,
+        "data": said.data,
+        "kind": said.source.kind,
+        "publisher": said.source.publisher or None,
+        "key": said.source.key or None,
+    }
+
+
+def some_topics(rng: random.Random, begin: int) -> list[Said]:
+    """Return what some topics and a channel said: losses, numbers that come again, messages out of order, epochs, a
+    sequence that wraps, pauses, publish times that nobody knows, or are ahead, and pictures.
+    """
+    said = []
+    for name in ("a", "b", "channel/c"):
+        for epoch in range(1, rng.choice((2, 3))):
+            number, time = rng.choice((0, TURN - 9)), begin + rng.randrange(HOUR)
+            step = rng.choice((SECOND // 90, SECOND // 7, SECOND, 50 * SECOND))
+            for _ in range(rng.choice((1, 30, 200))):
+                number += rng.choice((1, 1, 1, 1, 1, 1, 1, 0, 2, 70_000))
+                time += rng.choice((step, step, step, step, 9 * step))
+                at = time + rng.choice((0, 0, 0, 3 * step))
+                published = rng.choice((None, at, at - rng.randrange(1, 10**7), at - 10, at + 5))
+                data = rng.choice((b"", PNG, bytes(rng.randrange(40))))
+                one = Said(name, number % TURN, at, data, epoch=epoch, publish_time=published)
+                if name.startswith("channel"):
+                    source = on_channel("c", rng.choice(("one", "two")), 0, 0).source
+                    one = one._replace(source=source, origin_time=at - rng.randrange(40) * 1000)
+                said.append(one)
+    return said
+
+
+def some_kinds(rng: random.Random, begin: int) -> list[Said]:
+    """Return what others said: state, stages, the events of a queue, and chains of messages with one origin."""
+    said, count, time = [], 0, begin
+    for number in range(rng.choice((1, 40))):
+        count, time = count + rng.choice((1, 1, 3)), time + rng.choice((SECOND, 200 * SECOND))
+        state = [of_vector("v", number, time, number % 2, count), of_board("b", "k", count, time, 7)]
+        said += [one._replace(publish_time=time - HOUR) for one in state]
+        data = rng.choice((b"short", record(time - 90, time - 70, time - rng.randrange(60), time - 100)))
+        said.append(Said(timing.timing_topic("plan", "x/y"), number, time, data))
+        origin = begin + HOUR - 3 * SECOND + number * SECOND
+        for name in rng.sample(("camera", "model", "plan"), 3):
+            at = origin + rng.randrange(10 * SECOND)
+            said.append(Said(name, number, at + 9, b"", publish_time=at, origin_time=origin))
+    history = a_history(rng, rng.choice((0, 60)))
+    moved = [
+        one._replace(
+            time=one.time - history.told[0].time + begin + 3500 * SECOND,
+            sent_time=one.sent_time and one.sent_time - history.told[0].time + begin + 3500 * SECOND,
+            taken_time=one.taken_time and one.taken_time - history.told[0].time + begin + 3500 * SECOND,
+        )
+        for one in history.told
+    ]
+    return said + of_queue("jobs", moved)
+
+
+def some_rows(rng: random.Random) -> list[Row]:
+    """Return the messages of two runs, about midnight, each once."""
+    rows = []
+    for run in ("r", "s"):
+        begin = MIDNIGHT - rng.choice((HOUR // 2, HOUR, 5 * HOUR))
+        said = some_topics(rng, begin) + (some_kinds(rng, begin) if run == "r" else [])
+        rows += [row(one, run) for one in said]
+    return list(
+        {(one["run"], one["endpoint"], one["epoch"], one["sequence"], one["log_time"]): one for one in rows}.values()
+    )
+
+
+def pieces(rng: random.Random, rows: Sequence[Row], count: int) -> list[list[Row]]:
+    """Return rows in pieces: by their time, but for some that are in another one."""
+    ordered = sorted(rows, key=lambda one: one["log_time"])
+    size = -(-len(ordered) // count)
+    found = [ordered[first : first + size] for first in range(0, len(ordered), size)]
+    for piece in found:
+        for _ in range(min(5, len(piece) - 1)):
+            rng.choice(found).append(piece.pop(rng.randrange(len(piece))))
+    rng.shuffle(found)
+    return found
+
+
+def directory(path: Path) -> Directory:
+    return Directory(path)
+
+
+def table(rows: Iterable[Row]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), COLUMNS)
+
+
+def add(lake: Directory, rows: Iterable[Row]) -> None:
+    """Add a piece to a lake, as an ingest does."""
+    written = write_parts(table(rows).to_batches(), lake)
+    messages = messages_table(lake)
+    messages.commit(messages.snapshot(), BRONZE, written.parts)
+    Derived(lake).add(written.derived, [file.path for file in written.parts])

@@ -1,0 +1,46 @@
+"""Deaths between any two changes of a lake."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+
+class Killed(BaseException):
+    """What nobody catches."""
+
+
+def raise_killed() -> None:
+    raise Killed
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def die_at(place: int, die: Callable[[], None], *methods: tuple[type, str]) -> Iterator[None]:
+    """Number the calls of methods, of all together; die instead of the first one at 0, right after it at 1, ..."""
+    places = count(0, 2)
+
+    def deadly(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            here = next(places)
+            if here == place:
+                die()
+            found = method(*arguments, **more)
+            if here + 1 == place:
+                die()
+            return found
+
+        return call
+
+    with ExitStack() as stack:
+        for kind, name in methods:
+            stack.enter_context(patch.object(kind, name, deadly(getattr(kind, name))))
+        yield

@@ -1,0 +1,107 @@
+"""Bronze and silver without Spark: parts written by hand, decoded here, or by a child who is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.lake.directory import Directory
+from msgq.lake.silver.ledger import Ledger
+from msgq.lake.silver.parts import decode_part
+from msgq.lake.silver.rows import NEEDED, SOURCES
+from msgq.lake.silver.tables import Known, Tables, silver_table
+from msgq.lake.table import Table
+from msgq.schema import Schema
+from tests.lake import rows
+from tests.lake.kills import die_at, kill
+
+BRONZE = pa.schema([*NEEDED, *SOURCES])
+_CUT = 100_000  # rows of a row group
+
+
+def json_message(endpoint: str, sequence: int, value: Any, **more: Any) -> dict[str, Any]:
+    """Return a row of bronze."""
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return message(endpoint, sequence, "json", data, **more)
+
+
+def message(endpoint: str, sequence: int, encoding: str, data: bytes, **more: Any) -> dict[str, Any]:
+    """Return a row of bronze."""
+    return rows.message(endpoint, sequence, sequence, encoding=encoding, data=data, **more)
+
+
+class Lake:
+    """A lake of parts by hand."""
+
+    def __init__(self, path: Path, schemas: Mapping[int, Schema] | None = None) -> None:
+        self.path, self.directory, self.schemas = path, Directory(path), schemas or {}
+        self.ledger = Ledger(self.directory)
+        self.bronze = BRONZE
+        self.decoded: list[str] = []  # all parts that were, in order
+
+    def add(self, name: str, rows: Iterable[dict[str, Any]], date: str = "1970-01-01") -> str:
+        """Write a part, sorted by endpoint as those of bronze."""
+        table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["endpoint"]), BRONZE)
+        return self.add_table(name, table, date)
+
+    def add_table(self, name: str, rows: pa.Table, date: str = "1970-01-01") -> str:
+        part = f"date={date}/class=small/{name}.parquet"
+        path = self.path / "messages" / part
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path, row_group_size=_CUT)
+        return part
+
+    def parts(self) -> set[str]:
+        return {str(path.relative_to(self.path / "messages")) for path in self.path.glob("messages/*/*/*.parquet")}
+
+    def run(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+        """Decode as workers do that know nothing of each other."""
+        for part in parts:
+            self.decoded.append(part)
+            yield decode_part(self.directory, part, self.schemas, Tables(known))
+
+    def decode(self, every: bool = False, parts: Callable[[], set[str]] | None = None) -> int:
+        return self.ledger.decode(parts or self.parts, self.run, every)
+
+    def rows(self, endpoint: str) -> pa.Table:
+        """Return the decoded messages of an endpoint, as all readers have to put them together."""
+        found, columns = [], pa.schema([])
+        for source in self.ledger.sources(endpoint):
+            for file in source.files:
+                rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
+                rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
+                found.append(with_columns(with_columns(rows, source.columns), source.own))
+            columns = common_columns(columns, source.own)
+        return pa.concat_tables([with_columns(rows, columns) for rows in found]).sort_by("sequence")
+
+    def values(self, endpoint: str, *names: str) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in names) for row in self.rows(endpoint).to_pylist()]
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of all tables of silver, as whoever reads them without the ledger sees them."""
+        found = {}
+        for path in sorted((self.path / "silver").glob("*/_delta_log")):
+            snapshot = silver_table(self.directory, path.parent.name).snapshot()
+            assert snapshot is not None
+            found[path.parent.name] = snapshot.read().to_pylist()
+        return found
+
+    def files(self) -> set[str]:
+        """Return all Parquet files of silver on the disk."""
+        return {str(path.relative_to(self.path)) for path in self.path.glob("silver/*/*/*.parquet")}
+
+
+def main(lake: str, place: str, every: str) -> None:
+    with die_at(int(place), kill, (Table, "commit"), (Directory, "put")):
+        Lake(Path(lake)).decode(every=bool(every))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,216 @@
+"""Gold is the same whatever came when, and whoever was killed meanwhile; its readers have rows all the time."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark")
+from msgq.errors import InvalidValueError
+from msgq.lake.columns import BRONZE
+from msgq.lake.figures.checks import Limits
+from msgq.lake.parts import messages_table
+from msgq.spark.lake.gold import NAMES
+from tests.lake import golds
+from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
+from tests.spark.kind_logs import Said
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def at_once(path: Path, rows: list[dict[str, object]]) -> golds.Rows:
+    add(directory(path), rows)
+    golds.refreshed(path)
+    return golds.tables(path)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+def test_gold_of_pieces_is_that_of_all_at_once(tmp_path: Path, seed: int) -> None:
+    """Pieces come in any order and overlap; gold is made after some of them."""
+    rng = random.Random(seed)
+    rows = some_rows(rng)
+    for piece in pieces(rng, rows, 4):
+        add(directory(tmp_path / "lake"), piece)
+        if rng.random() < 0.6:
+            golds.refreshed(tmp_path / "lake")
+    golds.refreshed(tmp_path / "lake")
+    assert golds.tables(tmp_path / "lake") == at_once(tmp_path / "whole", rows)
+    assert golds.refreshed(tmp_path / "lake") == 0
+
+
+def topic(name: str, times: list[int], first: int = 0) -> list[dict[str, object]]:
+    return [row(Said(name, first + number, time, b"")) for number, time in enumerate(times)]
+
+
+def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) -> None:
+    times = [MIDNIGHT - 60 * SECOND + i * SECOND for i in range(200)]
+    rows = topic("a", times)
+    add(directory(tmp_path), rows[:50] + rows[130:])
+    assert golds.refreshed(tmp_path) == 1
+    assert golds.table(tmp_path, "gaps").column("lost").to_pylist() == [80]
+    assert golds.table(tmp_path, "silences").column("silence").to_pylist() == [81 * SECOND]
+    add(directory(tmp_path), rows[50:130])
+    assert golds.refreshed(tmp_path) == 1
+    assert golds.table(tmp_path, "gaps").num_rows == golds.table(tmp_path, "silences").num_rows == 0
+    assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [200]
+
+
+def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:
+    add(directory(tmp_path), topic("a", [MIDNIGHT + i for i in range(5)]))
+    add(directory(tmp_path), topic("b", [MIDNIGHT - 5 * HOUR]))
+    golds.refreshed(tmp_path)
+    messages = messages_table(directory(tmp_path))
+    base = messages.snapshot()
+    assert base is not None
+    (gone,) = (path for path, file in base.files.items() if file.rows == 5)
+    messages.commit(base, BRONZE, remove=[gone])
+    assert golds.refreshed(tmp_path) == 1
+    assert golds.table(tmp_path, "windows").column("endpoint").to_pylist() == ["b"]
+    assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
+
+
+def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> None:
+    """Groups that are made, and rows that are read for them."""
+    costs = []
+    for pieces_before in (1, 6):
+        lake = tmp_path / str(pieces_before)
+        for number in range(pieces_before):
+            add(directory(lake), topic("a", [MIDNIGHT + (number * HOUR) + i * SECOND for i in range(30)], 30 * number))
+        golds.refreshed(lake)
+        add(directory(lake), topic("a", [MIDNIGHT + 9 * HOUR + i * SECOND for i in range(30)], 30 * pieces_before))
+        with golds.here() as read:
+            golds.gold_of(lake).refresh(SECOND, None, False)
+        costs.append(read)
+    assert costs[0] == costs[1] == [30 + 1], "a row of windows for each second, and an island"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rate", "endpoints", "seconds"), [(70, 16, 100), (7, 16, 1000), (1, 9, 3600), (0.02, 9, 3600)]
+)
+def test_gold_is_small(tmp_path: Path, rate: float, endpoints: int, seconds: int) -> None:
+    """At most 5 % of bronze, or 10 kB for each endpoint and hour; rates at which windows have as little as can be."""
+    random = np.random.default_rng(1)
+    rows = []
+    for name in range(endpoints):
+        times = MIDNIGHT + (
+            (np.arange(rate * seconds) + random.uniform(0, 0.5, int(rate * seconds))) / rate * SECOND
+        ).astype(int)
+        late = random.lognormal(12.5, 0.6, len(times)).astype(int)
+        said = zip(times.tolist(), (times - late).tolist(), strict=True)
+        data = random.bytes(30)
+        rows += [
+            row(Said(f"e{name}", i, at, data + random.bytes(30), publish_time=sent))
+            for i, (at, sent) in enumerate(said)
+        ]
+    add(directory(tmp_path), rows)
+    golds.refreshed(tmp_path)
+    bronze = size(tmp_path / "messages")
+    assert size(tmp_path / "gold") <= max(0.05 * bronze, 10_000 * endpoints)
+
+
+def size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*.parquet"))
+
+
+def test_a_window_cannot_be_longer_than_a_group(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="an hour"):
+        golds.gold_of(tmp_path).refresh(2 * HOUR, None, False)
+
+
+def killed(lake: Path, place: int, every: bool) -> bool:
+    """Let a child make gold, and die at a commit; return whether it did."""
+    command = [sys.executable, "-m", "tests.lake.golds", str(lake), str(place), "every" if every else ""]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(900)
+@pytest.mark.parametrize("every", [False, True])
+def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(tmp_path: Path, every: bool) -> None:
+    """At each commit. The next one makes the rest."""
+    rng = random.Random(4)
+    often = [row(Said("often", i, MIDNIGHT + i * SECOND // 100, b"")) for i in range(1000)]  # has windows of a second
+    first, second = pieces(rng, [*some_rows(rng), *often], 2)
+    begun = tmp_path / "begun"
+    add(directory(begun), first)
+    golds.refreshed(begun)
+    if not every:
+        add(directory(begun), second)
+    old = golds.tables(begun)
+    shutil.copytree(begun, tmp_path / "done")
+    if every:
+        golds.refreshed(tmp_path / "done", 10 * SECOND, Limits(lost=None, epochs=5), every=True)
+    else:
+        golds.refreshed(tmp_path / "done")
+    new = golds.tables(tmp_path / "done")
+    assert sum(old[name] != new[name] for name in NAMES) >= (2 if every else 8)
+    place, seen = 0, set()
+    while killed(shutil.copytree(begun, tmp_path / f"{place}"), place, every):
+        lake = tmp_path / f"{place}"
+        found = golds.tables(lake)
+        assert all(found[name] in (old[name], new[name]) for name in NAMES), place
+        seen |= {name for name in NAMES if found[name] == new[name] != old[name]}
+        if every:
+            golds.refreshed(lake, 10 * SECOND, Limits(lost=None, epochs=5), every=True)
+        else:
+            golds.refreshed(lake)
+        assert golds.tables(lake) == new, place
+        shutil.rmtree(lake)
+        place += 5 if place > 10 else 1
+    assert place > 30
+    assert seen
+
+
+def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
+    rows = some_rows(random.Random(4))
+    there = {name for name, found in at_once(tmp_path, rows).items() if found}
+    assert {"windows", "rates", "endpoints", "checks", "hops", "work", "stages", "gaps"} <= there
+    counts: list[tuple[str, int]] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            counts.extend((name, golds.table(tmp_path, name).num_rows) for name in there)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(3):
+            golds.refreshed(tmp_path, every=True)
+    finally:
+        done.set()
+        reader.join(60)
+    assert len(counts) > 3 * len(there)
+    assert min(count for _, count in counts) > 0
+
+
+def test_two_who_make_gold_at_once_make_it_once(tmp_path: Path) -> None:
+    rows = some_rows(random.Random(6))
+    add(directory(tmp_path / "lake"), rows)
+    failed: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            golds.gold_of(tmp_path / "lake").refresh(SECOND, None, False)
+        except BaseException as error:
+            failed.append(error)
+
+    with golds.here():
+        threads = [threading.Thread(target=make) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(100)
+    assert not failed
+    assert golds.tables(tmp_path / "lake") == at_once(tmp_path / "whole", rows)

@@ -1,0 +1,252 @@
+"""Silver counts by one commit: whoever reads, writes as well, or is killed in between, finds each row once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("deltalake")
+from msgq.lake.directory import Directory
+from msgq.lake.silver import ledger
+from msgq.lake.silver.ledger import Ledger
+from msgq.lake.silver.tables import Known
+from msgq.lake.table import Table
+from tests.lake.kills import Killed, die_at, raise_killed
+from tests.lake.silvers import Lake, json_message
+
+PROJECT = Path(__file__).resolve().parents[2]
+ENDPOINTS = [f"e{i}" for i in range(6)]
+
+
+def filled(path: Path, parts: int = 3) -> Lake:
+    """Return a lake in which each part has something for four tables, and something that cannot be decoded."""
+    lake = Lake(path)
+    for i in range(parts):
+        add(lake, i)
+    return lake
+
+
+def add(lake: Lake, number: int) -> None:
+    values = [{"a": 1}, {"b": "x"}, {"c": True}, {"d": [1]}, {"a": 2.5}, b"{broken"]
+    rows = [json_message(name, number, value) for name, value in zip(ENDPOINTS, values, strict=True)]
+    lake.add(f"p{number}", rows)
+
+
+def check(lake: Lake, parts: int = 3) -> None:
+    """Every row is there once: by the ledger, and in the tables as they are."""
+    for endpoint in ENDPOINTS[:-1]:
+        assert [row["sequence"] for row in lake.rows(endpoint).to_pylist()] == list(range(parts))
+    rows = [(row["endpoint"], row["sequence"]) for rows in lake.tables().values() for row in rows]
+    assert sorted(rows) == [(endpoint, i) for endpoint in ENDPOINTS[:-1] for i in range(parts)]
+    aside = Table(lake.directory, "undecoded", ["date"]).snapshot()
+    assert aside is not None
+    assert sorted(aside.read(["sequence"]).column("sequence").to_pylist()) == list(range(parts))
+    files = lake.ledger.undecoded().files
+    assert sum(pq.read_metadata(lake.path / "undecoded" / file).num_rows for file in files) == parts
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("moment", range(14))
+def test_whoever_dies_between_two_commits_leaves_every_row_once(tmp_path: Path, moment: int, every: bool) -> None:
+    lake = filled(tmp_path)
+    if every:
+        lake.decode()
+    with die_at(moment, raise_killed, (Table, "commit"), (Directory, "put")), pytest.raises(Killed):
+        lake.decode(every=every)
+    if every:
+        for endpoint in ENDPOINTS[:-1]:
+            assert lake.rows(endpoint).num_rows == 3  # at once, by the ledger
+    lake.decode()
+    check(lake)
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("every", [False, True])
+def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, every: bool) -> None:
+    for moment in range(1000):
+        lake = filled(tmp_path / str(moment))
+        if every:
+            lake.decode()
+        command = [sys.executable, "-m", "tests.lake.silvers", str(lake.path), str(moment), "every" * every]
+        ended = subprocess.run(command, timeout=120, check=False, cwd=PROJECT)
+        lake.decode()
+        check(lake)
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL
+    assert moment >= 12
+
+
+def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(tmp_path: Path) -> None:
+    lake, other = filled(tmp_path), Lake(tmp_path)
+    lake.decode()
+    ends = threading.Event()
+    seen: list[tuple[int, ...]] = []
+
+    def count() -> None:
+        while not ends.is_set():
+            by_ledger = sum(other.rows(endpoint).num_rows for endpoint in ENDPOINTS[:-1])
+            seen.append((by_ledger, *(len(rows) for rows in other.tables().values())))
+
+    reader = threading.Thread(target=count)
+    reader.start()
+    try:
+        for _ in range(6):
+            before = len(seen)
+            lake.decode(every=True)
+            while len(seen) < before + 2 and reader.is_alive():
+                ends.wait(0.001)
+    finally:
+        ends.set()
+        reader.join()
+    assert set(seen) == {(15, *(len(rows) for rows in lake.tables().values()))}
+    check(lake)
+
+
+class Busy(Lake):
+    """Lets somebody else do something while it decodes."""
+
+    def __init__(self, path: Path, others: list[Any]) -> None:
+        super().__init__(path)
+        self.others = others
+
+    def run(self, parts: Sequence[str], known: Mapping[str, Known]) -> Iterator[pa.Table]:
+        yield from super().run(parts, known)
+        if self.others:
+            self.others.pop()()
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, every: bool) -> None:
+    lake = filled(tmp_path)
+    if every:
+        lake.decode()
+
+    def other() -> None:
+        add(lake, 3)  # with a part that nobody knew of yet
+        lake.decode()
+
+    Busy(tmp_path, [other]).decode(every=every)
+    lake.decode()
+    check(lake, 4)
+
+
+def test_tables_are_those_of_the_newest_ledger_whoever_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who has looked at the ledger, and then sleeps while others go on, does not take their rows away."""
+    lake = filled(tmp_path)
+    plain = Ledger._sync
+
+    def late(self: Ledger, state: Any) -> None:
+        monkeypatch.setattr(Ledger, "_sync", plain)
+        add(lake, 3)
+        Lake(tmp_path).decode()
+        plain(self, state)
+
+    monkeypatch.setattr(Ledger, "_sync", late)
+    lake.decode()
+    check(lake, 4)
+
+
+def test_parts_that_give_a_column_two_types_at_once_go_to_two_tables(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    first = lake.add("a", [json_message("e", 0, {"a": "x", "b": "y"})])
+    lake.decode()
+    second = lake.add("b", [json_message("e", 1, {"a": "x", "b": "y", "new": 1})])
+    third = lake.add("c", [json_message("e", 2, {"a": "x", "b": "y", "new": "z"})])
+    assert lake.decode() == 2
+    assert lake.decoded == [first, second, third, third]
+    assert lake.values("e", "sequence", "new") == [(0, None), (1, "1"), (2, "z")]
+    assert sorted(len(rows) for rows in lake.tables().values()) == [1, 2]
+
+
+def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) -> None:
+    lake = filled(tmp_path, 2)
+    lake.decode()
+    merged = pa.concat_tables([pq.ParquetFile(tmp_path / "messages" / part).read() for part in sorted(lake.parts())])
+    for part in lake.parts():
+        (tmp_path / "messages" / part).unlink()
+    lake.add_table("merged", merged.sort_by("endpoint"))
+    assert lake.decode() == 1
+    check(lake, 2)
+
+
+def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_FILES_MAX", 4)
+    lake = Lake(tmp_path)
+    for i in range(6):
+        add(lake, i)
+        lake.decode()
+    snapshot = Table(lake.directory, "silver_parts").snapshot()
+    assert snapshot is not None
+    assert len(snapshot.files) == 2
+    check(lake, 6)
+
+
+def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
+    lake = filled(tmp_path, 1)
+    lake.decode()
+    snapshot = Table(lake.directory, "silver_parts").snapshot()
+    assert snapshot is not None
+    rows = [row for row in snapshot.read().to_pylist() if row["endpoint"] is not None]
+    assert {(row["endpoint"], row["table"].rpartition("-")[0], row["rows"]) for row in rows} == {
+        ("e0", "json-a", 1),
+        ("e1", "json-b", 1),
+        ("e2", "json-c", 1),
+        ("e3", "json-d", 1),
+        ("e4", "json-a", 1),
+        ("e5", "undecoded".rpartition("-")[0], 1),
+    }
+
+
+def test_tables_of_a_release_with_one_for_each_endpoint_go_away(tmp_path: Path) -> None:
+    lake = filled(tmp_path)
+    old = tmp_path / "silver" / "e0" / "date=1970-01-01"
+    old.mkdir(parents=True)
+    (old / "old.parquet").write_bytes(b"")
+    (tmp_path / "silver" / "_state.json").write_text('{"done": [], "tables": {}}')
+    lake.decode()
+    assert not old.parent.exists()
+    assert not (tmp_path / "silver" / "_state.json").exists()
+    check(lake)
+
+
+def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from msgq.lake.table import ConflictError
+
+    def refuse(*_: Any) -> None:
+        raise ConflictError("never")
+
+    lake = filled(tmp_path)
+    monkeypatch.setattr(Table, "commit", refuse)
+    with pytest.raises(ConflictError):
+        lake.decode()
+    assert Ledger(lake.directory).endpoints() == []
+
+
+def test_files_are_on_the_disk_before_the_ledger_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[str] = set()
+    monkeypatch.setattr("os.fsync", lambda number: synced.add(os.readlink(f"/proc/self/fd/{number}")))
+    plain = Table._commit
+
+    def commit(table: Table, *given: Any) -> None:
+        if table.place == "silver_parts":
+            files = {str(path) for name in ("silver", "undecoded") for path in (tmp_path / name).rglob("*.parquet")}
+            assert len(files) == 5, "four tables, and what is none"
+            assert files <= synced
+        plain(table, *given)
+
+    monkeypatch.setattr(Table, "_commit", commit)
+    filled(tmp_path, 1).decode()

@@ -1,0 +1,187 @@
+"""What the page shows: rows of gold added up, compared with plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("deltalake")
+from msgq.report import figures
+from msgq.report import gold as golds
+from msgq.report.gold import Gold
+from tests.report.gold import BEGIN, SECOND, Tables, endpoint, histogram
+
+_WIDTHS = (1, 10, 60, 600, 3600)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every table come in several pieces."""
+    monkeypatch.setattr(golds, "_PIECE_ROWS", 7)
+
+
+def rates_of(random: random.Random, endpoints: int) -> list[dict[str, Any]]:
+    """Windows of endpoints, each of a width of its own, on its grid, within some hours."""
+    rows = []
+    for number in range(endpoints):
+        width = _WIDTHS[number % len(_WIDTHS)]
+        for window in random.sample(range(3 * 3600 // width), min(3, 3 * 3600 // width)):
+            row = {"run": random.choice("rs"), "endpoint": f"e{number}", "time": BEGIN + window * width * SECOND}
+            rows.append(row | {"width": width * SECOND, "messages": random.randrange(1, 1000)})
+    return rows
+
+
+@pytest.mark.parametrize("step_s", [1, 5, 30, 120, 3600])
+def test_a_window_is_spread_over_the_steps_of_the_page_that_it_covers(step_s: int) -> None:
+    rows = rates_of(random.Random(step_s), 30)
+    names = [f"e{number}" for number in range(20)]
+    step, expected = step_s * SECOND, Counter[tuple[str, int]]()
+    for row in rows:
+        parts = max(1, row["width"] // step)
+        for part in range(parts):
+            name = row["endpoint"] if row["endpoint"] in names else "(others)"
+            expected[name, row["time"] - row["time"] % step + part * step] += row["messages"] / parts / step_s
+    found = figures.rates(Gold(Tables(rates=rows)), names, step, BEGIN, BEGIN + 24 * 3600 * SECOND)
+    assert {(row["endpoint"], row["time"]): row["rate"] for row in found} == pytest.approx(expected)
+    assert sum(row["rate"] for row in found) * step_s == pytest.approx(sum(row["messages"] for row in rows))
+    assert [(row["endpoint"], row["time"]) for row in found] == sorted(expected)
+
+
+def test_a_window_is_longer_than_a_recording() -> None:
+    """An endpoint that speaks seldom has windows of an hour: its messages came within the recording all the same."""
+    row = {"run": "r", "endpoint": "a", "time": BEGIN, "width": 3600 * SECOND, "messages": 30}
+    begin = BEGIN + 1000 * SECOND
+    found = figures.rates(Gold(Tables(rates=[row])), ["a"], SECOND, begin, begin + 9 * SECOND + 5)
+    assert [((one["time"] - begin) // SECOND, one["rate"]) for one in found] == [(i, 3.0) for i in range(10)]
+
+
+def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
+    for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
+        step = figures.step(BEGIN, BEGIN + seconds * SECOND) // SECOND
+        assert seconds <= 240 * step
+        assert step == 1 or seconds > 240 * step / 3 or step == 3600
+        assert all(width % step == 0 or step % width == 0 for width in _WIDTHS)
+    assert figures.step(None, None) == SECOND
+
+
+def test_only_the_runs_that_are_asked_for_count() -> None:
+    rows = rates_of(random.Random(1), 10)
+    tables = Tables(rates=rows, endpoints=[endpoint("a", messages=3), endpoint("b", run="s", messages=5, lost=2)])
+    found = figures.rates(Gold(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
+    wanted = sum(row["messages"] for row in rows if row["run"] == "s")
+    assert sum(row["rate"] for row in found) * 3600 == pytest.approx(wanted)
+    assert figures.summary(Gold(tables, ["s"]))["messages"] == 5
+    assert figures.summary(Gold(tables, ["r", "s"]))["runs"] == 2
+
+
+def test_percentiles_of_many_windows_are_those_of_their_histograms_together() -> None:
+    chance = random.Random(2)
+    rows: list[dict[str, Any]] = []
+    expected: dict[int, Counter[int]] = {}
+    for number in range(200):
+        counts = {chance.randrange(1, 400): chance.randrange(1, 50) for _ in range(5)}
+        time = BEGIN + number * SECOND
+        rows.append({"run": "r", "endpoint": "a", "time": time, "max": 10**10 + number, "histogram": histogram(counts)})
+        expected.setdefault(time - time % (30 * SECOND), Counter()).update(counts)
+    found = figures.latency(Gold(Tables(latency=rows)), 30 * SECOND)
+    assert [row["time"] for row in found] == sorted(expected)
+    for row in found:
+        values = sorted(expected[row["time"]].elements())
+        for title, rank in (("p50", 0.5), ("p99", 0.99)):
+            bucket = values[max(0, -(-len(values) * int(rank * 100) // 100) - 1)]
+            assert row[title] == pytest.approx(middle(bucket), rel=0.001, abs=1)
+        assert row["max"] == max(
+            one["max"] for one in rows if one["time"] // (30 * SECOND) * 30 * SECOND == row["time"]
+        )
+
+
+def test_no_percentile_is_longer_than_the_longest_duration() -> None:
+    row = {"run": "r", "endpoint": "a", "time": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
+    gold = Gold(Tables(latency=[row], latency_totals=[row]))
+    assert middle(152) > 700
+    assert figures.latency(gold, SECOND)[0]["p99"] == figures.totals(gold, ["a"])[0]["p50"] == 700
+
+
+def middle(bucket: int) -> float:
+    return float(2.0 ** ((bucket - 0.5) / 16))
+
+
+def test_the_endpoints_with_a_line_are_those_that_lost_most_then_those_with_most_messages() -> None:
+    rows = [endpoint(f"e{number:03}", messages=number, lost=int(number == 5)) for number in range(100)]
+    rows += [endpoint("e000", run="s", messages=1000)]
+    names = figures.shown(Gold(Tables(endpoints=rows)))
+    assert names == ["e005", "e000", *(f"e{number:03}" for number in range(99, 61, -1))]
+
+
+def test_losses_are_where_the_first_message_came_after_a_gap() -> None:
+    rows = [{"run": "r", "endpoint": "ab"[i % 2], "to_time": BEGIN + i * SECOND, "lost": i} for i in range(20)]
+    found = figures.losses(Gold(Tables(gaps=rows)), ["a"], 10 * SECOND)
+    expected = {("a", 0): 20, ("a", 10): 70, ("(others)", 0): 25, ("(others)", 10): 75}
+    assert {(row["endpoint"], (row["time"] - BEGIN) // SECOND): row["lost"] for row in found} == expected
+
+
+def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> None:
+    chance = random.Random(3)
+    rows = []
+    for number in chance.sample(range(40), 40):
+        row = {"run": "r", "queue": "jk"[number % 2], "epoch": 1, "time": BEGIN + number * SECOND, "backlog": number}
+        row |= dict.fromkeys(("sent", "taken", "acknowledged", "returned", "refused", "redelivered"), number)
+        row |= {"waiting_max": 100 + number, "waiting_histogram": histogram({10: 1}), "service_max": None}
+        rows.append(row | {"service_histogram": []})
+    gold = Gold(Tables(work_windows=rows))
+    first, second = figures.queues(gold)
+    assert (first["queue"], first["sent"], first["backlog"], first["waiting_max"]) == ("k", 400, 39, 139)
+    assert (second["queue"], second["sent"], second["backlog"]) == ("j", 380, 38)
+    assert first["waiting_p50"] == pytest.approx(middle(10), abs=1)
+    assert (first["service_p50"], first["service_max"]) == (None, None)
+    steps = figures.queue_steps(gold, ["j"], 20 * SECOND)
+    assert [(row["queue"], row["step"] - BEGIN, row["sent"], row["backlog"]) for row in steps] == [
+        ("j", 0, 90, 18),
+        ("j", 20 * SECOND, 290, 38),
+    ]
+
+
+def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
+    rows = []
+    for run, stage, bucket in (("r", "x", 10), ("s", "x", 10), ("r", "y", 200)):
+        row = {"run": run, "stage": stage, "endpoint": "e", "messages": 2, "malformed": 1}
+        for name in ("wait", "work", "age"):
+            row |= {f"{name}_max": 5, f"{name}_histogram": histogram({bucket: 2})}
+        rows.append(row)
+    found = figures.stages(Gold(Tables(stage_totals=rows)))
+    assert [(row["stage"], row["messages"], row["malformed"], row["age_max"]) for row in found] == [
+        ("y", 2, 1, 5),
+        ("x", 4, 2, 5),
+    ]
+
+
+def test_hops_of_several_runs_are_one_edge_and_a_root_stays() -> None:
+    edge = {"run": "r", "parent": "a", "endpoint": "b", "messages": 1, "p50": 5, "p99": 9}
+    rows = [edge, edge | {"run": "s", "messages": 4, "p50": 7, "p99": 8}, edge | {"parent": None, "endpoint": "a"}]
+    found = figures.hops(Gold(Tables(hops=rows)))
+    assert found[0] == {"parent": "a", "endpoint": "b", "messages": 5, "p50": 7, "p99": 9}
+    assert (found[1]["parent"], found[1]["endpoint"]) == (None, "a")
+
+
+def test_the_worst_checks_that_failed_are_listed() -> None:
+    rows = [
+        {"run": "r", "endpoint": f"e{i}", "check": "lost", "passed": i < 5, "value": i, "limit": 4} for i in range(9)
+    ]
+    kinds, failed = figures.checks(Gold(Tables(checks=rows)), 2)
+    assert kinds == [{"check": "lost", "endpoints": 9, "failed": 4}]
+    assert [row["endpoint"] for row in failed] == ["e8", "e7"]
+
+
+def test_where_there_are_no_tables_there_is_nothing() -> None:
+    gold = Gold(Tables())
+    assert figures.summary(gold)["messages"] == 0
+    assert figures.summary(gold)["begin"] is None
+    assert figures.rates(gold, [], SECOND, 0, 0) == figures.losses(gold, [], SECOND) == figures.totals(gold, []) == []
+    assert figures.latency(gold, SECOND) == figures.hops(gold) == figures.stages(gold) == figures.queues(gold) == []
+    assert figures.endpoints(gold) == figures.publishers(gold) == []
+    assert figures.shown(gold) == []
+    assert figures.checks(gold, 1) == ([], [])

@@ -1,0 +1,105 @@
+"""Ingests that are killed, in processes of their own: without Spark, whose workers' work is done in place.
+
+A process of this module forks for each ingest, so that most imports are paid for once: but for that of delta-rs, which
+works in one process only.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyarrow.fs import LocalFileSystem
+
+from tests.support import DEADLINE, hear, say
+
+LIFETIME = 800
+
+
+class Clock:
+    """Kills this process instead of the n-th step that somebody takes."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mortal(LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
+    """A disk each change of which is a step."""
+
+    clock: Clock
+
+    def open_output_stream(self, path: str, *rest: Any, **more: Any) -> Any:
+        self.clock.step()
+        return super().open_output_stream(path, *rest, **more)
+
+    def delete_file(self, path: str) -> None:
+        self.clock.step()
+        super().delete_file(path)
+
+    def delete_dir(self, path: str) -> None:
+        self.clock.step()
+        super().delete_dir(path)
+
+    def move(self, src: str, dest: str) -> None:
+        self.clock.step()
+        super().move(src, dest)
+
+
+def in_place(_: Any, tasks: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
+    """Do what workers would do, and give what they would send."""
+    return [pickle.loads(pickle.dumps(do(pickle.loads(pickle.dumps(task))))) for task in tasks]
+
+
+def kill_ingests() -> None:
+    """Hear [lake, recordings, steps or seconds until the kill], ingest, and say how it ended: 0, or minus a signal."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
+
+    import msgq.spark.source.partitions
+    import msgq.spark.tables  # noqa: F401
+
+    say()
+    while (wanted := hear()) is not None:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(int(DEADLINE))
+            code = 1
+            try:
+                _ingest(*wanted)
+                code = 0
+            finally:
+                os._exit(code)
+        say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
+    from msgq.lake import directory
+    from msgq.lake.table import Table
+    from msgq.spark.lake import bronze
+    from msgq.spark.lake.store import Store
+
+    vars(bronze).update(done=in_place, cores=lambda _: 2)
+    if isinstance(until, int):
+        Mortal.clock = clock = Clock(until)
+        found = directory.open_path
+        directory.open_path = lambda uri: (Mortal(), found(uri)[1])
+        commit = Table.commit
+
+        def mortal(*rest: Any, **more: Any) -> None:
+            clock.step()
+            commit(*rest, **more)
+            clock.step()
+
+        Table.commit = mortal
+    elif until is not None:
+        signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
+    bronze.Bronze(Store(None, lake), None).ingest(list(map(Path, recordings)), [], None)  # type: ignore[arg-type]

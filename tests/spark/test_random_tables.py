@@ -1,0 +1,138 @@
+"""Tables of random input, against plain Python: many runs at a time, as each question to Spark takes a second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+from msgq import timing
+from msgq.spark import tables
+from tests.spark.rows import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+names = st.sampled_from(["a", "b", "c", f"{timing.PREFIX}a"])
+Row = tuple[Any, ...]
+
+
+def rank(values: list[int], share: float) -> int | None:
+    """Return the smallest value that so large a share of them does not exceed."""
+    return sorted(values)[max(0, -int(-share * len(values) // 1) - 1)] if values else None
+
+
+# ---- hops ----
+
+_TRACED = {"run": pa.string(), "endpoint": pa.string(), "publish_time": pa.int64(), "origin_time": pa.int64()}
+
+
+def hops(rows: list[Row]) -> list[Row]:
+    """Follow each chain from its begin, message by message."""
+    known = [row for row in rows if row[3] and not row[1].startswith(timing.PREFIX)]
+    edges: dict[Row, list[tuple[int | None, int]]] = defaultdict(list)
+    for (run, origin), chain in groupby(sorted(known, key=lambda row: (row[0], row[3])), lambda row: (row[0], row[3])):
+        before: list[tuple[int, str]] = []
+        for _, endpoint, time, _ in sorted(chain, key=lambda row: (row[2], row[1])):
+            others = [one for one in before if one[1] != endpoint]
+            at, parent = others[-1] if others else (None, None)
+            edges[run, parent, endpoint].append((None if at is None else time - at, time - origin))
+            before.append((time, endpoint))
+    found = []
+    for edge, members in edges.items():
+        steps = [step for step, _ in members if step is not None]
+        ages = [age for _, age in members]
+        figures = (rank(steps, 0.5), rank(steps, 0.99), max(steps, default=None), rank(ages, 0.5))
+        found.append((*edge, len(members), *figures))
+    return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+
+
+def traced(spark: SparkSession, rows: list[Row]) -> Any:
+    return spark.createDataFrame(
+        pa.Table.from_pylist([dict(zip(_TRACED, row, strict=True)) for row in rows], pa.schema(_TRACED))
+    )
+
+
+@pytest.mark.parametrize(
+    ("chain", "edges"),
+    [
+        ("ABBC", {(None, "A"): 1, ("A", "B"): 2, ("B", "C"): 1}),
+        ("AAB", {(None, "A"): 2, ("A", "B"): 1}),
+        ("ABAABB", {(None, "A"): 1, ("A", "B"): 3, ("B", "A"): 2}),
+    ],
+)
+def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, chain: str, edges: Any) -> None:
+    rows = [("r", endpoint, 10 + at, 5) for at, endpoint in enumerate(chain)]
+    found = tables.hops(traced(spark, rows)).collect()
+    assert {(row.parent, row.endpoint): row.messages for row in found} == edges
+
+
+@few
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("rs"), names, st.integers(0, 30), st.sampled_from([None, 0, 1, 2, 3])), max_size=60
+    )
+)
+def test_hops_are_what_a_loop_finds(spark: SparkSession, rows: list[Row]) -> None:
+    found = tables.hops(traced(spark, rows))
+    assert listed(found, *found.columns) == hops(rows)
+
+
+# ---- checks ----
+
+_GOLD = {
+    "endpoints": {"run": pa.string(), "endpoint": pa.string(), "lost": pa.int64(), "epochs": pa.int64()},
+    "latency_totals": {"run": pa.string(), "endpoint": pa.string(), "p99": pa.int64(), "min": pa.int64()},
+    "silences": {"run": pa.string(), "endpoint": pa.string(), "silence": pa.int64()},
+}
+few_keys = st.tuples(st.sampled_from("rs"), st.sampled_from("abc"))
+counts = st.integers(0, 5)
+limits = st.none() | st.integers(0, 4)
+
+
+def checks(gold: dict[str, list[Row]], limits: tables.Limits) -> list[Row]:
+    found: list[Row] = []
+    silences: dict[Row, int] = defaultdict(int)
+    for *key, silence in gold["silences"]:
+        silences[tuple(key)] = max(silences[tuple(key)], silence)
+    for run, endpoint, lost, epochs in gold["endpoints"]:
+        found.append((run, endpoint, "lost", lost, limits.lost))
+        found.append((run, endpoint, "epochs", epochs, limits.epochs))
+        found.append((run, endpoint, "silence", silences[run, endpoint], limits.silence_ns))
+    for run, endpoint, p99, least in gold["latency_totals"]:
+        found.append((run, endpoint, "latency p99", p99, limits.latency_p99_ns))
+        found.append((run, endpoint, "early", max(0, -least), limits.early_ns))
+    return sorted((*row[:3], row[3] <= row[4], *row[3:]) for row in found if row[4] is not None)
+
+
+@few
+@given(
+    st.fixed_dictionaries(
+        {
+            "endpoints": st.dictionaries(few_keys, st.tuples(counts, counts)),
+            "latency_totals": st.dictionaries(few_keys, st.tuples(counts, st.integers(-5, 5))),
+            "silences": st.lists(st.tuples(few_keys, st.tuples(counts))),
+        }
+    ),
+    st.builds(tables.Limits, limits, limits, limits, limits, limits),
+)
+def test_checks_are_what_a_loop_finds(spark: SparkSession, made: dict[str, Any], limits: tables.Limits) -> None:
+    rows = {
+        name: [(*key, *values) for key, values in (table.items() if isinstance(table, dict) else table)]
+        for name, table in made.items()
+    }
+    gold = {
+        name: spark.createDataFrame(
+            pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows[name]], pa.schema(columns))
+        )
+        for name, columns in _GOLD.items()
+    }
+    found = tables.checks(gold, limits)
+    assert listed(found, "run", "endpoint", "check", "passed", "value", "limit") == checks(rows, limits)
